@@ -1,0 +1,1 @@
+"""Chats kept on this machine."""

@@ -1,0 +1,288 @@
+"""What the interface and the engine's process say to each other: length-prefixed JSON over pipes.
+
+A frame is four bytes of length, little-endian, and that many bytes of JSON: ``{"kind": name, ...fields}``. The engine speaks
+first, with ``Hello``; a version that differs ends the conversation. Every message is a frozen dataclass below.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import BinaryIO, Final, Literal
+
+VERSION: Final = 1
+FRAME_LIMIT: Final = 64 << 20
+"""Most bytes of one frame; a paste of a book passes, a broken length does not."""
+
+Origin = Literal["plain", "accepted", "recovered", "bonus"]
+"""Who wrote a piece of a reply: accepted from a drafter, or the target itself in one of three ways."""
+
+
+class ProtocolError(Exception):
+    """A frame that cannot be understood."""
+
+
+# --- to the engine ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn; see ``slipstream.models.sampling.Sampler``."""
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Loads a target and the draft model for it, if it has one.
+
+    Attributes:
+        model: Path of the target's GGUF.
+        draft_model: Path of the draft model's GGUF, or None for the bundled pair's own or none.
+        drafter: The drafter that must be usable; "none", "draft", "lookup"; a mismatch is an error.
+        n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
+    """
+
+    model: str
+    draft_model: str | None = None
+    drafter: str = "none"
+    n_ctx: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat.
+
+    Attributes:
+        role: "system", "user" or "assistant".
+        content: Its text.
+        tokens: For a reply of this very model: its token ids, so that the KV cache is met again; else empty.
+    """
+
+    role: str
+    content: str
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Asks for one reply to a chat.
+
+    Attributes:
+        request: Number that comes back with every event of this reply.
+        messages: The chat, oldest first; ends with the user's message.
+        sampling: How tokens are drawn.
+        drafter: Who drafts.
+        max_tokens: Most tokens of the reply; 0 means until it ends by itself or the context is full.
+        stop: Strings that end the reply; they are not part of it.
+        state: File that keeps the KV cache of this chat between processes, or None.
+    """
+
+    request: int
+    messages: list[Message]
+    sampling: Sampling = field(default_factory=Sampling)
+    drafter: str = "none"
+    max_tokens: int = 0
+    stop: list[str] = field(default_factory=list)
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Ends the reply that is being written, prefill included; what was written stays."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """Ends the engine's process."""
+
+
+# --- from the engine ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first frame."""
+
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far a load is, 0 to 1."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterOffer:
+    """A drafter and whether it serves this target.
+
+    Attributes:
+        name: Its name.
+        usable: Whether it can be asked for.
+        why_not: The reason if not, else empty.
+    """
+
+    name: str
+    usable: bool
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A target is ready.
+
+    Attributes:
+        name: The model's own name.
+        architecture: Its kind, such as "llama".
+        n_ctx: Context in tokens.
+        fingerprint: Identifies the file; token ids kept for it are good for it alone.
+        device: Where it runs.
+        promise: "same text" or "same distribution" (DESIGN section 4).
+        drafters: All drafters.
+        plain_tok_per_s: Measured speed of plain decoding.
+    """
+
+    name: str
+    architecture: str
+    n_ctx: int
+    fingerprint: str
+    device: str
+    promise: str
+    drafters: list[DrafterOffer]
+    plain_tok_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilling:
+    """How far the prompt is read: ``done`` of ``total`` tokens."""
+
+    request: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of new text and who wrote it.
+
+    Attributes:
+        text: The text.
+        origin: Who wrote it.
+        source: The drafter's name where the origin is "accepted", else empty.
+    """
+
+    text: str
+    origin: Origin
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """The figures on the strip, over the reply so far.
+
+    Attributes:
+        tok_per_s: Emitted tokens a second, prefill left out.
+        acceptance: Accepted tokens over the depths of the drafts; None before the first draft.
+        tokens_per_step: Tokens a step.
+        speedup: ``tok_per_s`` over the measured speed of plain decoding; None until that was measured.
+        drafted: Tokens drafted (depths of the drafts).
+        accepted: Drafted tokens that the target accepted.
+        steps: Steps so far.
+        tokens: Tokens so far.
+    """
+
+    tok_per_s: float = 0.0
+    acceptance: float | None = None
+    tokens_per_step: float = 0.0
+    speedup: float | None = None
+    drafted: int = 0
+    accepted: int = 0
+    steps: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """One step of the loop.
+
+    Attributes:
+        request: Which reply.
+        pieces: The new text, in order; empty while a character is incomplete.
+        tokens: The new token ids.
+        drafter: Who drafted ("none" for a plain step).
+        drafted: Depth of the draft.
+        accepted: Tokens accepted.
+        ms: Milliseconds of the step.
+        speed: The figures so far.
+    """
+
+    request: int
+    pieces: list[Piece]
+    tokens: list[int]
+    drafter: str
+    drafted: int
+    accepted: int
+    ms: float
+    speed: Speed
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A reply is over.
+
+    Attributes:
+        request: Which reply.
+        reason: "stop" (it ended by itself or at a stop string), "length" (max_tokens), "context" (the context is full) or
+            "cancelled".
+        text: The whole reply.
+        tokens: Its token ids.
+        prompt_tokens: Tokens of the prompt.
+        prefilled_tokens: Those that had to be read, the rest was in the KV cache.
+        dropped_messages: Oldest messages that did not fit the context and were left out.
+        ttft_ms: Milliseconds from the request to the first token.
+        speed: The final figures.
+        by_depth: Per depth from 1: [steps that reached it, accepted there].
+        by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
+    """
+
+    request: int
+    reason: Literal["stop", "length", "context", "cancelled"]
+    text: str
+    tokens: list[int]
+    prompt_tokens: int
+    prefilled_tokens: int
+    dropped_messages: int
+    ttft_ms: float
+    speed: Speed
+    by_depth: list[list[int]] = field(default_factory=list)
+    by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request failed; the engine lives on.
+
+    Attributes:
+        title: What failed and why.
+        hint: What to try next.
+        code: Exit code for a command: 1 or 2.
+        request: Which reply, or 0 for a load.
+    """
+
+    title: str
+    hint: str = ""
+    code: int = 1
+    request: int = 0
+
+
+Frame = Load | Generate | Stop | Quit | Hello | Loading | Loaded | Prefilling | Stepped | Done | Failed

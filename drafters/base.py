@@ -1,0 +1,112 @@
+"""The one interface of every drafting method."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import EMPTY_TREE, Evaluation, Floats, History, Token, TokenTree
+
+Worth = Callable[[float, int], bool]
+"""Whether one more node pays, given the probability of the path that ends in it and its depth (from 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A guess of what comes next.
+
+    Attributes:
+        tree: The guessed tokens; an empty tree means: decode plainly.
+        probs: Per node, the drafter's probability of it given its parent, 0 to 1.
+        sources: Per node, the name of the method that drafted it.
+    """
+
+    tree: TokenTree = EMPTY_TREE
+    probs: tuple[float, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+NO_DRAFT: Final = Draft()
+
+
+@dataclass(slots=True)
+class Timings:
+    """Milliseconds that the phases of one step took."""
+
+    draft: float = 0.0
+    evaluate: float = 0.0
+    accept: float = 0.0
+    commit: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return self.draft + self.evaluate + self.accept + self.commit
+
+
+@dataclass(slots=True)
+class Step:
+    """One turn of the loop.
+
+    Attributes:
+        draft: What was guessed.
+        path: Accepted nodes, root to leaf.
+        tokens: The emitted tokens: the path's and one more, which is *recovered* where the draft was wrong, a *bonus*
+            after a path accepted to its leaf, and plain where nothing was drafted.
+        evaluation: The target's rows; valid until the target's next call.
+        ended: Whether the reply is over with the last token; depths below it were not observed.
+        timings: Filled by the loop.
+    """
+
+    draft: Draft
+    path: tuple[int, ...]
+    tokens: tuple[Token, ...]
+    evaluation: Evaluation
+    ended: bool = False
+    timings: Timings = field(default_factory=Timings)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a drafter asks of the target.
+
+    Attributes:
+        hidden: Hidden points that evaluations must carry.
+        leaves: Most leaves of its trees; 1 for chains.
+    """
+
+    hidden: frozenset[int] = frozenset()
+    leaves: int = 1
+
+
+class Drafter(ABC):
+    """A drafting method.
+
+    A drafter owns its state (pool, cache, heads). The engine calls ``begin`` with each new prompt, then ``draft`` and
+    ``observe`` once a step.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[Needs] = Needs()
+
+    def begin(self, history: History) -> None:
+        """Starts a reply: ``history`` is the whole prompt, most of it often seen before."""
+
+    def prefilled(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        """Hears the hidden states of prompt tokens that the target has just read."""
+
+    @abstractmethod
+    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+        """Guesses the tokens after ``history``."""
+
+    def observe(self, history: History, step: Step) -> None:
+        """Hears a step; ``history`` already ends with its tokens."""
+
+    def rewind(self, length: int) -> None:
+        """Forgets every token from index ``length`` of the history on."""
+
+    def close(self) -> None:
+        """Frees what it holds."""

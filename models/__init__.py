@@ -1,0 +1,1 @@
+"""Weights: find, fetch, check, run."""

@@ -1,0 +1,37 @@
+"""The errors a person can see: what failed and why, and what to try next."""
+
+
+class SlipstreamError(Exception):
+    """An error with a message for people.
+
+    Attributes:
+        title: What failed and why, in one line.
+        hint: The next thing to try, in one line; may be empty.
+        code: Exit code of the command that ends with it: 1 for a failure, 2 for a wrong use.
+    """
+
+    code = 1
+
+    def __init__(self, title: str, hint: str = "") -> None:
+        """Keeps the two lines."""
+        super().__init__(f"{title} {hint}".strip())
+        self.title = title
+        self.hint = hint
+
+
+class UsageError(SlipstreamError):
+    """A wrong argument or input: the same command cannot work until it is changed."""
+
+    code = 2
+
+
+class ModelFileError(SlipstreamError):
+    """A model file that is missing, damaged, unsupported or not a model at all."""
+
+
+class ContextFullError(SlipstreamError):
+    """A prompt that does not fit the context."""
+
+
+class EngineDiedError(SlipstreamError):
+    """The engine's process ended without being asked to."""

@@ -1,0 +1,1 @@
+"""Runtimes: a model that evaluates token trees."""

@@ -1,0 +1,186 @@
+"""The words that models, drafters and the engine speak: tokens, trees, evaluations, abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Token = int
+"""A token id of the target's vocabulary."""
+
+Floats = NDArray[np.float32]
+
+ROOT: Final = -1
+"""The parent of a tree's first nodes: the last committed token, not yet in the KV cache."""
+
+LAST_HIDDEN: Final = -1
+"""The hidden point after the last layer and its norm; points >= 0 are the inputs of that layer."""
+
+
+@dataclass(slots=True)
+class History:
+    """The tokens of a conversation, as the target sees them.
+
+    Attributes:
+        tokens: Prompt and reply so far; the last one is not yet in the KV cache while generating.
+        trimmed: Tokens that have left the front since the conversation began.
+    """
+
+    tokens: list[Token]
+    trimmed: int = 0
+
+    @property
+    def position(self) -> int:
+        """Index of the next token in the whole conversation: the key of its noise."""
+        return self.trimmed + len(self.tokens)
+
+
+@dataclass(frozen=True)
+class TokenTree:
+    """A tree of guessed tokens below the last committed token.
+
+    Nodes stand depth first, best path first, acceptable children before probes at every node: this order meets
+    llama.cpp's batch rules for every method. A *probe* is evaluated for its drafter's sake and is never accepted.
+
+    Attributes:
+        tokens: One token a node.
+        parents: Index of each node's parent, smaller than its own; ``ROOT`` for children of the last committed token.
+        probes: Indices of the nodes that must not be accepted; everything below a probe is a probe.
+
+    Raises:
+        ValueError: If the nodes are not laid out as above.
+    """
+
+    tokens: tuple[Token, ...] = ()
+    parents: tuple[int, ...] = ()
+    probes: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Checks the layout, once, so that nobody after needs to."""
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
+        open_path = [ROOT]  # root to the previous node: a depth-first node hangs on one of these
+        probed_under: set[int] = set()
+        for node, parent in enumerate(self.parents):
+            while open_path and open_path[-1] != parent:
+                open_path.pop()
+            if not open_path:
+                raise ValueError(f"node {node} is not in depth-first order below {parent}")
+            open_path.append(node)
+            if node in self.probes:
+                probed_under.add(parent)
+            elif parent in self.probes or parent in probed_under:
+                raise ValueError(f"node {node} is acceptable but stands below or after a probe")
+
+    def __len__(self) -> int:
+        """Number of nodes."""
+        return len(self.tokens)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each node; children of the root have depth 1."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return tuple(depths)
+
+    @cached_property
+    def depth(self) -> int:
+        """Depth of the deepest node that may be accepted; 0 if there is none."""
+        if not self.probes:
+            return max(self.depths, default=0)
+        return max((d for node, d in enumerate(self.depths) if node not in self.probes), default=0)
+
+    @cached_property
+    def drafted(self) -> int:
+        """Number of nodes that may be accepted."""
+        return len(self.tokens) - len(self.probes)
+
+    @cached_property
+    def first_leaves(self) -> tuple[int, ...]:
+        """Index of the first leaf at or below each node, leaves counted in layout order."""
+        return self._leaf_spans[0]
+
+    @cached_property
+    def last_leaves(self) -> tuple[int, ...]:
+        """Index of the last leaf at or below each node, leaves counted in layout order."""
+        return self._leaf_spans[1]
+
+    @cached_property
+    def leaves(self) -> int:
+        """Number of leaves; 1 for an empty tree, whose only path is the root's."""
+        return self.last_leaves[-1] + 1 if self.tokens else 1
+
+    @cached_property
+    def _leaf_spans(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        inner = set(self.parents)
+        first, count = [], 0
+        for node in range(len(self.tokens)):
+            first.append(count)  # depth first: the next leaf to come is the first below this node
+            count += node not in inner
+        last = list(first)
+        for node in range(len(self.tokens) - 1, -1, -1):
+            parent = self.parents[node]
+            if parent != ROOT:
+                last[parent] = max(last[parent], last[node])
+        return tuple(first), tuple(last)
+
+    def child(self, parent: int, token: Token) -> int | None:
+        """Finds the acceptable child of ``parent`` that carries ``token``, or None."""
+        for node in range(parent + 1, len(self.tokens)):
+            if self.parents[node] == parent and self.tokens[node] == token and node not in self.probes:
+                return node
+            if self.parents[node] < parent:
+                return None  # depth first: the sub-tree of parent has ended
+        return None
+
+    @staticmethod
+    def chain(tokens: Sequence[Token]) -> TokenTree:
+        """Builds the tree of one path."""
+        return TokenTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)))
+
+
+EMPTY_TREE: Final = TokenTree()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What the target says about a tree, valid until its next call.
+
+    Attributes:
+        logits: [1 + nodes, n_vocab]; row 0 follows the last committed token, row i + 1 follows node i.
+        hidden: Point to [1 + nodes, n_embd], for the points that were asked for.
+    """
+
+    logits: Floats
+    hidden: Mapping[int, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a target can do, fixed at load.
+
+    Attributes:
+        n_vocab: Size of the vocabulary.
+        n_ctx: Tokens that fit the context.
+        n_embd: Width of a hidden state.
+        n_layer: Number of layers.
+        max_rows: Most rows of one evaluation: the last committed token and the tree's nodes.
+        max_leaves: Most leaves of a tree; 1 means chains only, 0 means plain decoding only.
+        hidden: The hidden points that it can hand out.
+        same_text: Whether it decodes the same bits whatever the shape of the batches (see ``keep``).
+    """
+
+    n_vocab: int
+    n_ctx: int
+    n_embd: int
+    n_layer: int
+    max_rows: int
+    max_leaves: int
+    hidden: frozenset[int] = frozenset()
+    same_text: bool = False
