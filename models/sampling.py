@@ -1,0 +1,278 @@
+"""The sampler: a pure function of (logits, history, position, seed).
+
+The noise is keyed: Gumbel noise that is a hash of (seed, position, token id) is added to the truncated, tempered
+log-probabilities, and the largest sum wins. A token is then the same whether it is drawn for a plain decode or while a
+draft is checked ("drafter-invariant", Daliri et al., arXiv 2408.07978), and nothing has to be cloned or rewound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.types import Floats, History, Token
+
+Ids = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+_BLOCK: Final = 64  # logits per block of which only the largest is looked at
+_SMALL: Final = 16_384  # up to here a copy of the row is cheaper than bookkeeping for penalised ids
+_CONFIDENCE_TOP: Final = 64
+_MASK: Final = (1 << 64) - 1
+_WEYL: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
+_MIX: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # SplitMix64's finalizer (Steele et al., 2014)
+_NONE: Final[Ids] = np.empty(0, np.int64)
+_NONE.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws tokens: penalties, top-k, top-p, min-p, temperature, noise, in this order; ties go to the lowest id.
+
+    Attributes:
+        temperature: Divides the logits after truncation; 0 takes the best token.
+        top_k: Keeps the k best; 0 is off. 1 to 64 is fast on large vocabularies.
+        top_p: Keeps the fewest best tokens with at least this much probability; 1 is off.
+        min_p: Keeps tokens with at least this fraction of the best token's probability; 0 is off.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens in the window; 1 is off.
+        presence_penalty: Subtracted from logits of tokens in the window; 0 is off.
+        penalty_window: How many of the last tokens the penalties look at.
+        seed: Any integer; its low 64 bits count.
+
+    Raises:
+        UsageError: If a value is out of its range.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    penalty_window: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        ranges = (
+            ("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or more"),
+            ("top-k", self.top_k, self.top_k >= 0, "0 (off) or more"),
+            ("top-p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)"),
+            ("min-p", self.min_p, 0 <= self.min_p < 1, "0 (off) or more and below 1"),
+            ("repetition penalty", self.repetition_penalty, 0.01 <= self.repetition_penalty <= 100, "0.01 to 100"),
+            ("presence penalty", self.presence_penalty, -100 <= self.presence_penalty <= 100, "-100 to 100"),
+            ("penalty window", self.penalty_window, self.penalty_window >= 0, "0 or more"),
+        )
+        for name, value, fits, wanted in ranges:
+            if not fits:  # a NaN fits nowhere
+                raise UsageError(f"{name} is {value}; it must be {wanted}.")
+
+    def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
+        """Draws the token after ``history`` and ``ahead``.
+
+        Args:
+            logits: [n_vocab], read only. NaN counts as minus infinity.
+            history: The committed tokens.
+            ahead: Tokens after the history on the way to this row, not committed yet.
+
+        Raises:
+            SlipstreamError: If no logit is a finite number.
+        """
+        if self.temperature == 0:
+            ids, _ = _best(logits, 1, *self._penalised(logits, history, ahead))
+            return int(ids[0])
+        ids, scaled = self._tempered(logits, history, ahead)
+        return int(ids[self._winner(ids, scaled, history.position + len(ahead))])
+
+    def draw(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Token, float]:
+        """Draws the token that ``pick`` draws, with its probability: a draft model's confidence.
+
+        The probability is that of the truncated, tempered distribution; at temperature 0 that of the 64 best tokens
+        at temperature 1.
+        """
+        if self.temperature == 0:
+            ids, values = _best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            return int(ids[0]), float(1.0 / np.exp(values - values[0]).sum())
+        ids, scaled = self._tempered(logits, history, ahead)
+        winner = self._winner(ids, scaled, history.position + len(ahead))
+        return int(ids[winner]), float(math.exp(scaled[winner]) / np.exp(scaled).sum())
+
+    def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
+        """Computes the distribution that ``pick`` draws from.
+
+        Returns:
+            Ids [n] that can be drawn, best first, and their probabilities [n]; one id at temperature 0.
+        """
+        if self.temperature == 0:
+            ids, _ = _best(logits, 1, *self._penalised(logits, history, ahead))
+            return ids, np.ones(1)
+        ids, scaled = self._tempered(logits, history, ahead)
+        weights = np.exp(scaled)
+        return ids, weights / weights.sum()
+
+    def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
+        """Kept ids, best first, and their logits below the best one, divided by the temperature."""
+        penalised, adjusted = self._penalised(logits, history, ahead)
+        if self.top_k:
+            ids, values = _best(logits, self.top_k, penalised, adjusted)
+            below = values - values[0]
+            mass = np.exp(below).sum() if self.top_p < 1 else 1.0
+        else:
+            ids, below, mass = self._best_by_mass(logits, penalised, adjusted)
+        keep = len(ids)
+        if self.top_p < 1:
+            keep = int(np.searchsorted(np.cumsum(np.exp(below)), self.top_p * mass)) + 1
+        if self.min_p > 0:
+            keep = min(keep, int(np.searchsorted(-below, -math.log(self.min_p), side="right")))
+        with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
+            return ids[:keep], below[:keep] / self.temperature
+
+    def _best_by_mass(self, logits: Floats, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles, float]:
+        """Without top-k: every id that top-p or min-p could keep, best first, logits below the best, total mass."""
+        row = _with(_cleaned(logits), penalised, adjusted)
+        below = row.astype(np.float64) - float(row.max())
+        floor = math.log(self.min_p) if self.min_p > 0 else -math.inf
+        mass = 1.0
+        if self.top_p < 1:
+            mass = float(np.exp(below).sum())
+            # all ids below this weigh less than 1 - top_p together, since the best alone weighs 1
+            floor = max(floor, math.log((1 - self.top_p) / below.size) - 1e-6)
+        ids = np.flatnonzero(below >= floor if floor > -math.inf else below > -math.inf)
+        order = np.argsort(-below[ids], kind="stable")
+        return ids[order], below[ids[order]], mass
+
+    def _winner(self, ids: Ids, scaled: Doubles, position: int) -> int:
+        scores = scaled + gumbel(self.seed, position, ids)
+        ties = np.flatnonzero(scores == scores.max())
+        return int(ties[np.argmin(ids[ties])])
+
+    def _penalised(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
+        """Ids in the penalty window, ascending, and what their logits become."""
+        if self.penalty_window == 0 or (self.repetition_penalty == 1 and self.presence_penalty == 0):
+            return _NONE, logits[:0]
+        window = {*ahead[-self.penalty_window :]}
+        if len(ahead) < self.penalty_window:
+            window.update(history.tokens[len(ahead) - self.penalty_window :])
+        ids = np.array(list(window), np.int64)
+        ids.sort()
+        ids = ids[(ids >= 0) & (ids < logits.size)]
+        values = np.fmax(logits[ids], np.float32(-np.inf))  # a NaN becomes minus infinity
+        values = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
+        return ids, (values - self.presence_penalty).astype(np.float32)
+
+
+def gumbel(seed: int, position: int, ids: Ids) -> Doubles:
+    """Hashes (seed, position, id) to standard Gumbel noise.
+
+    Args:
+        seed: Any integer; its low 64 bits count.
+        position: Index of the token in the whole conversation.
+        ids: [n] token ids.
+
+    Returns:
+        Noise [n], the same on every machine up to the last bits of ``log``.
+    """
+    key = _mix_int(_mix_int(seed & _MASK) + _WEYL * (position + 1))
+    bits = _mix(_mix(ids.astype(np.uint64) * np.uint64(_WEYL) + np.uint64(key)) ^ np.uint64(_mix_int(key)))
+    uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # exact, and never 0 or 1
+    return -np.log(-np.log(uniform))
+
+
+def _mix_int(value: int) -> int:
+    value = (value + _WEYL) & _MASK
+    for shift, factor in _MIX:
+        value = ((value ^ (value >> shift)) * factor) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    for shift, factor in _MIX:
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def _best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles]:
+    """Finds the k best ids, best first, lowest id first among equals, and their logits.
+
+    The k-th largest of the maxima of disjoint blocks is a lower bound for the k-th largest logit, so only logits that
+    reach it need sorting. A block is a column of the row folded to 64 lines: column maxima run at memory speed.
+
+    Args:
+        row: [n_vocab] logits before penalties; not copied if it is large.
+        k: How many; fewer come back if fewer are finite.
+        penalised: [m] ids, ascending, whose logits are other than in ``row``.
+        adjusted: [m] their logits.
+    """
+    size = row.size
+    if penalised.size and size <= _SMALL:
+        row, penalised, adjusted = _with(row, penalised, adjusted), _NONE, adjusted[:0]
+    height = min(_BLOCK, size // (4 * k))
+    if height < 2:
+        return _best_of_all(_with(_cleaned(row), penalised, adjusted), k)
+    width = size // height
+    folded = height * width
+    bounds = np.concatenate((row[:folded].reshape(height, width).max(axis=0), row[folded:]))
+    if not bounds.max() < math.inf:  # a NaN spreads to its block's maximum
+        return _best(_cleaned(row), k, penalised, adjusted)
+    if penalised.size:
+        bounds[np.where(penalised < folded, penalised % width, penalised - folded + width)] = -np.inf
+        bounds = np.concatenate((bounds, adjusted))
+    bound = np.partition(bounds, bounds.size - k)[bounds.size - k]
+    if bound == -np.inf:
+        return _best_of_all(_with(row, penalised, adjusted), k)
+    ids = np.flatnonzero(row >= bound)
+    values = row[ids]
+    if penalised.size:
+        nearest = np.minimum(np.searchsorted(penalised, ids), penalised.size - 1)
+        untouched = penalised[nearest] != ids
+        ids = np.concatenate((ids[untouched], penalised[adjusted >= bound]))
+        values = np.concatenate((values[untouched], adjusted[adjusted >= bound]))
+        order = np.lexsort((ids, -values))[:k]
+    else:
+        order = np.argsort(-values, kind="stable")[:k]
+    return ids[order], values[order].astype(np.float64)
+
+
+def _best_of_all(row: Floats, k: int) -> tuple[Ids, Doubles]:
+    ids = np.flatnonzero(row > -np.inf)
+    if not ids.size:
+        raise _not_a_number()
+    order = np.argsort(-row[ids], kind="stable")[:k]
+    return ids[order], row[ids[order]].astype(np.float64)
+
+
+def _with(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:
+    """Copies the row with the penalties in it; the row itself if there are none."""
+    if not penalised.size:
+        return row
+    row = row.copy()
+    row[penalised] = adjusted
+    return row
+
+
+def _cleaned(row: Floats) -> Floats:
+    """Reads NaN as minus infinity; the row itself where it is clean.
+
+    Raises:
+        SlipstreamError: If nothing is left to choose from, or a logit is plus infinity.
+    """
+    highest = row.max()
+    if highest < math.inf and highest > -math.inf:
+        return row
+    row = np.where(np.isnan(row), np.float32(-np.inf), row)
+    if not -math.inf < row.max() < math.inf:
+        raise _not_a_number()
+    return row
+
+
+def _not_a_number() -> SlipstreamError:
+    return SlipstreamError(
+        "The model's output is not a number.",
+        "The model file may be damaged, or its format not work on this device: verify it, or try another quantization.",
+    )
