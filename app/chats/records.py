@@ -1,0 +1,118 @@
+"""What the chat store keeps, as values."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from slipstream.app.engine.protocol import Done, Speed
+
+Status = Literal["streaming", "done", "interrupted", "failed"]
+"""A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChat:
+    """A chat in the list.
+
+    Attributes:
+        id: Short readable name, such as "k3f9ab".
+        title: First words of the first message, or what its owner called it.
+        created: Seconds since 1970.
+        updated: Time of its newest message.
+        model: Name of the model that replied last, or empty.
+    """
+
+    id: str
+    title: str
+    created: float
+    updated: float
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How a reply went; the fields are those of ``protocol.Done``."""
+
+    speed: Speed = field(default_factory=Speed)
+    by_depth: list[list[int]] = field(default_factory=list)
+    by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    prefilled_tokens: int = 0
+    dropped_messages: int = 0
+    ttft_ms: float = 0.0
+
+    @staticmethod
+    def of(done: Done) -> Figures:
+        """Takes the figures out of the engine's last event."""
+        return Figures(
+            done.speed,
+            done.by_depth,
+            done.by_drafter,
+            done.prompt_tokens,
+            done.prefilled_tokens,
+            done.dropped_messages,
+            done.ttft_ms,
+        )
+
+    def packed(self) -> str:
+        """JSON for the database."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def unpacked(text: str) -> Figures | None:
+        """Reads ``packed`` back, ignoring fields of other versions; None if there are none."""
+        fields: dict[str, Any] = json.loads(text) if text else {}
+        if not fields:
+            return None
+        known = {name: value for name, value in fields.items() if name in Figures.__slots__}
+        speed = {name: value for name, value in known.pop("speed", {}).items() if name in Speed.__slots__}
+        return Figures(speed=Speed(**speed), **known)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of a chat.
+
+    Attributes:
+        id: Its number.
+        chat: The chat it belongs to.
+        parent: The message that it answers or follows, or None for the first; two children of one are two branches.
+        role: "system", "user" or "assistant".
+        content: Its text, as written: not cleaned for a screen.
+        tokens: Token ids of a reply, good for the model of this fingerprint alone.
+        model: Fingerprint of the model that wrote it.
+        status: See ``Status``.
+        drafter: Who drafted, "none" for plain decoding; empty for a user's message.
+        seed: Seed of the reply, or None.
+        figures: Speed and acceptance, or None until the reply is over.
+        reason: Why the reply ended, as in ``protocol.Done``, or empty.
+        created: Seconds since 1970.
+    """
+
+    id: int
+    chat: str
+    parent: int | None
+    role: str
+    content: str
+    tokens: list[int]
+    model: str
+    status: Status
+    drafter: str
+    seed: int | None
+    figures: Figures | None
+    reason: str
+    created: float
+
+
+def pack_tokens(tokens: list[int]) -> bytes:
+    """Four bytes a token, little-endian."""
+    return struct.pack(f"<{len(tokens)}i", *tokens)
+
+
+def unpack_tokens(blob: bytes) -> list[int]:
+    """Reads ``pack_tokens`` back; a last token cut short is left out."""
+    whole = len(blob) // 4
+    return list(struct.unpack(f"<{whole}i", blob[: whole * 4]))

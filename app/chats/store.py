@@ -1,0 +1,320 @@
+"""The chats, in one SQLite file that survives a kill at any moment.
+
+What a person typed is on disk before the engine hears of it. A reply is a row that grows while it streams; the next
+start finds the rows of a killed process and marks them "interrupted". Writes that must survive a power cut are
+synchronous.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slipstream.app.chats.opening import hold, open_database, storage_error
+from slipstream.app.chats.records import Figures, Status, StoredChat, StoredMessage, pack_tokens, unpack_tokens
+from slipstream.models.errors import UsageError
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
+ID_LENGTH = 6
+TITLE_WORDS = 8
+TITLE_LENGTH = 60
+_CHAT = "id, title, created, updated, model"
+_MESSAGE = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
+
+
+class ChatStore:
+    """All chats; safe to call from any thread.
+
+    Attributes:
+        path: The database.
+        notice: A line for the user if a damaged file had to be set aside on opening, else "".
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens or makes the database; replies that a killed process left streaming become interrupted.
+
+        Raises:
+            SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
+        """
+        self.path = path
+        self._lock = threading.RLock()
+        self._hold, alone = hold(path)
+        try:
+            self._db, self.notice = open_database(path, alone)
+            if alone:  # otherwise they may be the other process's, still growing
+                with self._write():
+                    self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
+        except BaseException:
+            self._hold.close()
+            raise
+
+    # --- chats ----------------------------------------------------------------------------------------------------
+
+    def create(self, title: str = "") -> StoredChat:
+        """Begins a chat; without a title the first message gives one."""
+        now = time.time()
+        with self._write():
+            name = new_id()
+            while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (name,)).fetchone():
+                name = new_id()
+            self._db.execute(f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, '')", (name, _storable(title), now, now))
+        return StoredChat(name, title, now, now, "")
+
+    def get(self, chat: str) -> StoredChat:
+        """Finds a chat.
+
+        Raises:
+            UsageError: If there is none of this name; the hint lists some that there are.
+        """
+        with self._read():
+            row = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (_storable(chat),)).fetchone()
+        if row is None:
+            known = [f"{kept.id} ({kept.title})" if kept.title else kept.id for kept in self.list_chats(5)]
+            hint = (
+                f"The newest are: {'; '.join(known)}. Ctrl-O in the chat lists all." if known else "None are kept yet."
+            )
+            raise UsageError(f'there is no chat "{chat}".', hint)
+        return StoredChat(*row)
+
+    def list_chats(self, limit: int = 200) -> list[StoredChat]:
+        """The chats, the one with the newest message first."""
+        with self._read():
+            rows = self._db.execute(f"SELECT {_CHAT} FROM chats ORDER BY updated DESC, rowid DESC LIMIT ?", (limit,))
+            return [StoredChat(*row) for row in rows]
+
+    def rename(self, chat: str, title: str) -> None:
+        """Gives a chat a title.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._write(durable=True):
+            self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (_storable(title), chat))
+
+    def delete(self, chat: str) -> None:
+        """Deletes a chat and its messages, and overwrites what they were in the file and its log.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._write(durable=True):
+            self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
+        with self._read():  # deleted text stays in the log until it is emptied
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def messages(self, chat: str) -> list[StoredMessage]:
+        """The branch that was written last, oldest message first; refused messages are left out.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._read():
+            rows = self._db.execute(
+                f"""
+                WITH RECURSIVE branch AS (
+                    SELECT * FROM messages
+                    WHERE id = (SELECT max(id) FROM messages WHERE chat = ? AND status != 'failed')
+                    UNION ALL
+                    SELECT messages.* FROM messages JOIN branch ON messages.id = branch.parent
+                )
+                SELECT {_MESSAGE} FROM branch ORDER BY id
+                """,
+                (chat,),
+            )
+            return [_message(row) for row in rows]
+
+    def prompts(self, limit: int = 100) -> list[str]:
+        """What its owner typed in all chats, oldest first, to be recalled."""
+        with self._read():
+            rows = self._db.execute(
+                "SELECT content FROM messages WHERE role = 'user' ORDER BY id DESC LIMIT ?", (limit,)
+            )
+            return [str(row[0]) for row in rows][::-1]
+
+    def add_user(self, chat: str, text: str) -> StoredMessage:
+        """Keeps what its owner typed, on disk when this returns.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        kept = self.get(chat)
+        with self._write(durable=True):
+            message = self._add(chat, self._last(chat), "user", text, "done")
+            title = kept.title or title_of(text)
+            self._db.execute("UPDATE chats SET updated = ?, title = ? WHERE id = ?", (message.created, title, chat))
+        return message
+
+    def begin_reply(
+        self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None
+    ) -> StoredMessage:
+        """Begins a reply, empty and streaming.
+
+        Args:
+            chat: The chat.
+            model: Name of the model that writes it.
+            fingerprint: The model's fingerprint.
+            drafter: Who drafts.
+            seed: Seed of the reply.
+            parent: The message that is answered; the newest if None. An earlier one makes a new branch.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._write():
+            at = self._last(chat) if parent is None else parent
+            message = self._add(chat, at, "assistant", "", "streaming", fingerprint, drafter, str(seed))
+            self._db.execute(
+                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, _storable(model), chat)
+            )
+        return message
+
+    def append_reply(self, message: int, text: str, tokens: list[int]) -> None:
+        """Adds to a streaming reply."""
+        with self._write():
+            self._db.execute(
+                "UPDATE messages SET content = content || ?, tokens = CAST(tokens || ? AS BLOB), status = 'streaming' "
+                "WHERE id = ?",
+                (_storable(text), pack_tokens(tokens), message),
+            )
+
+    def finish_reply(
+        self,
+        message: int,
+        status: Status = "done",
+        *,
+        text: str | None = None,
+        tokens: list[int] | None = None,
+        reason: str = "",
+        figures: Figures | None = None,
+    ) -> None:
+        """Ends a reply; on disk when this returns.
+
+        Args:
+            message: The reply's number.
+            status: "done", "interrupted" or "failed".
+            text: The whole reply; None keeps what was appended.
+            tokens: Its tokens; None keeps what was appended.
+            reason: Why it ended.
+            figures: How it went.
+        """
+        with self._write(durable=True):
+            self._db.execute(
+                "UPDATE messages SET status = ?, reason = ?, speed = ?, content = coalesce(?, content), "
+                "tokens = coalesce(?, tokens) WHERE id = ?",
+                (
+                    status,
+                    _storable(reason),
+                    figures.packed() if figures else "",
+                    None if text is None else _storable(text),
+                    None if tokens is None else pack_tokens(tokens),
+                    message,
+                ),
+            )
+
+    def withdraw(self, message: int) -> None:
+        """Takes a message that the engine refused out of its chat; it stays in the file as "failed"."""
+        with self._write(durable=True):
+            self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
+
+    def close(self) -> None:
+        """Closes the file; calling it again does nothing."""
+        with self._lock:
+            self._db.close()
+            self._hold.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        chat: str,
+        parent: int | None,
+        role: str,
+        text: str,
+        status: Status,
+        model: str = "",
+        drafter: str = "",
+        seed: str = "",
+    ) -> StoredMessage:
+        now = time.time()
+        row = (chat, parent, role, _storable(text), b"", model, status, drafter, seed, "", "", now)
+        columns = _MESSAGE.removeprefix("id, ")
+        number = self._db.execute(
+            f"INSERT INTO messages ({columns}) VALUES ({', '.join('?' * len(row))})", row
+        ).lastrowid
+        return _message((number, *row))
+
+    def _last(self, chat: str) -> int | None:
+        row = self._db.execute("SELECT max(id) FROM messages WHERE chat = ? AND status != 'failed'", (chat,)).fetchone()
+        return None if row[0] is None else int(row[0])
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise storage_error(self.path, error) from error
+
+    @contextmanager
+    def _write(self, durable: bool = False) -> Iterator[None]:
+        """One transaction; ``durable`` ones have reached the disk when it ends."""
+        with self._read():
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk has rolled back already
+                    self._db.execute("ROLLBACK")
+                raise
+
+
+def new_id() -> str:
+    """Draws a name for a chat."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
+
+
+def title_of(text: str) -> str:
+    """Makes a title of a message's first words."""
+    words = text.split()
+    title = " ".join(words[:TITLE_WORDS])
+    if len(title) > TITLE_LENGTH:
+        return title[: TITLE_LENGTH - 1].rstrip() + "…"
+    return title + "…" if len(words) > TITLE_WORDS else title
+
+
+def _message(row: tuple[Any, ...]) -> StoredMessage:
+    number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
+    return StoredMessage(
+        id=number,
+        chat=chat,
+        parent=parent,
+        role=role,
+        content=content,
+        tokens=unpack_tokens(tokens),
+        model=model,
+        status=status,
+        drafter=drafter,
+        seed=int(seed) if seed else None,
+        figures=Figures.unpacked(speed),
+        reason=reason,
+        created=created,
+    )
+
+
+def _storable(text: str) -> str:
+    """UTF-8 has no lone surrogates; one would fail the whole write."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,59 @@
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from slipstream.app.chats.store import ChatStore
+
+WRITER = """
+import sys
+from pathlib import Path
+from slipstream.app.chats.store import ChatStore
+
+store = ChatStore(Path(sys.argv[1]))
+while True:
+    chat = store.create().id
+    asked = store.add_user(chat, "question " * 50)
+    print(asked.id, len(asked.content), flush=True)
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="draft", seed=1)
+    for length in range(10, 200, 10):
+        store.append_reply(reply.id, "0123456789", list(range(10)))
+        print(reply.id, length, flush=True)
+    store.finish_reply(reply.id)
+"""
+
+
+def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    chance = random.Random(5)
+    written: dict[int, int] = {}
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        for _ in range(chance.randrange(3, 120)):
+            number, length = map(int, writer.stdout.readline().split())
+            written[number] = length
+        os.kill(writer.pid, signal.SIGKILL)
+        for line in writer.stdout.read().splitlines(keepends=True):
+            if line.endswith("\n"):
+                number, length = map(int, line.split())
+                written[number] = length
+        assert writer.wait() == -signal.SIGKILL
+        writer.stdout.close()
+
+        store = ChatStore(path)
+        assert store.notice == ""
+        with sqlite3.connect(path) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            kept = dict(db.execute("SELECT id, length(content) FROM messages"))
+            assert all(kept[number] >= length for number, length in written.items())
+            assert all(
+                length == 4 * 10 * (kept[number] // 10)
+                for number, length in db.execute("SELECT id, length(tokens) FROM messages WHERE role = 'assistant'")
+            )
+            assert db.execute("SELECT count(*) FROM messages WHERE status = 'streaming'").fetchone() == (0,)
+        store.close()
+    assert len(written) > 5

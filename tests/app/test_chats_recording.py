@@ -1,0 +1,108 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.chats.history import history
+from slipstream.app.chats.recording import Event, recorded
+from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Done, Message, Piece, Prefilling, Speed, Stepped
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChatStore:
+    return ChatStore(tmp_path / "chats.db")
+
+
+def begin(store: ChatStore) -> StoredMessage:
+    chat = store.create()
+    store.add_user(chat.id, "x")
+    return store.begin_reply(chat.id, model="m", fingerprint="f", drafter="draft", seed=1)
+
+
+def step(text: str, token: int, ms: float = 1.0) -> Stepped:
+    return Stepped(1, [Piece(text, "plain")], [token], "none", 0, 0, ms, Speed(tokens=token))
+
+
+def last(store: ChatStore, message: StoredMessage) -> StoredMessage:
+    return store.messages(message.chat)[-1]
+
+
+def test_a_reply_is_kept_to_the_end(store: ChatStore) -> None:
+    reply = begin(store)
+    done = Done(1, "stop", "ab", [1, 2], 9, 4, 1, 3.0, Speed(tokens=2), [[1, 1]], {"draft": {"steps": 1}})
+    events: list[Event] = [Prefilling(1, 1, 2), step("a", 1), step("b<end>", 2), done]
+    assert list(recorded(events, store, reply.id)) == events
+    kept = last(store, reply)
+    assert (kept.content, kept.tokens, kept.status, kept.reason) == ("ab", [1, 2], "done", "stop")
+    assert kept.figures is not None
+    assert (kept.figures.prefilled_tokens, kept.figures.by_depth) == (4, [[1, 1]])
+
+
+def test_text_is_written_at_intervals_and_slow_steps_at_once(store: ChatStore) -> None:
+    reply = begin(store)
+    times = iter([0.0, 0.1, 0.25, 0.25, 0.3, 0.31, 0.31])
+    events = recorded(
+        [step("a", 1), step("b", 2), step("c", 3), step("d", 4, ms=100.0)], store, reply.id, lambda: next(times)
+    )
+    seen = []
+    for _ in events:
+        seen.append(last(store, reply).content)
+    assert seen == ["", "ab", "ab", "abcd"]
+    assert last(store, reply).tokens == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "status", "content"),
+    [
+        (EngineDiedError("it died"), "some", "interrupted", "some"),
+        (EngineDiedError("it died"), "", "interrupted", ""),
+        (SlipstreamError("decode failed"), "some", "interrupted", "some"),
+        (ContextFullError("too long"), "", "failed", ""),
+    ],
+)
+def test_an_error_keeps_what_was_written(
+    store: ChatStore, error: SlipstreamError, words: str, status: str, content: str
+) -> None:
+    reply = begin(store)
+
+    def events() -> Iterator[Event]:
+        yield Prefilling(1, 0, 3)
+        if words:
+            yield step(words, 1)
+        raise error
+
+    with pytest.raises(type(error)):
+        list(recorded(events(), store, reply.id))
+    (row,) = store._db.execute("SELECT status, content FROM messages WHERE id = ?", (reply.id,)).fetchall()
+    assert row == (status, content)
+
+
+def test_a_reader_that_leaves_interrupts(store: ChatStore) -> None:
+    reply = begin(store)
+    events = recorded([step("a", 1), step("b", 2)], store, reply.id)
+    next(events)
+    events.close()  # type: ignore[attr-defined]
+    kept = last(store, reply)
+    assert (kept.content, kept.status) == ("a", "interrupted")
+
+
+def test_history_gives_tokens_to_the_model_that_wrote_them(store: ChatStore) -> None:
+    reply = begin(store)
+    store.finish_reply(reply.id, text="answer", tokens=[4, 5])
+    kept = store.messages(reply.chat)
+    assert history(kept, "f") == [Message("user", "x"), Message("assistant", "answer", [4, 5])]
+    assert history(kept, "g", system="Be brief.") == [
+        Message("system", "Be brief."),
+        Message("user", "x"),
+        Message("assistant", "answer"),
+    ]
+
+
+def test_questions_without_an_answer_become_one(store: ChatStore) -> None:
+    reply = begin(store)
+    store.finish_reply(reply.id, "interrupted")
+    store.add_user(reply.chat, "y")
+    assert history(store.messages(reply.chat), "f") == [Message("user", "x\n\ny")]
