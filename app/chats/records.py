@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from slipstream.app.engine.protocol import Done, Speed
 
+MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
+TITLE_WORDS = 8
+TITLE_LENGTH = 60
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
 
@@ -116,3 +119,32 @@ def unpack_tokens(blob: bytes) -> list[int]:
     """Reads ``pack_tokens`` back; a last token cut short is left out."""
     whole = len(blob) // 4
     return list(struct.unpack(f"<{whole}i", blob[: whole * 4]))
+
+
+def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
+    """Reads a row of ``MESSAGE_COLUMNS``."""
+    number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
+    return StoredMessage(
+        id=number,
+        chat=chat,
+        parent=parent,
+        role=role,
+        content=content,
+        tokens=unpack_tokens(tokens),
+        model=model,
+        status=status,
+        drafter=drafter,
+        seed=int(seed) if seed else None,
+        figures=Figures.unpacked(speed),
+        reason=reason,
+        created=created,
+    )
+
+
+def title_of(text: str) -> str:
+    """Makes a title of a message's first words."""
+    words = text.split()
+    title = " ".join(words[:TITLE_WORDS])
+    if len(title) > TITLE_LENGTH:
+        return title[: TITLE_LENGTH - 1].rstrip() + "…"
+    return title + "…" if len(words) > TITLE_WORDS else title

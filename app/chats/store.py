@@ -14,18 +14,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from slipstream.app.chats.opening import hold, open_database, storage_error
-from slipstream.app.chats.records import Figures, Status, StoredChat, StoredMessage, pack_tokens, unpack_tokens
+from slipstream.app.chats.records import (
+    MESSAGE_COLUMNS,
+    Figures,
+    Status,
+    StoredChat,
+    StoredMessage,
+    message_of_row,
+    pack_tokens,
+    title_of,
+)
 from slipstream.models.errors import UsageError
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
-TITLE_WORDS = 8
-TITLE_LENGTH = 60
 _CHAT = "id, title, created, updated, model"
-_MESSAGE = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 
 
 class ChatStore:
@@ -128,11 +133,11 @@ class ChatStore:
                     UNION ALL
                     SELECT messages.* FROM messages JOIN branch ON messages.id = branch.parent
                 )
-                SELECT {_MESSAGE} FROM branch ORDER BY id
+                SELECT {MESSAGE_COLUMNS} FROM branch ORDER BY id
                 """,
                 (chat,),
             )
-            return [_message(row) for row in rows]
+            return [message_of_row(row) for row in rows]
 
     def prompts(self, limit: int = 100) -> list[str]:
         """What its owner typed in all chats, oldest first, to be recalled."""
@@ -249,11 +254,11 @@ class ChatStore:
     ) -> StoredMessage:
         now = time.time()
         row = (chat, parent, role, _storable(text), b"", model, status, drafter, seed, "", "", now)
-        columns = _MESSAGE.removeprefix("id, ")
+        columns = MESSAGE_COLUMNS.removeprefix("id, ")
         number = self._db.execute(
             f"INSERT INTO messages ({columns}) VALUES ({', '.join('?' * len(row))})", row
         ).lastrowid
-        return _message((number, *row))
+        return message_of_row((number, *row))
 
     def _last(self, chat: str) -> int | None:
         row = self._db.execute("SELECT max(id) FROM messages WHERE chat = ? AND status != 'failed'", (chat,)).fetchone()
@@ -285,34 +290,6 @@ class ChatStore:
 def new_id() -> str:
     """Draws a name for a chat."""
     return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
-
-
-def title_of(text: str) -> str:
-    """Makes a title of a message's first words."""
-    words = text.split()
-    title = " ".join(words[:TITLE_WORDS])
-    if len(title) > TITLE_LENGTH:
-        return title[: TITLE_LENGTH - 1].rstrip() + "…"
-    return title + "…" if len(words) > TITLE_WORDS else title
-
-
-def _message(row: tuple[Any, ...]) -> StoredMessage:
-    number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
-    return StoredMessage(
-        id=number,
-        chat=chat,
-        parent=parent,
-        role=role,
-        content=content,
-        tokens=unpack_tokens(tokens),
-        model=model,
-        status=status,
-        drafter=drafter,
-        seed=int(seed) if seed else None,
-        figures=Figures.unpacked(speed),
-        reason=reason,
-        created=created,
-    )
 
 
 def _storable(text: str) -> str:

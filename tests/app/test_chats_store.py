@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.chats.records import Figures, StoredMessage, pack_tokens, unpack_tokens
+from slipstream.app.chats.records import Figures, StoredMessage, pack_tokens, title_of, unpack_tokens
 from slipstream.app.chats.schema import MIGRATIONS
-from slipstream.app.chats.store import ALPHABET, ID_LENGTH, ChatStore, title_of
+from slipstream.app.chats.store import ALPHABET, ID_LENGTH, ChatStore
 from slipstream.app.engine.protocol import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
