@@ -7,6 +7,7 @@ synchronous.
 
 from __future__ import annotations
 
+import re
 import secrets
 import sqlite3
 import threading
@@ -87,6 +88,21 @@ class ChatStore:
             raise UsageError(f'there is no chat "{chat}".', hint)
         return StoredChat(*row)
 
+    def open_or_create(self, chat: str) -> StoredChat:
+        """Finds a chat by its name, or begins one of that name.
+
+        Raises:
+            UsageError: If the name is new and cannot be one.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", chat):
+            raise UsageError(
+                f"{chat[:80]!r} cannot be the name of a chat.", "Use up to 64 letters, digits, hyphens and underscores."
+            )
+        now = time.time()
+        with self._write():
+            self._db.execute(f"INSERT OR IGNORE INTO chats ({_CHAT}) VALUES (?, '', ?, ?, '')", (chat, now, now))
+        return self.get(chat)
+
     def list_chats(self, limit: int = 200) -> list[StoredChat]:
         """The chats, the one with the newest message first."""
         with self._read():
@@ -159,6 +175,23 @@ class ChatStore:
             title = kept.title or title_of(text)
             self._db.execute("UPDATE chats SET updated = ?, title = ? WHERE id = ?", (message.created, title, chat))
         return message
+
+    def set_system(self, chat: str, text: str) -> None:
+        """Gives a chat its system message, or changes it.
+
+        Raises:
+            UsageError: If there is no such chat, or it began without one.
+        """
+        first = next(iter(self.messages(chat)), None)
+        if first and first.role != "system":
+            raise UsageError(
+                f'chat "{chat}" began without a system message.', "Leave --system out, or begin another chat with it."
+            )
+        with self._write(durable=True):
+            if first:
+                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (_storable(text), first.id))
+            else:
+                self._add(chat, None, "system", text, "done")
 
     def begin_reply(
         self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None

@@ -1,25 +1,19 @@
 """What the interface and the engine's process say to each other: length-prefixed JSON over pipes.
 
-A frame is four bytes of length, little-endian, and that many bytes of JSON: ``{"kind": name, ...fields}``. The engine speaks
-first, with ``Hello``; a version that differs ends the conversation. Every message is a frozen dataclass below.
+A frame is four bytes of length, little-endian, and that many bytes of JSON: ``{"kind": name, ...fields}``. The engine
+speaks first, with ``Hello``; a version that differs ends the conversation. Every message is a frozen dataclass below;
+``slipstream.app.engine.frames`` reads and writes them.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import BinaryIO, Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 VERSION: Final = 1
-FRAME_LIMIT: Final = 64 << 20
-"""Most bytes of one frame; a paste of a book passes, a broken length does not."""
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """Who wrote a piece of a reply: accepted from a drafter, or the target itself in one of three ways."""
-
-
-class ProtocolError(Exception):
-    """A frame that cannot be understood."""
 
 
 # --- to the engine ------------------------------------------------------------------------------------------------
@@ -44,15 +38,19 @@ class Load:
 
     Attributes:
         model: Path of the target's GGUF.
-        draft_model: Path of the draft model's GGUF, or None for the bundled pair's own or none.
+        draft_model: Path of the draft model's GGUF, or None.
         drafter: The drafter that must be usable; "none", "draft", "lookup"; a mismatch is an error.
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
+        same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
+        gpu_layers: Layers on the GPU; -1 for all that fit.
     """
 
     model: str
     draft_model: str | None = None
     drafter: str = "none"
     n_ctx: int = 0
+    same_text: bool = False
+    gpu_layers: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +240,11 @@ class Done:
 
     Attributes:
         request: Which reply.
-        reason: "stop" (it ended by itself or at a stop string), "length" (max_tokens), "context" (the context is full) or
-            "cancelled".
+        reason: "stop" (it ended by itself or at a stop string), "length" (max_tokens), "context" (the context is full)
+            or "cancelled".
         text: The whole reply.
-        tokens: Its token ids.
+        tokens: Its token ids without the end token, to be kept for the next turn; empty where they do not stand for
+            just this text (a stop string was cut off, a character is incomplete).
         prompt_tokens: Tokens of the prompt.
         prefilled_tokens: Those that had to be read, the rest was in the KV cache.
         dropped_messages: Oldest messages that did not fit the context and were left out.

@@ -1,0 +1,172 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING, NoReturn
+
+from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
+    from slipstream.app.engine.protocol import Load, Sampling
+    from slipstream.app.paths import Paths
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong arguments are one line on stderr and exit code 2, like every other wrong use."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}.", f"Try {self.prog} --help.")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted."""
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    except SlipstreamError as error:
+        line = " ".join(f"{error.title} {error.hint}".split())
+        print(f"slipstream: {line}", file=sys.stderr)
+        code = error.code
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        sys.stderr.close()
+        code = 1
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    command: str = options.command or "chat"
+    if command == "paths":
+        return _paths()
+    if command == "bench":
+        from slipstream.app.bench.command import bench
+
+        return bench(options)
+    if command == "run":
+        return _one_reply(options)
+    return _chat(options)
+
+
+def _paths() -> int:
+    from slipstream.app.paths import Paths
+
+    rows = Paths.default().rows()
+    width = max(len(name) for name, _ in rows)
+    for name, place in rows:
+        print(f"{name:<{width}}  {place}")
+    return 0
+
+
+def _one_reply(options: argparse.Namespace) -> int:
+    from slipstream.app.paths import Paths
+    from slipstream.app.run import RunRequest, read_stdin, run
+
+    piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
+    prompt = "\n\n".join(part for part in (options.prompt or "", piped) if part.strip())
+    if not prompt:
+        raise UsageError("the prompt is empty.", 'Give one with -p "…", or pipe text in.')
+    paths = Paths.default()
+    request = RunRequest(
+        load=_load(options, paths),
+        prompt=prompt,
+        system=options.system,
+        sampling=_sampling(options),
+        max_tokens=options.max_tokens,
+        stop=options.stop,
+        chat=options.chat,
+        as_json=options.json,
+    )
+    return run(request, paths)
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from slipstream.app import launcher
+    from slipstream.app.paths import Paths
+
+    problem = launcher.terminal_problem()
+    if problem:
+        raise SlipstreamError(*problem)
+    paths = Paths.default()
+    _load(options, paths)
+    _sampling(options)
+    return 0
+
+
+def _load(options: argparse.Namespace, paths: Paths) -> Load:
+    """Which model and drafter; a wrong name is refused before anything is loaded."""
+    from slipstream.app.model_choice import choose
+    from slipstream.drafters import registry
+
+    load = choose(paths, options.model, options.draft_model, options.drafter, options.context)
+    registry.check_name(load.drafter)
+    return load
+
+
+def _sampling(options: argparse.Namespace) -> Sampling:
+    """How tokens are drawn; a value out of range is refused before anything is loaded."""
+    from slipstream.app.engine.protocol import Sampling
+    from slipstream.models.sampling import Sampler
+
+    sampling = Sampling(
+        temperature=options.temp,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+        presence_penalty=options.presence_penalty,
+        seed=secrets.randbits(31) if options.seed is None else options.seed,
+    )
+    Sampler(**asdict(sampling))
+    return sampling
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
+    parser.add_argument("--version", action="version", version=f"slipstream {version('slipstream')}")
+    _model_options(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")
+    run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
+    run.add_argument("--system", default="", help="system message")
+    run.add_argument("--max-tokens", type=int, default=0, metavar="N", help="most tokens of the reply (0: no limit)")
+    run.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
+    )
+    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary")
+    _model_options(run)
+    bench = commands.add_parser("bench", help="measure this machine, and what drafting gains on it")
+    bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")
+    bench.add_argument(
+        "--only", action="append", default=[], metavar="PART", help="plain, overhead, drafters or memory"
+    )
+    commands.add_parser("paths", help="where everything is kept")
+    return parser
+
+
+def _model_options(parser: argparse.ArgumentParser) -> None:
+    """The options that the chat and ``run`` share."""
+    parser.add_argument("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
+    parser.add_argument("--draft-model", metavar="PATH", help="a draft model's .gguf, of the same vocabulary")
+    parser.add_argument("--drafter", metavar="NAME", help="who drafts: none, draft, lookup")
+    parser.add_argument("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
+    parser.add_argument("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
+    parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
+    parser.add_argument(
+        "--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the best token (0.8)"
+    )
+    parser.add_argument("--top-k", type=int, default=40, metavar="N", help="keep the N best tokens; 0 is off (40)")
+    parser.add_argument(
+        "--top-p", type=float, default=0.95, metavar="P", help="keep this much probability; 1 is off (0.95)"
+    )
+    parser.add_argument(
+        "--min-p", type=float, default=0.05, metavar="P", help="keep this share of the best; 0 is off (0.05)"
+    )
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (1)")
+    parser.add_argument("--presence-penalty", type=float, default=0.0, metavar="X", help="0 is off (0)")

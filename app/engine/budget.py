@@ -1,0 +1,32 @@
+"""A fixed budget for drafting: how deep, how likely, and now and then nothing at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.app.engine.rules import Rules
+
+
+@dataclass(slots=True)
+class FixedBudget:
+    """Says whether one more node pays, by fixed limits; it is the ``worth`` that drafters ask.
+
+    Attributes:
+        rules: Knows how many tokens may still follow; drafting past them is waste.
+        rows: Most nodes deep.
+        least: Least probability of a path that is worth a row.
+        probe_every: Every so many steps nothing is worth drafting, so that plain decoding's speed stays measured.
+        step: Steps so far; the loop's owner counts.
+    """
+
+    rules: Rules
+    rows: int = 16
+    least: float = 0.3
+    probe_every: int = 64
+    step: int = 0
+
+    def __call__(self, probability: float, depth: int) -> bool:
+        """Whether a node at this depth, on a path of this probability, pays."""
+        if self.step % self.probe_every == self.probe_every // 8:
+            return False
+        return probability >= self.least and depth <= min(self.rows, self.rules.left() - 1)

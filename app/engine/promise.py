@@ -1,0 +1,84 @@
+"""Measures, at load, what may be promised: the same text with every drafter, or the same distribution."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from slipstream.app.engine.stats import PlainClock
+from slipstream.models.runtime.target import Target
+from slipstream.models.types import Floats, Token, TokenTree
+
+SAME_TEXT: Final = "same text"
+SAME_DISTRIBUTION: Final = "same distribution"
+_PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
+_WIDTHS: Final = (2, 3, 5, 9, 17)
+_ROWS: Final = 18
+
+
+def measure_plain(target: Target, clock: PlainClock, seconds: float = 0.25) -> None:
+    """Times single-row passes, so that the speed-up has something to be measured against."""
+    target.prefill([_token(target, at) for at in range(8)])
+    until = perf_counter() + seconds
+    for at in range(24):
+        began = perf_counter()
+        target.evaluate(_token(target, at), TokenTree())
+        target.keep(())
+        if at >= 3:  # the first ones warm the caches
+            clock.hear(1e3 * (perf_counter() - began))
+        if perf_counter() > until and at >= 4:
+            break
+    target.rewind(0)
+
+
+def measure_promise(target: Target, plain_ms: float) -> str:
+    """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
+
+    Takes the larger of one second and 20 single-row passes at most; what it has no time to compare is not promised.
+
+    Args:
+        target: A target that keeps its cells in order (``Abilities.same_text``), or the promise is not even tried.
+        plain_ms: Milliseconds of a single-row pass.
+
+    Returns:
+        ``SAME_TEXT`` or ``SAME_DISTRIBUTION``.
+    """
+    if not target.abilities.same_text:
+        return SAME_DISTRIBUTION
+    until = perf_counter() + max(1.0, 20 * plain_ms / 1e3)
+    prefixes = [n for n in _PREFIXES if n + _ROWS < target.abilities.n_ctx]
+    widths = [w for w in _WIDTHS if w <= target.abilities.max_rows]
+    try:
+        for prefix in prefixes:
+            start = [_token(target, at) for at in range(prefix)]
+            tail = [_token(target, 7 * at + 1) for at in range(_ROWS)]
+            if not target.prefill(start, cancelled=lambda: perf_counter() > until).complete:
+                return SAME_DISTRIBUTION
+            plain: list[Floats] = []
+            for token in tail:
+                if perf_counter() > until:
+                    return SAME_DISTRIBUTION
+                plain.append(target.evaluate(token, TokenTree()).logits[0].copy())
+                target.keep(())
+            for width in widths:
+                if perf_counter() > until:
+                    return SAME_DISTRIBUTION
+                target.rewind(prefix)
+                rows = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
+                if not all(np.array_equal(rows[at], plain[at]) for at in range(width)):
+                    return SAME_DISTRIBUTION
+                target.keep(tuple(range(width - 1)))
+                after = target.evaluate(tail[width], TokenTree()).logits[0]
+                if not np.array_equal(after, plain[width]):
+                    return SAME_DISTRIBUTION
+                target.keep(())
+        return SAME_TEXT
+    finally:
+        target.rewind(0)
+
+
+def _token(target: Target, at: int) -> Token:
+    """A run of ordinary tokens that does not repeat itself soon."""
+    return (at * 7919 + 4099) % target.abilities.n_vocab

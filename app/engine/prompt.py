@@ -1,0 +1,85 @@
+"""From a chat's messages to the tokens that the target reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from slipstream.app.engine.protocol import Message
+from slipstream.models.errors import ContextFullError, UsageError
+from slipstream.models.template import ChatTemplate
+from slipstream.models.types import Token
+
+_REPLY_ROOM: Final = 256
+"""Tokens kept free for the reply, or a quarter of a small context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt that fits the context.
+
+    Attributes:
+        tokens: What the target reads.
+        trimmed: Tokens that left with the oldest messages; positions of the noise go on counting them.
+        dropped: Messages that left.
+    """
+
+    tokens: list[Token]
+    trimmed: int
+    dropped: int
+
+
+class PromptBuilder:
+    """Renders messages by a chat template and turns them into tokens.
+
+    What a person or a model wrote is tokenized apart from the template's own text and without special tokens, so that
+    a pasted ``<|im_end|>`` stays text.
+    """
+
+    def __init__(
+        self, template: ChatTemplate, tokenize: Callable[[str, bool], list[Token]], opening: list[Token]
+    ) -> None:
+        """Keeps the template, ``tokenize(text, special)`` and the tokens that every text starts with."""
+        self._template, self._tokenize, self._opening = template, tokenize, opening
+
+    def build(self, messages: Sequence[Message], n_ctx: int) -> Prompt:
+        """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
+
+        Raises:
+            UsageError: If there is nothing to answer.
+            ContextFullError: If the last message alone is too long.
+        """
+        if not messages or not messages[-1].content.strip():
+            raise UsageError("the prompt is empty.", "Write something to answer.")
+        room = n_ctx - min(_REPLY_ROOM, n_ctx // 4)
+        whole = self._tokens(messages)
+        kept, tokens = list(messages), whole
+        while len(tokens) > room and (shorter := _without_oldest_turn(kept)):
+            kept, tokens = shorter, self._tokens(shorter)
+        if len(tokens) >= n_ctx:
+            raise ContextFullError(
+                f"the prompt has {len(tokens):,} tokens, but the context holds {n_ctx:,}.",
+                "Shorten it, or load the model with a larger context (--context).",
+            )
+        return Prompt(tokens, len(whole) - len(tokens), len(messages) - len(kept))
+
+    def _tokens(self, messages: Sequence[Message]) -> list[Token]:
+        parts = self._template.parts([{"role": m.role, "content": m.content} for m in messages])
+        tokens: list[Token] = []
+        for part in parts:
+            message = messages[part.content] if part.content is not None else None
+            if message and message.tokens and part.text.strip() == message.content.strip():
+                tokens += message.tokens  # as they were generated: the KV cache holds just these
+            else:
+                tokens += self._tokenize(part.text, message is None)
+        if self._opening and tokens[: len(self._opening)] != self._opening:  # some templates write it themselves
+            tokens = self._opening + tokens
+        return tokens
+
+
+def _without_oldest_turn(messages: Sequence[Message]) -> list[Message]:
+    """Drops the first user message and what answers it; empty where only the last message would be left to drop."""
+    system = 1 if messages[0].role == "system" else 0
+    following = next((at for at in range(system + 1, len(messages)) if messages[at].role == "user"), 0)
+    return [*messages[:system], *messages[following:]] if following else []

@@ -1,0 +1,194 @@
+"""One loaded target, its drafters, and the replies they write. It knows no pipes and no screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.prompt import PromptBuilder
+from slipstream.app.engine.protocol import Done, Generate, Piece, Prefilling, Stepped
+from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.states import read_state, write_state
+from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
+from slipstream.app.engine.text import TextStream
+from slipstream.drafters import registry
+from slipstream.drafters.base import Drafter, Step
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.runtime.target import PrefillChunk, Target
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import History, Token
+
+
+class Vocabulary(Protocol):
+    """What a session asks of a vocabulary."""
+
+    @property
+    def ends(self) -> frozenset[Token]:
+        """The tokens that end a reply."""
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes of a token."""
+
+
+class Session:
+    """Replies to chats with one target.
+
+    The target's cache is the session's: the next turn of a chat reads only what is new, and an edited or shortened chat
+    goes back to what both have in common.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        vocabulary: Vocabulary,
+        prompts: PromptBuilder,
+        parts: registry.Parts,
+        plain: PlainClock,
+        key: str,
+    ) -> None:
+        """Takes over a target.
+
+        Args:
+            target: The model; this session owns it from now on.
+            vocabulary: Its vocabulary.
+            prompts: Makes its prompts.
+            parts: What its drafters are made of.
+            plain: Clock of plain decoding.
+            key: Names model, build and settings: kept states are good for it alone.
+        """
+        self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
+        self._parts, self._plain, self._key = parts, plain, key
+        self._drafters: dict[str, Drafter] = {}
+
+    def reply(
+        self, request: Generate, emit: Callable[[Prefilling | Stepped], None], cancelled: Callable[[], bool]
+    ) -> Done:
+        """Writes one reply.
+
+        Args:
+            request: What is asked.
+            emit: Hears how far the prompt is read, and every step.
+            cancelled: Asked between chunks and steps; what was written until then stays.
+
+        Returns:
+            How it ended.
+
+        Raises:
+            SlipstreamError: If the request cannot be served; the session lives on.
+        """
+        asked = perf_counter()
+        drafter = self.drafter(request.drafter)
+        sampler = Sampler(**asdict(request.sampling))
+        target, n_ctx = self._target, self._target.abilities.n_ctx
+        prompt = self._prompts.build(request.messages, n_ctx)
+        history = History(prompt.tokens, prompt.trimmed)
+        size = len(history.tokens)
+        vocabulary = self._vocabulary
+        rules = Rules(vocabulary.ends, n_ctx - size, request.max_tokens, request.stop, vocabulary.piece)
+        self._restore(request.state, history)
+        target.request(drafter.needs.hidden)
+        drafter.begin(history)
+
+        def chunk_read(chunk: PrefillChunk) -> None:
+            drafter.prefilled(chunk.tokens, chunk.hidden)
+            emit(Prefilling(request.request, chunk.done, size))
+
+        prefill = target.prefill(history.tokens[:-1], chunk_read, cancelled)
+        stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)
+        first_token_ms = 0.0
+        before = perf_counter()
+        if prefill.complete:
+            for step in generate(target, drafter, sampler, history, budget, rules, cancelled):
+                now = perf_counter()
+                first_token_ms = first_token_ms or 1e3 * (now - asked)
+                milliseconds, before = 1e3 * (now - before), now
+                stats.hear(step, milliseconds)
+                budget.step += 1
+                pieces = self._pieces(step, stream)
+                depth, accepted = step.draft.tree.depth, len(step.path)
+                report = Stepped(
+                    request.request,
+                    pieces,
+                    list(step.tokens),
+                    drafter_of(step),
+                    depth,
+                    accepted,
+                    milliseconds,
+                    stats.speed(),
+                )
+                emit(report)
+        rest = stream.finish()
+        if rest:
+            emit(Stepped(request.request, rest, [], "none", 0, 0, 0.0, stats.speed()))
+        return Done(
+            request=request.request,
+            reason=rules.reason or "cancelled",
+            text=stream.text,
+            tokens=self._reusable(history.tokens[size:], stream.text),
+            prompt_tokens=size,
+            prefilled_tokens=(size if prefill.complete else prefill.reused + prefill.decoded) - prefill.reused,
+            dropped_messages=prompt.dropped,
+            ttft_ms=first_token_ms,
+            speed=stats.speed(),
+            by_depth=stats.by_depth,
+            by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
+        )
+
+    def keep_state(self, path: str) -> None:
+        """Writes the cache of the chat into a file, for ``Generate.state`` of a later process."""
+        state = self._target.save()
+        write_state(Path(path), self._key, self._target.tokens, state)
+
+    def drafter(self, name: str) -> Drafter:
+        """Finds or makes a drafter.
+
+        Raises:
+            UsageError: If it is unknown or cannot serve this target.
+        """
+        if name not in self._drafters:
+            self._drafters[name] = registry.make(name, self._parts)
+        return self._drafters[name]
+
+    def close(self) -> None:
+        """Frees the drafters and the target."""
+        for drafter in self._drafters.values():
+            drafter.close()
+        if self._parts.draft_model and "draft" not in self._drafters:
+            self._parts.draft_model.close()
+        self._target.close()
+
+    def _restore(self, path: str | None, history: History) -> None:
+        """Takes a kept state where it covers more of the prompt than the cache does."""
+        if not path or _shared(self._target.tokens, history.tokens):
+            return
+        kept = read_state(Path(path), self._key)
+        if kept and _shared(kept[0], history.tokens):
+            try:
+                self._target.restore(kept[1], kept[0])
+            except SlipstreamError:
+                return  # the prompt is read again
+
+    def _pieces(self, step: Step, stream: TextStream) -> list[Piece]:
+        pieces: list[Piece] = []
+        for token, (origin, source) in zip(step.tokens, origins(step), strict=True):
+            pieces += stream.feed(self._vocabulary.piece(token), origin, source)
+        return pieces
+
+    def _reusable(self, tokens: list[Token], text: str) -> list[Token]:
+        """The reply's tokens without its end if they stand for just this text; else none: it is tokenized again."""
+        if tokens and tokens[-1] in self._vocabulary.ends:
+            tokens = tokens[:-1]
+        return tokens if b"".join(map(self._vocabulary.piece, tokens)) == text.encode() else []
+
+
+def _shared(mine: Sequence[Token], theirs: Sequence[Token]) -> int:
+    """Length of the common prefix."""
+    count = 0
+    while count < min(len(mine), len(theirs)) and mine[count] == theirs[count]:
+        count += 1
+    return count

@@ -1,0 +1,120 @@
+"""What a reply's steps add up to, in the words of DESIGN section 3."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+from slipstream.app.engine.protocol import Origin, Speed
+from slipstream.drafters.base import Step
+from slipstream.models.types import ROOT
+
+
+@dataclass(slots=True)
+class Count:
+    """Sums over some steps: drafted is the depth of the drafts."""
+
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+class PlainClock:
+    """Milliseconds of a plain step on this machine, by the latest ones measured."""
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self._recent: deque[float] = deque(maxlen=33)
+
+    def hear(self, milliseconds: float) -> None:
+        """Takes one plain step's time, its drafting left out."""
+        self._recent.append(milliseconds)
+
+    @property
+    def milliseconds(self) -> float | None:
+        """The median, which one slow step does not move; None until a step was measured."""
+        return median(self._recent) if self._recent else None
+
+
+@dataclass(slots=True)
+class ReplyStats:
+    """The figures of one reply.
+
+    Attributes:
+        plain: The clock of plain decoding; heard when a step drafted nothing.
+        tokens: Tokens emitted.
+        seconds: Time of all steps, what is done between them included.
+        whole: Sums over all steps.
+        by_drafter: Sums by who drafted.
+        by_depth: Per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
+            the end of the reply, was not reached.
+    """
+
+    plain: PlainClock
+    tokens: int = 0
+    seconds: float = 0.0
+    whole: Count = field(default_factory=Count)
+    by_drafter: dict[str, Count] = field(default_factory=dict)
+    by_depth: list[list[int]] = field(default_factory=list)
+
+    def hear(self, step: Step, milliseconds: float) -> None:
+        """Adds a step that took ``milliseconds``, everything around it included."""
+        self.tokens += len(step.tokens)
+        self.seconds += milliseconds / 1e3
+        if not step.draft.tree.drafted:
+            self.plain.hear(milliseconds - step.timings.draft)
+        depth, accepted = step.draft.tree.depth, len(step.path)
+        for count in (self.whole, self.by_drafter.setdefault(drafter_of(step), Count())):
+            count.steps += 1
+            count.drafted += accepted if step.ended else depth
+            count.accepted += accepted
+        reached = min(depth, accepted if step.ended else accepted + 1)
+        while len(self.by_depth) < reached:
+            self.by_depth.append([0, 0])
+        first_ranked = _first_ranked(step)
+        for at in range(reached):
+            self.by_depth[at][0] += 1
+            self.by_depth[at][1] += at < first_ranked
+
+    def speed(self) -> Speed:
+        """The figures so far."""
+        rate = self.tokens / self.seconds if self.seconds else 0.0
+        plain = self.plain.milliseconds
+        whole = self.whole
+        return Speed(
+            tok_per_s=rate,
+            acceptance=whole.accepted / whole.drafted if whole.drafted else None,
+            tokens_per_step=self.tokens / whole.steps if whole.steps else 0.0,
+            speedup=rate * plain / 1e3 if plain and self.seconds else None,
+            drafted=whole.drafted,
+            accepted=whole.accepted,
+            steps=whole.steps,
+            tokens=self.tokens,
+        )
+
+
+def drafter_of(step: Step) -> str:
+    """Who drafted a step; "none" for a plain one."""
+    return step.draft.sources[0] if step.draft.tree.drafted else "none"
+
+
+def origins(step: Step) -> list[tuple[Origin, str]]:
+    """Who wrote each of a step's tokens: its origin, and the drafter's name where it was accepted."""
+    written: list[tuple[Origin, str]] = [("accepted", step.draft.sources[node]) for node in step.path]
+    if not step.draft.tree.drafted:
+        return [("plain", "")]
+    whole = bool(step.path) and step.path[-1] not in {
+        parent for node, parent in enumerate(step.draft.tree.parents) if node not in step.draft.tree.probes
+    }
+    return [*written, ("bonus" if whole else "recovered", "")]
+
+
+def _first_ranked(step: Step) -> int:
+    """How many steps of the path went to the best-ranked child, which stands first."""
+    parent = ROOT
+    for count, node in enumerate(step.path):
+        if node != parent + 1:
+            return count
+        parent = node
+    return len(step.path)

@@ -1,0 +1,75 @@
+"""From tokens to text that may be shown: whole characters only, and nothing of a stop string."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from slipstream.app.engine.protocol import Origin, Piece
+
+
+class TextStream:
+    """Collects the bytes of tokens and gives them out as text, piece by piece with its origin.
+
+    Bytes of an unfinished character are held back, and so is an end that may be the start of a stop string. A piece is
+    credited to the token that completed its first character.
+    """
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        """Starts an empty stream."""
+        self._stops = tuple(stops)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held: list[Piece] = []
+        self._ended = False
+        self._parts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """Everything given out so far."""
+        return "".join(self._parts)
+
+    def feed(self, raw: bytes, origin: Origin, source: str = "") -> list[Piece]:
+        """Takes the bytes of one token and gives out what is now safe to show."""
+        return self._take(self._decoder.decode(raw), origin, source)
+
+    def finish(self) -> list[Piece]:
+        """Gives out what was held back; an unfinished character becomes U+FFFD."""
+        released = self._take(self._decoder.decode(b"", True), "plain")
+        if not self._ended:
+            released += self._release(sum(len(piece.text) for piece in self._held))
+        return released
+
+    def _take(self, text: str, origin: Origin, source: str = "") -> list[Piece]:
+        if self._ended or not text:
+            return []
+        self._held.append(Piece(text, origin, source))
+        if not self._stops:
+            return self._release(len(text))
+        held = "".join(piece.text for piece in self._held)
+        found = [at for at in (held.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self._ended = True
+            return self._release(min(found))
+        return self._release(len(held) - self._doubtful(held))
+
+    def _doubtful(self, held: str) -> int:
+        """Length of the longest end of ``held`` that begins a stop string."""
+        for size in range(min(len(held), max(map(len, self._stops)) - 1), 0, -1):
+            if any(stop.startswith(held[-size:]) for stop in self._stops):
+                return size
+        return 0
+
+    def _release(self, size: int) -> list[Piece]:
+        """Gives out the first ``size`` held characters, joining neighbours of one origin."""
+        released: list[Piece] = []
+        while size > 0 and self._held:
+            piece = self._held.pop(0)
+            if len(piece.text) > size:
+                self._held.insert(0, Piece(piece.text[size:], piece.origin, piece.source))
+                piece = Piece(piece.text[:size], piece.origin, piece.source)
+            size -= len(piece.text)
+            if released and (released[-1].origin, released[-1].source) == (piece.origin, piece.source):
+                piece = Piece(released.pop().text + piece.text, piece.origin, piece.source)
+            released.append(piece)
+        self._parts.extend(piece.text for piece in released)
+        return released

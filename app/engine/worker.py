@@ -1,0 +1,90 @@
+"""The engine's process: reads requests from its standard input, writes events to its standard output."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import IO
+
+from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
+from slipstream.app.engine.protocol import Failed, Frame, Generate, Hello, Load, Loading, Quit, Stop
+from slipstream.app.engine.session import Session
+from slipstream.models.errors import SlipstreamError
+
+
+class Worker:
+    """Serves one interface: a thread reads requests, the main thread does the work, so that a stop is heard at once."""
+
+    def __init__(self, requests: IO[bytes], events: IO[bytes]) -> None:
+        """Starts to listen."""
+        self._requests, self._events = requests, events
+        self._work: queue.SimpleQueue[Load | Generate | None] = queue.SimpleQueue()
+        self._stopped = 0  # replies up to this number are to end
+        self._session: Session | None = None
+        threading.Thread(target=self._listen, name="requests", daemon=True).start()
+
+    def serve(self) -> None:
+        """Works until the interface leaves."""
+        self._tell(Hello())
+        while (task := self._work.get()) is not None:
+            number = task.request if isinstance(task, Generate) else 0
+            try:
+                if isinstance(task, Load):
+                    self._load(task)
+                else:
+                    self._reply(task)
+            except SlipstreamError as error:
+                self._tell(Failed(error.title, error.hint, error.code, number))
+        if self._session:
+            self._session.close()
+
+    def _load(self, task: Load) -> None:
+        from slipstream.app.engine.loading import load  # llama.cpp: after Hello, so that the start is seen
+        from slipstream.models.runtime.library import Log
+
+        if self._session:
+            self._session.close()
+            self._session = None
+        self._session, loaded = load(task, Log(), lambda share: self._tell(Loading(share)))
+        self._tell(loaded)
+
+    def _reply(self, task: Generate) -> None:
+        if self._session is None:
+            raise SlipstreamError("no model is loaded.", "Load one first.")
+        self._tell(self._session.reply(task, self._tell, lambda: self._stopped >= task.request))
+        if task.state:
+            with suppress(OSError):  # a full disk costs the next start its head start, nothing else
+                self._session.keep_state(task.state)
+
+    def _listen(self) -> None:
+        with suppress(ProtocolError, OSError):
+            while (message := read_frame(self._requests)) is not None:
+                if isinstance(message, Stop):
+                    self._stopped = max(self._stopped, message.request)
+                elif isinstance(message, Quit):
+                    break
+                elif isinstance(message, Load | Generate):
+                    self._work.put(message)
+        self._stopped = sys.maxsize  # nobody is left to read what is being written
+        self._work.put(None)
+
+    def _tell(self, event: Frame) -> None:
+        with suppress(BrokenPipeError):  # the reader thread sees the other end close too
+            write_frame(self._events, event)
+
+
+def main() -> None:
+    """Runs the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the interface's to handle
+    events = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # no printf of a C library may break a frame
+    Worker(sys.stdin.buffer, events).serve()
+    os._exit(0)  # the reader thread may still wait for a pipe
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Which files a model's name stands for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.engine.protocol import Load
+from slipstream.app.paths import Paths
+from slipstream.models.errors import UsageError
+
+BUNDLED: Final = "bundled"
+BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
+BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
+
+
+def choose(
+    paths: Paths, model: str = BUNDLED, draft_model: str | None = None, drafter: str | None = None, n_ctx: int = 0
+) -> Load:
+    """Makes the request that loads a model.
+
+    Args:
+        paths: Where things are kept.
+        model: ``bundled``, or a path to a GGUF.
+        draft_model: A path to a draft model's GGUF; the bundled model brings its own.
+        drafter: Who drafts; None for ``draft`` where there is a draft model, else ``lookup``.
+        n_ctx: Context in tokens; 0 for the model's own.
+
+    Raises:
+        UsageError: If the name stands for nothing.
+    """
+    bundled = model == BUNDLED
+    if bundled:
+        target = paths.bundled / BUNDLED_TARGET
+        draft_model = draft_model or str(paths.bundled / BUNDLED_DRAFT)
+    elif os.sep in model or model.endswith(".gguf") or Path(model).exists():
+        target = Path(model).expanduser()
+    else:
+        raise UsageError(f"there is no model named {model!r}.", f"Known: {BUNDLED}; or give the path of a .gguf file.")
+    return Load(
+        model=str(target),
+        draft_model=draft_model,
+        drafter=drafter or ("draft" if draft_model else "lookup"),
+        n_ctx=n_ctx,
+        same_text=bundled,
+    )

@@ -1,0 +1,76 @@
+"""Where everything is kept on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+
+import platformdirs
+
+from slipstream.models.errors import SlipstreamError
+
+HOME_VARIABLE = "SLIPSTREAM_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The folders and files that slipstream uses; nothing is made until it is needed.
+
+    Attributes:
+        chats: The database of chats.
+        states: Kept KV caches of chats; may be deleted at any time.
+        logs: Logs of the engine; they hold no prompts and no replies.
+        bundled: The models that ship with slipstream.
+    """
+
+    chats: Path
+    states: Path
+    logs: Path
+    bundled: Path
+
+    @staticmethod
+    def default(environment: Mapping[str, str] = os.environ) -> Paths:
+        """Finds them: below ``SLIPSTREAM_HOME`` if it is set, else where the platform keeps such things."""
+        bundled = Path(str(resources.files("slipstream.models"))) / "bundled"
+        home = environment.get(HOME_VARIABLE)
+        if home:
+            root = Path(home).expanduser().absolute()
+            return Paths(root / "chats.db", root / "states", root / "logs", bundled)
+        folders = platformdirs.PlatformDirs("slipstream", appauthor=False)
+        return Paths(
+            folders.user_data_path / "chats.db",
+            folders.user_cache_path / "states",
+            folders.user_log_path,
+            bundled,
+        )
+
+    def rows(self) -> list[tuple[str, Path]]:
+        """Names and places, to print."""
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+
+def private_folder(path: Path) -> Path:
+    """Makes a folder that only its owner can enter, with its parents.
+
+    Raises:
+        SlipstreamError: If it cannot be made or written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise unwritable(path, PermissionError(13, "permission denied"))
+    return path
+
+
+def unwritable(path: Path, error: OSError) -> SlipstreamError:
+    """Words the refusal of a folder."""
+    reason = (error.strerror or str(error)).lower()
+    return SlipstreamError(
+        f"cannot write to {path}: {reason}.",
+        f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to.",
+    )

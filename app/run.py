@@ -1,0 +1,240 @@
+"""``slipstream run``: one reply on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+from slipstream.app.chats.history import history
+from slipstream.app.chats.records import Figures, Status
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.host import Engine
+from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Message, Sampling, Stepped
+from slipstream.app.paths import Paths, private_folder
+from slipstream.app.safe_text import clean
+from slipstream.models.errors import SlipstreamError, UsageError
+
+INTERRUPTED: Final = 130
+_PATIENCE: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What one ``slipstream run`` was asked.
+
+    Attributes:
+        load: The model.
+        prompt: The prompt, standard input included.
+        system: System message, or empty.
+        sampling: How tokens are drawn.
+        max_tokens: Most tokens; 0 for no limit.
+        stop: Strings that end the reply.
+        chat: Name of the kept chat to go on with, or None.
+        as_json: One JSON object a step, then a summary.
+    """
+
+    load: Load
+    prompt: str
+    system: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int = 0
+    stop: list[str] = field(default_factory=list)
+    chat: str | None = None
+    as_json: bool = False
+
+
+def run(request: RunRequest, paths: Paths) -> int:
+    """Writes one reply to standard output.
+
+    Returns:
+        The exit code: 0, or 130 if it was interrupted; what was written until then is printed and kept.
+
+    Raises:
+        SlipstreamError: If it cannot be done; nothing is lost.
+    """
+    store = ChatStore(paths.chats) if request.chat else None
+    engine = Engine(paths.logs / "engine.log")
+    try:
+        loaded = engine.load(request.load)
+        if store and request.chat:
+            return _in_chat(request, paths, store, request.chat, engine, loaded)
+        messages = [Message("system", request.system)] if request.system else []
+        messages.append(Message("user", request.prompt))
+        return _code(_print_reply(request, engine, messages, None))
+    finally:
+        engine.close()
+        if store:
+            store.close()
+
+
+def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
+    """Goes on with a kept chat, or begins it; the user's message is on disk before the engine is asked."""
+    chat = store.open_or_create(name)
+    if request.system:
+        store.set_system(chat.id, request.system)
+    asked = store.add_user(chat.id, request.prompt)
+    messages = history(store.messages(chat.id), loaded.fingerprint)
+    reply = store.begin_reply(
+        chat.id,
+        model=loaded.name,
+        fingerprint=loaded.fingerprint,
+        drafter=request.load.drafter,
+        seed=request.sampling.seed,
+    )
+    state = str(private_folder(paths.states) / f"{chat.id}.state")
+    written: list[Stepped] = []
+    try:
+        done = _print_reply(request, engine, messages, state, written.append)
+    except (SlipstreamError, KeyboardInterrupt):
+        text = "".join(piece.text for step in written for piece in step.pieces)
+        store.finish_reply(reply.id, "interrupted", text=text, tokens=[])
+        if not written:
+            store.withdraw(reply.id)
+            store.withdraw(asked.id)
+        raise
+    status: Status = "interrupted" if done.reason == "cancelled" else "done"
+    store.finish_reply(
+        reply.id, status, text=done.text, tokens=done.tokens, reason=done.reason, figures=Figures.of(done)
+    )
+    return _code(done)
+
+
+def _code(done: Done) -> int:
+    return INTERRUPTED if done.reason == "cancelled" else 0
+
+
+def _print_reply(
+    request: RunRequest,
+    engine: Engine,
+    messages: list[Message],
+    state: str | None,
+    hear: Callable[[Stepped], None] = lambda _: None,
+) -> Done:
+    """Prints a reply as it comes; the first Ctrl-C ends it early but in order, a second one at once."""
+    generate = Generate(
+        request=1,
+        messages=messages,
+        sampling=request.sampling,
+        drafter=request.load.drafter,
+        max_tokens=request.max_tokens,
+        stop=request.stop,
+        state=state,
+    )
+    hard = signal.getsignal(signal.SIGINT)
+
+    def interrupted(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, hard)
+        threading.Thread(target=engine.stop, args=(generate.request,)).start()  # the main thread may be amid a frame
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        for event in engine.reply(generate):
+            if isinstance(event, Stepped):
+                hear(event)
+                _print_step(event, request.as_json)
+            elif isinstance(event, Done):
+                _print_done(event, request.as_json, request.sampling.seed)
+                return event
+    finally:
+        signal.signal(signal.SIGINT, hard)
+    raise AssertionError("a reply ends with Done or an error")
+
+
+def _print_step(step: Stepped, as_json: bool) -> None:
+    text = "".join(piece.text for piece in step.pieces)
+    if as_json:
+        _print_json(
+            text=text,
+            tokens=step.tokens,
+            drafter=step.drafter,
+            drafted=step.drafted,
+            accepted=step.accepted,
+            ms=round(step.ms, 3),
+        )
+    elif text:
+        sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+
+
+def _print_done(done: Done, as_json: bool, seed: int) -> None:
+    if not as_json:
+        sys.stdout.write("\n")
+        if done.dropped_messages:
+            print(
+                f"slipstream: the context is full; {done.dropped_messages} oldest messages were left out.",
+                file=sys.stderr,
+            )
+        if done.reason == "context":
+            print("slipstream: the reply ended because the context is full.", file=sys.stderr)
+        return
+    speed = done.speed
+    _print_json(
+        done=done.reason,
+        tokens=speed.tokens,
+        prompt_tokens=done.prompt_tokens,
+        prefilled_tokens=done.prefilled_tokens,
+        tok_per_s=_rounded(speed.tok_per_s),
+        acceptance=_rounded(speed.acceptance),
+        tokens_per_step=_rounded(speed.tokens_per_step),
+        speedup=_rounded(speed.speedup),
+        ttft_ms=_rounded(done.ttft_ms),
+        steps=speed.steps,
+        drafted=speed.drafted,
+        accepted=speed.accepted,
+        by_depth=done.by_depth,
+        by_drafter=done.by_drafter,
+        dropped_messages=done.dropped_messages,
+        seed=seed,
+        text=done.text,
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _print_json(**values: object) -> None:
+    sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
+    """Reads what was piped in; nothing from a terminal or /dev/null.
+
+    Args:
+        prompted: Whether there is a prompt without it; a pipe that stays silent then gets a hint on standard error.
+        stdin: The standard input.
+
+    Raises:
+        UsageError: If it is not UTF-8.
+    """
+    try:
+        descriptor = stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return ""  # closed
+    if stat.S_ISCHR(mode):
+        return ""
+    if prompted:
+        with suppress(OSError, ValueError):
+            if not select.select([descriptor], [], [], _PATIENCE)[0]:
+                print(
+                    "slipstream: waiting for standard input to end; use </dev/null to go without it.", file=sys.stderr
+                )
+    raw = stdin.read()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start:,}.",
+            "Convert it first, for example with iconv -t UTF-8.",
+        ) from error

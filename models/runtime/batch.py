@@ -1,0 +1,76 @@
+"""One reusable llama.cpp batch, filled through numpy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.types import Token
+
+
+class Batch:
+    """A ``llama_batch`` of up to ``rows`` rows whose memory is numpy's.
+
+    Rows name the sequences they belong to as a range of leaf numbers. In a depth-first tree the leaves below any node
+    are consecutive, so that one constant array 0, 1, 2, ... serves every row: its list of sequences points into it.
+    """
+
+    def __init__(self, rows: int, sequences: int) -> None:
+        """Allocates room for ``rows`` rows in up to ``sequences`` sequences."""
+        self._tokens = np.zeros(rows, np.int32)
+        self._positions = np.zeros(rows, np.int32)
+        self._counts = np.ones(rows, np.int32)
+        self._lists = np.zeros(rows, np.uintp)
+        self._outputs = np.zeros(rows, np.int8)
+        self._numbers = np.arange(sequences, dtype=np.int32)
+        self._origin = self._numbers.ctypes.data
+        self.batch = C.llama_batch()
+        fields = dict(C.llama_batch._fields_)
+        for name, array in (
+            ("token", self._tokens),
+            ("pos", self._positions),
+            ("n_seq_id", self._counts),
+            ("seq_id", self._lists),
+            ("logits", self._outputs),
+        ):
+            setattr(self.batch, name, ctypes.cast(array.ctypes.data, fields[name]))
+
+    def prompt(self, tokens: Sequence[Token], position: int, output_all: bool) -> None:
+        """Fills in a run of prompt tokens of sequence 0."""
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        self._positions[:count] = np.arange(position, position + count, dtype=np.int32)
+        self._counts[:count] = 1
+        self._lists[:count] = self._origin
+        self._outputs[:count] = output_all
+        self.batch.n_tokens = count
+
+    def tree(
+        self,
+        run: Sequence[Token],
+        position: int,
+        tokens: Sequence[Token],
+        depths: Sequence[int],
+        first_leaves: Sequence[int],
+        last_leaves: Sequence[int],
+        leaves: int,
+    ) -> None:
+        """Fills in a run that all leaves share and a tree below its last token; that token and the tree have outputs."""
+        shared, count = len(run), len(run) + len(tokens)
+        self._tokens[:shared] = run
+        self._positions[:shared] = np.arange(position, position + shared, dtype=np.int32)
+        self._counts[:shared] = leaves
+        self._lists[:shared] = self._origin
+        self._outputs[: shared - 1] = 0
+        self._outputs[shared - 1 : count] = 1
+        if tokens:
+            first = np.asarray(first_leaves, np.uintp)
+            self._tokens[shared:count] = tokens
+            self._positions[shared:count] = depths
+            self._positions[shared:count] += position + shared - 1
+            self._lists[shared:count] = first * 4 + self._origin  # 4 bytes a sequence number
+            self._counts[shared:count] = np.asarray(last_leaves, np.int32) - first.astype(np.int32) + 1
+        self.batch.n_tokens = count

@@ -1,0 +1,118 @@
+"""The llama.cpp library in this process: its log, its devices' cores, and symbols the binding leaves out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections import deque
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.types import Floats
+
+LAYER_INPUT_ARCHITECTURES: Final = frozenset(
+    [
+        "llama",
+        "qwen3",
+        "qwen3moe",
+        "qwen35",
+        "qwen35moe",
+        "qwen3next",
+        "qwen4exp",
+        "gemma3n",
+        "gemma4",
+        "openai-moe",
+        "gpt-oss",
+        "lfm2",
+        "nemotron_h",
+        "mimo2",
+    ]
+)
+"""Architectures whose graphs hand out layer inputs; asking another one aborts the process."""
+
+
+class Log:
+    """llama.cpp's log: the last lines are kept in memory, all of them may go to stderr.
+
+    Attributes:
+        lines: The last lines at warning level or above.
+    """
+
+    def __init__(self, echo: bool = False) -> None:
+        """Takes over the log of the whole process, until another ``Log`` does."""
+        self.lines: deque[str] = deque(maxlen=50)
+        self._echo = echo
+        self._callback = C.llama_log_callback(self._hear)  # kept: C holds no reference
+        C.llama_log_set(self._callback, None)
+
+    def _hear(self, level: int, text: bytes, _data: Any) -> None:
+        line = text.decode("utf-8", "replace").rstrip()
+        if level in (3, 4) and line:  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
+            self.lines.append(line)
+        if self._echo and line:
+            print(line, file=sys.stderr)
+
+    def reason(self) -> str:
+        """The innermost cause of the last failure, in llama.cpp's own words; empty if it said nothing."""
+        for line in self.lines:
+            if "error loading model" in line or "unknown model architecture" in line:
+                return line.rsplit(": ", 1)[-1] if "architecture" not in line else line[line.index("unknown") :]
+        return self.lines[-1] if self.lines else ""
+
+
+@cache
+def layer_input_calls() -> tuple[Any, Any] | None:
+    """Finds the calls that switch on and read the input of a layer; they are exported under C++ names only.
+
+    Returns:
+        ``set(context, layer, on)`` and ``get(context, layer) -> float*``, or None where the library has neither name.
+    """
+    names = ("llama_set_embeddings_layer_inp", "llama_get_embeddings_layer_inp")
+    mangled = [
+        (f"_Z30{names[0]}P13llama_contextjb", f"_Z30{names[1]}P13llama_contextj"),
+        (f"?{names[0]}@@YAXPEAUllama_context@@I_N@Z", f"?{names[1]}@@YAPEAMPEAUllama_context@@I@Z"),
+    ]
+    for set_name, get_name in mangled:
+        if hasattr(C._lib, set_name) and hasattr(C._lib, get_name):
+            switch, read = getattr(C._lib, set_name), getattr(C._lib, get_name)
+            switch.argtypes, switch.restype = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool], None
+            read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_uint32], ctypes.POINTER(ctypes.c_float)
+            return switch, read
+    return None
+
+
+def rows_at(pointer: Any, rows: int, width: int) -> Floats:
+    """Views C memory as [rows, width] floats, without a copy."""
+    import numpy as np
+
+    address = ctypes.cast(pointer, ctypes.c_void_p).value
+    if address is None:
+        raise RuntimeError("llama.cpp gave no rows")
+    memory = (ctypes.c_float * (rows * width)).from_address(address)
+    return np.frombuffer(memory, np.float32).reshape(rows, width)
+
+
+@cache
+def physical_cores() -> int:
+    """Counts the physical cores that this process may use; more threads than that slow decoding down."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    seen = set()
+    for cpu in allowed:
+        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+        try:
+            seen.add(((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()))
+        except OSError:
+            seen.add((str(cpu), ""))
+    return max(1, len(seen))
+
+
+def device() -> str:
+    """Names where models run: the GPU's backend if one is built in, else the CPU and its threads."""
+    if not C.llama_supports_gpu_offload():
+        return f"CPU, {physical_cores()} cores"
+    system = C.llama_print_system_info().decode("utf-8", "replace")
+    return "Metal" if "Metal" in system or "MTL" in system else "CUDA" if "CUDA" in system else "GPU"

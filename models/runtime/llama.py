@@ -1,0 +1,309 @@
+"""One llama.cpp context: prefill, tree evaluation in one pass, commit, hidden states, saved states."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.errors import ContextFullError, SlipstreamError
+from slipstream.models.runtime.batch import Batch
+from slipstream.models.runtime.library import LAYER_INPUT_ARCHITECTURES, layer_input_calls, physical_cores, rows_at
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import KV_TYPES, ContextOptions
+from slipstream.models.runtime.target import Prefill, PrefillChunk
+from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Abilities, Evaluation, Floats, Token, TokenTree
+
+_FIRST_CHUNK: Final = 64
+_CHUNK_SECONDS: Final = 0.08
+"""A prefill chunk is cut to this length, so that a stop is heard in time."""
+
+
+class LlamaTarget:
+    """A model with a KV cache, as ``slipstream.models.runtime.target.Target`` describes it.
+
+    A tree is evaluated in one ``llama_decode``: every leaf has a sequence of its own (the first leaf has sequence 0,
+    the conversation's), a row belongs to the sequences of all leaves below it, and sees the cells of its first one.
+    Other sequences are brought in step with sequence 0 by ranged copies over the positions they lack.
+    """
+
+    def __init__(self, model: LlamaModel, options: ContextOptions = ContextOptions()) -> None:  # noqa: B008 (frozen)
+        """Opens a context on a loaded model.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for it.
+        """
+        trained = model.header.n_ctx_train
+        wanted = options.n_ctx or min(trained, 8192)
+        params = C.llama_context_default_params()
+        params.n_ctx = wanted
+        params.n_batch = params.n_ubatch = 512
+        params.n_seq_max = max(1, options.max_leaves)
+        params.n_outputs_max = max(options.max_rows, params.n_seq_max)
+        params.n_outputs_max_per_seq = params.n_outputs_max
+        params.kv_unified = True
+        params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
+        params.type_k = params.type_v = KV_TYPES[options.kv]
+        params.flash_attn_type = -1 if options.flash is None else int(options.flash)
+        params.n_threads = params.n_threads_batch = options.threads or physical_cores()
+        self._context = C.llama_init_from_model(model.pointer, params)
+        if not self._context:
+            raise SlipstreamError(
+                f"there is not enough memory for a context of {wanted:,} tokens.",
+                "Ask for a smaller one with --context.",
+            )
+        self._memory = C.llama_get_memory(self._context)
+        self._chunk = params.n_batch
+        self._batch = Batch(params.n_batch, params.n_seq_max)
+        self._tokens: list[Token] = []
+        self._cached = 0  # tokens in sequence 0; later ones are queued
+        self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
+        self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
+        self._points: frozenset[int] = frozenset()
+        self._emb_on = False
+        self._cancelled: Callable[[], bool] | None = None
+        self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
+        self._no_abort = C.ggml_abort_callback(0)
+        header = model.header
+        hidden = {LAST_HIDDEN}
+        if layer_input_calls() and header.architecture in LAYER_INPUT_ARCHITECTURES:
+            hidden.update(range(header.n_layer))
+        self.abilities = Abilities(
+            n_vocab=model.n_vocab,
+            n_ctx=wanted,
+            n_embd=header.n_embd,
+            n_layer=header.n_layer,
+            max_rows=options.max_rows,
+            max_leaves=0 if model.recurrent else options.max_leaves,
+            hidden=frozenset(hidden),
+            same_text=options.same_text,
+        )
+
+    @property
+    def tokens(self) -> Sequence[Token]:
+        """The committed tokens, in the cache or queued by ``feed``."""
+        return self._tokens
+
+    def request(self, points: frozenset[int]) -> None:
+        """Chooses the hidden points that evaluations and prefill chunks carry from now on.
+
+        Raises:
+            ValueError: If the model cannot hand one of them out (asking llama.cpp for it would abort the process).
+        """
+        if not points <= self.abilities.hidden:
+            raise ValueError(f"hidden points {sorted(points - self.abilities.hidden)} are not offered")
+        calls = layer_input_calls()
+        for point in self._points ^ points:
+            if point != LAST_HIDDEN and calls:
+                calls[0](self._context, point, point in points)
+        self._points = points
+        self._embeddings(LAST_HIDDEN in points)
+
+    def prefill(
+        self,
+        tokens: Sequence[Token],
+        on_chunk: Callable[[PrefillChunk], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Prefill:
+        """Makes the cache hold exactly ``tokens``, reusing the prefix that it has already.
+
+        Args:
+            tokens: What to read.
+            on_chunk: Called after each chunk.
+            cancelled: Asked between chunks and, on a CPU, between the nodes of the graph; True ends the prefill, and
+                the cache keeps what was read whole.
+
+        Returns:
+            How it went.
+
+        Raises:
+            ContextFullError: If the tokens do not fit.
+        """
+        if len(tokens) > self.abilities.n_ctx:
+            raise ContextFullError(
+                f"the prompt has {len(tokens):,} tokens, but the context holds {self.abilities.n_ctx:,}.",
+                "Shorten it, or load the model with a larger context.",
+            )
+        shared = 0
+        for mine, theirs in zip(self._tokens, tokens, strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        self.rewind(shared)
+        reused = self._cached
+        self._tokens.extend(tokens[shared:])
+        complete = self._read(on_chunk, cancelled)
+        return Prefill(reused, self._cached - reused, complete)
+
+    def feed(self, tokens: Sequence[Token]) -> None:
+        """Commits a few tokens that enter the cache as the first rows of the next evaluation."""
+        self._tokens.extend(tokens)
+
+    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        """Evaluates ``last`` and the tree below it in one ``llama_decode``, queued tokens first.
+
+        Returns:
+            [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the hidden points asked for.
+
+        Raises:
+            ContextFullError: If the rows do not fit.
+            ValueError: If the tree is larger than this context takes.
+        """
+        count, leaves = len(tree), tree.leaves
+        if self._open:
+            raise RuntimeError("keep() the last evaluation before the next one")
+        if 1 + count > self.abilities.max_rows or leaves > max(1, self.abilities.max_leaves):
+            raise ValueError(f"a tree of {count} nodes and {leaves} leaves is too large for this context")
+        if len(self._tokens) + 1 + count > self.abilities.n_ctx:
+            raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.", "Start a new chat.")
+        limit = self.abilities.max_rows if LAST_HIDDEN in self._points else self._chunk
+        if len(self._tokens) - self._cached + 1 + count > limit:
+            self._read(None, None)
+        for sequence in range(1, leaves):
+            if self._in_step[sequence] < self._cached:
+                C.llama_memory_seq_cp(self._memory, 0, sequence, self._in_step[sequence], self._cached)
+                self._in_step[sequence] = self._cached
+        run = [*self._tokens[self._cached :], last]
+        self._batch.tree(run, self._cached, tree.tokens, tree.depths, tree.first_leaves, tree.last_leaves, leaves)
+        self._decode()
+        rows = 1 + count
+        outputs = len(run) + count if LAST_HIDDEN in self._points else rows
+        logits = rows_at(C.llama_get_logits(self._context), outputs, self.abilities.n_vocab)[outputs - rows :]
+        hidden = self._hidden(len(run) + count, len(run) - 1) if self._points else {}
+        self._open = (last, tree)
+        return Evaluation(logits, hidden)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Commits the last evaluation's ``last`` token and the nodes of ``path``, and drops the other rows.
+
+        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells lie
+        in another order than plain decoding's, and sums over them would round differently.
+        """
+        if self._open is None:
+            raise RuntimeError("nothing to keep: evaluate() first")
+        last, tree = self._open
+        self._open = None
+        after = len(self._tokens) + 1
+        in_first = sum(1 for node in path if tree.first_leaves[node] == 0)
+        end = after + in_first
+        self._tokens.append(last)
+        self._tokens.extend(tree.tokens[node] for node in path)
+        self._cached = end
+        if len(tree) > in_first:
+            C.llama_memory_seq_rm(self._memory, 0, end, -1)
+        if len(path) > in_first and not self.abilities.same_text:
+            winner = tree.first_leaves[path[-1]]
+            self._cached = len(self._tokens)
+            C.llama_memory_seq_cp(self._memory, winner, 0, end, self._cached)
+        for sequence in range(1, tree.leaves):
+            C.llama_memory_seq_rm(self._memory, sequence, after, -1)
+            self._in_step[sequence] = after
+
+    def rewind(self, length: int) -> None:
+        """Drops every token from index ``length`` on; a memory that cannot be cut is cleared and read again."""
+        self._open = None
+        if length < len(self._tokens):
+            del self._tokens[length:]
+        keep = min(length, self._cached)
+        if not C.llama_memory_seq_rm(self._memory, 0, keep, -1):
+            C.llama_memory_clear(self._memory, True)
+            keep, self._in_step = 0, [0] * len(self._in_step)
+        for sequence, shared in enumerate(self._in_step):
+            if sequence and shared > keep:
+                C.llama_memory_seq_rm(self._memory, sequence, keep, -1)
+                self._in_step[sequence] = keep
+        self._cached = keep
+
+    def save(self) -> bytes:
+        """Packs the cache's state, queued tokens read first; only this build can restore it."""
+        self._read(None, None)
+        size = C.llama_state_seq_get_size(self._context, 0)
+        buffer = (ctypes.c_uint8 * size)()
+        written = C.llama_state_seq_get_data(self._context, buffer, size, 0)
+        return bytes(memoryview(buffer)[:written])
+
+    def restore(self, state: bytes, tokens: Sequence[Token]) -> None:
+        """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
+
+        Raises:
+            SlipstreamError: If llama.cpp refuses the state; the cache is empty then.
+        """
+        self.rewind(0)
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        taken = C.llama_state_seq_set_data(self._context, buffer, len(state), 0)
+        if not taken or C.llama_memory_seq_pos_max(self._memory, 0) != len(tokens) - 1:
+            C.llama_memory_clear(self._memory, True)
+            raise SlipstreamError("the kept state of this chat does not fit the model.", "The chat is read again.")
+        self._tokens, self._cached = list(tokens), len(tokens)
+
+    def close(self) -> None:
+        """Frees the context."""
+        if self._context:
+            C.llama_free(self._context)
+            self._context = None
+
+    def _embeddings(self, on: bool) -> None:
+        if on != self._emb_on:
+            C.llama_set_embeddings(self._context, on)
+            self._emb_on = on
+
+    def _read(self, on_chunk: Callable[[PrefillChunk], None] | None, cancelled: Callable[[], bool] | None) -> bool:
+        """Decodes queued tokens in chunks; returns False if cancelled, the rest is dropped then."""
+        total, size = len(self._tokens), _FIRST_CHUNK
+        last_point = LAST_HIDDEN in self._points
+        limit = min(self._chunk, self.abilities.max_rows) if last_point else self._chunk
+        self._cancelled = cancelled
+        if cancelled:
+            C.llama_set_abort_callback(self._context, self._abort, None)
+        try:
+            while self._cached < total:
+                if cancelled and cancelled():
+                    break
+                chunk = self._tokens[self._cached : self._cached + min(size, limit)]
+                self._batch.prompt(chunk, self._cached, output_all=last_point)
+                began = time.perf_counter()
+                if not self._decode():
+                    break
+                took = time.perf_counter() - began
+                self._cached += len(chunk)
+                if on_chunk:
+                    hidden = self._hidden(len(chunk), 0) if self._points else {}
+                    on_chunk(PrefillChunk(chunk, self._cached, total, hidden))
+                size = max(16, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
+        finally:
+            if cancelled:
+                C.llama_set_abort_callback(self._context, self._no_abort, None)
+                self._cancelled = None
+        if self._cached < total:
+            self.rewind(self._cached)
+            return False
+        return True
+
+    def _decode(self) -> bool:
+        """Runs the batch; returns False if it was aborted on request."""
+        code = C.llama_decode(self._context, self._batch.batch)
+        if code == 0:
+            return True
+        cached = self._cached
+        queued = self._tokens[cached:]
+        self.rewind(cached)  # rows that were processed before the failure must go
+        self._tokens.extend(queued)
+        if code == 2:
+            return False
+        reason = "no room in the KV cache" if code == 1 else f"llama_decode returned {code}"
+        raise SlipstreamError(
+            f"the model could not be evaluated: {reason}.", "Start a new chat, or load the model again."
+        )
+
+    def _hidden(self, rows: int, skip: int) -> dict[int, Floats]:
+        """Reads the hidden points of the last batch: [rows - skip, n_embd] each."""
+        found: dict[int, Floats] = {}
+        calls: Any = layer_input_calls()
+        for point in self._points:
+            last = point == LAST_HIDDEN
+            pointer = C.llama_get_embeddings(self._context) if last else calls[1](self._context, point)
+            found[point] = rows_at(pointer, rows, self.abilities.n_embd)[skip:]
+        return found

@@ -1,0 +1,115 @@
+"""A GGUF's weights and vocabulary in memory; contexts are opened on it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf import Header, read_header
+from slipstream.models.runtime.library import Log
+from slipstream.models.types import Token
+
+
+class LlamaModel:
+    """Weights and vocabulary of one GGUF file.
+
+    Attributes:
+        header: The file's header, checked before C code read it.
+        n_vocab: Size of the vocabulary.
+        recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
+        ends: The tokens that end a reply.
+    """
+
+    def __init__(
+        self, path: Path, log: Log, on_progress: Callable[[float], None] | None = None, gpu_layers: int = -1
+    ) -> None:
+        """Loads the file.
+
+        Args:
+            path: The GGUF.
+            log: Where llama.cpp's reasons are read from when it refuses.
+            on_progress: Called with 0 to 1 while loading.
+            gpu_layers: Layers to keep on the GPU; -1 for all that there are.
+
+        Raises:
+            ModelFileError: If the file is not a model that llama.cpp can load.
+        """
+        self.header: Header = read_header(path)
+        C.llama_backend_init()
+        params = C.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+
+        def progress(share: float, _data: Any) -> bool:
+            if on_progress:
+                on_progress(share)
+            return True
+
+        callback = C.llama_progress_callback(progress)
+        params.progress_callback = callback
+        log.lines.clear()
+        self.pointer = C.llama_model_load_from_file(str(path).encode(), params)
+        if not self.pointer:
+            raise ModelFileError(
+                f"{path}: llama.cpp cannot load this model: {log.reason() or 'it gave no reason'}.",
+                "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again.",
+            )
+        self._vocab = C.llama_model_get_vocab(self.pointer)
+        self.n_vocab: int = C.llama_vocab_n_tokens(self._vocab)
+        self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
+        self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
+
+    def tokenize(self, text: str, special: bool) -> list[Token]:
+        """Turns text into tokens.
+
+        Args:
+            text: Any text.
+            special: Whether the names of control tokens become those tokens; False for everything a person wrote.
+        """
+        raw = text.encode("utf-8", "replace")
+        room = len(raw) + 16
+        buffer = (ctypes.c_int32 * room)()
+        count = C.llama_tokenize(self._vocab, raw, len(raw), buffer, room, False, special)
+        if count < 0:
+            buffer = (ctypes.c_int32 * -count)()
+            count = C.llama_tokenize(self._vocab, raw, len(raw), buffer, -count, False, special)
+        return list(buffer[:count])
+
+    def opening(self) -> list[Token]:
+        """The tokens that every text of this model starts with."""
+        return [C.llama_vocab_bos(self._vocab)] if C.llama_vocab_get_add_bos(self._vocab) else []
+
+    def text_of(self, token: Token) -> str:
+        """The name of a token in the vocabulary, such as ``<|im_end|>``; empty for ids outside it."""
+        if not 0 <= token < self.n_vocab:
+            return ""
+        raw: bytes = C.llama_vocab_get_text(self._vocab, token)
+        return raw.decode("utf-8", "replace")
+
+    def special_names(self) -> tuple[str, str]:
+        """Names of the tokens that begin and end a text, as chat templates want them."""
+        return self.text_of(C.llama_vocab_bos(self._vocab)), self.text_of(C.llama_vocab_eos(self._vocab))
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes that a token stands for; nothing for control tokens."""
+        room = 64
+        buffer = ctypes.create_string_buffer(room)
+        count = C.llama_token_to_piece(self._vocab, token, buffer, room, 0, False)
+        if count < 0:
+            buffer = ctypes.create_string_buffer(-count)
+            count = C.llama_token_to_piece(self._vocab, token, buffer, -count, 0, False)
+        return buffer.raw[:count]
+
+    def pieces(self, tokens: Sequence[Token]) -> bytes:
+        """The bytes of a run of tokens."""
+        return b"".join(map(self.piece, tokens))
+
+    def close(self) -> None:
+        """Frees the weights; contexts on them must be closed before."""
+        if self.pointer:
+            C.llama_model_free(self.pointer)
+            self.pointer = None

@@ -1,0 +1,32 @@
+"""How a llama.cpp context is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+KvType = Literal["f32", "f16", "q8_0"]
+KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """How a context is opened.
+
+    Attributes:
+        n_ctx: Tokens that it holds; 0 for what the model was trained on, 8,192 at most.
+        max_rows: Most rows of one evaluation.
+        max_leaves: Most leaves of a tree.
+        kv: Type of the KV cache.
+        flash: Flash attention on, off, or None for llama.cpp's choice.
+        same_text: Keep the cells in plain decoding's order: a path that was not first in its batch is read again.
+        threads: Threads; 0 for the physical cores.
+    """
+
+    n_ctx: int = 0
+    max_rows: int = 64
+    max_leaves: int = 16
+    kv: KvType = "f16"
+    flash: bool | None = None
+    same_text: bool = False
+    threads: int = 0
