@@ -27,6 +27,7 @@ from slipstream.app.chats.records import (
     pack_tokens,
     title_of,
 )
+from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
@@ -81,11 +82,11 @@ class ChatStore:
         with self._read():
             row = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (_storable(chat),)).fetchone()
         if row is None:
-            known = [f"{kept.id} ({kept.title})" if kept.title else kept.id for kept in self.list_chats(5)]
+            known = [f"{kept.id} ({one_line(kept.title)})" if kept.title else kept.id for kept in self.list_chats(5)]
             hint = (
                 f"The newest are: {'; '.join(known)}. Ctrl-O in the chat lists all." if known else "None are kept yet."
             )
-            raise UsageError(f'there is no chat "{chat}".', hint)
+            raise UsageError(f'there is no chat "{one_line(chat)}".', hint)
         return StoredChat(*row)
 
     def open_or_create(self, chat: str) -> StoredChat:

@@ -249,3 +249,23 @@ def test_tokens_are_packed() -> None:
 def test_figures_of_other_versions_are_read() -> None:
     assert Figures.unpacked("") is None
     assert Figures.unpacked('{"speed":{"tok_per_s":2.0,"new":1},"newer":[1]}') == Figures(Speed(tok_per_s=2.0))
+
+
+def test_a_chat_may_be_named(store: ChatStore) -> None:
+    chat = store.open_or_create("my-notes_2")
+    assert store.open_or_create("my-notes_2") == chat
+    for name in ("", "a b", "../x", "x" * 65, "\x1b[31m"):
+        with pytest.raises(UsageError, match="cannot be the name of a chat"):
+            store.open_or_create(name)
+
+
+def test_a_system_message_comes_first(store: ChatStore) -> None:
+    chat = store.create().id
+    store.set_system(chat, "Be brief.")
+    store.add_user(chat, "x")
+    store.set_system(chat, "Be kind.")
+    assert [(m.role, m.content) for m in store.messages(chat)] == [("system", "Be kind."), ("user", "x")]
+    other = store.create().id
+    store.add_user(other, "x")
+    with pytest.raises(UsageError, match="began without"):
+        store.set_system(other, "Be brief.")
