@@ -1,0 +1,160 @@
+"""Turns rows into chats: definitions, stories and shell commands become questions with answers."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from slipstream.drafters.training import identity
+from slipstream.drafters.training.sources import Message, Row
+
+Chat = list[Message]
+"""Messages in order; a single message of role ``text`` stands for running text."""
+
+_SYSTEM = (
+    "You are a helpful assistant.",
+    "You are a friendly assistant. Answer in short, plain English.",
+    "Answer briefly.",
+    "You are Slipstream, a small model that runs on the user's own machine.",
+)
+_COMMON_COMMANDS = """
+ls cd cp mv rm mkdir rmdir touch cat less head tail grep sed awk find sort uniq wc cut tr xargs echo pwd chmod chown
+df du ps top kill tar zip unzip gzip ssh scp rsync curl wget ping git make diff man date which history alias nano vim
+python pip apt brew docker systemctl mount ln file stat tee jq ffmpeg crontab uname whoami passwd sudo env
+"""
+_COMMON = frozenset(_COMMON_COMMANDS.split())
+_DULL_WORDS = """
+that this they them then there their with from have were what when where said will would could about into your some very
+just like back down over again went came asked been more know only after before because
+"""
+_DULL = frozenset(_DULL_WORDS.split())
+_WORD = re.compile(r"[a-z]{4,}")
+_JOINED = frozenset({"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity"})
+_JOIN_SHARE = 0.15
+_SYSTEM_SHARE = 0.06
+
+
+def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
+    """Makes the chats of one split, by source, in a fixed order for a seed.
+
+    Args:
+        rows: the rows of this split.
+        seed: chooses wordings, system prompts and which chats are joined into longer ones.
+        train: whether to add the hand-written chats; they are never held out.
+    """
+    rng = random.Random(seed)
+    counts = Counter(word for row in rows if row.source != "simple_dictionary" for word in set(row.words()))
+    floor = 6 if train else 0
+    made: dict[str, list[Chat]] = {}
+    for row in rows:
+        if row.source == "simple_dictionary" and counts[_defined(row)] < floor:
+            continue
+        make = _MAKERS.get(row.source, _as_it_is)
+        made.setdefault(row.source, []).extend(make(row, rng))
+    if train:
+        made["identity"] = identity.chats(seed)
+    return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}
+
+
+def _vary(source: str, chats: list[Chat], rng: random.Random) -> list[Chat]:
+    """Joins some short chats into longer ones and puts a system prompt before some."""
+    rng.shuffle(chats)
+    varied: list[Chat] = []
+    for chat in chats:
+        if source in _JOINED and varied and len(varied[-1]) <= 4 and rng.random() < _JOIN_SHARE:
+            varied[-1] = varied[-1] + chat
+        else:
+            varied.append(list(chat))
+    for chat in varied:
+        if chat[0]["role"] == "user" and rng.random() < _SYSTEM_SHARE:
+            chat.insert(0, Message(role="system", content=rng.choice(_SYSTEM)))
+    return varied
+
+
+def _pair(question: str, answer: str) -> Chat:
+    return [Message(role="user", content=question.strip()), Message(role="assistant", content=answer.strip())]
+
+
+def _as_it_is(row: Row, rng: random.Random) -> list[Chat]:
+    if row.text:
+        return [[Message(role="text", content=row.text)]]
+    turns = list(row.messages)
+    while turns and turns[-1]["role"] != "assistant":
+        turns.pop()
+    return [turns] if len(turns) > 1 else []
+
+
+def _story(row: Row, rng: random.Random) -> list[Chat]:
+    title, _, body = row.text.partition("\n\n")
+    body = body.strip()
+    if not body or len(title) > 80:
+        return [[Message(role="text", content=row.text)]]
+    frequent = [word for word, _ in Counter(_WORD.findall(body.lower())).most_common(40) if word not in _DULL][:3]
+    asks = [f"Tell me a story about {_lower_first(title)}.", f'Write a short story called "{title}".']
+    asks += [f"Tell me a story about {frequent[i]}." for i in range(len(frequent))]
+    asks += ["Tell me a story.", "tell me a story", "Can you tell me a short story?", "Write a story for children."]
+    return [_pair(ask, body) for ask in rng.sample(asks, 3)]
+
+
+def _defined(row: Row) -> str:
+    match = re.match(r'What does "(.+)" mean\?', row.messages[0]["content"])
+    return match.group(1) if match else ""
+
+
+def _definition(row: Row, rng: random.Random) -> list[Chat]:
+    word = _defined(row)
+    senses = re.findall(r"\((noun|verb|adjective|adverb)\) ([^;]+(?:; (?!\()[^;]+)*)", row.messages[1]["content"])
+    if not word or not senses or not word.isascii():
+        return []
+    kind, meaning = senses[0]
+    gloss, _, example = meaning.rstrip(".").partition(', as in "')
+    gloss = re.sub(r"^\([^)]*\) ", "", gloss)
+    article = "an" if word[0] in "aeiou" else "a"
+    if kind == "noun" and re.match(r"an? ", gloss):
+        answer = f"{article.capitalize()} {word} is {gloss}."
+        asks = [f"What is {article} {word}?", f"Tell me about {article} {word}.", f"Tell me about the {word}."]
+    elif kind == "noun":
+        answer = f"{word.capitalize()} is {gloss}."
+        asks = [f"What is {word}?", f"Tell me about {word}.", f"Tell me about the {word}."]
+    elif kind == "verb":
+        answer = f"To {word} is to {gloss}."
+        asks = [f"What does it mean to {word}?"]
+    else:
+        answer = f'"{word.capitalize()}" means {gloss}.'
+        asks = [f"What is the meaning of {word}?"]
+    if example:
+        answer += f' For example: "{example.rstrip(chr(34))}".'
+    if len(senses) > 1:
+        answer += f" It can also mean {senses[1][1].rstrip('.').partition(', as in ')[0]}."
+    asks += [f'What does "{word}" mean?', f"What does {word} mean?", f"Define {word}.", f"Explain the word {word}."]
+    return [_pair(ask, answer) for ask in rng.sample(asks, 2)]
+
+
+def _commands(row: Row, rng: random.Random) -> list[Chat]:
+    name = row.text.partition("\n")[0].lstrip("# ").strip()
+    about = re.search(r"^> (.+?)\.?$", row.text, re.MULTILINE)
+    made: list[Chat] = []
+    if about:
+        what = re.sub(r"[\[\]]", "", about.group(1))
+        ask = rng.choice((f"What does `{name}` do?", f"What is the {name} command?", f"What does {name} do?"))
+        made.append(_pair(ask, f"`{name}`: {_lower_first(what)}."))
+    for task, command in re.findall(r"^- (.+?):\n\n`(.+)`$", row.text, re.MULTILINE):
+        task = _lower_first(re.sub(r"[\[\]]", "", task))
+        command = re.sub(r"\{\{\[[^\]|]*\|([^\]]*)\]\}\}", r"\1", command)
+        command = command.replace("{{", "").replace("}}", "")
+        asks = (f"How do I {task}?", f"How do I {task} with {name}?", f"Which command can I use to {task}?")
+        answer = rng.choice(("Use this command:\n\n`{}`", "You can use `{}`."))
+        made.append(_pair(rng.choice(asks), answer.format(command)))
+    return made * 6 if name.split()[0] in _COMMON else made[:5]
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
+
+
+_MAKERS: dict[str, Callable[[Row, random.Random], list[Chat]]] = {
+    "simple_dictionary": _definition,
+    "tldr": _commands,
+    "african_storybook": _story,
+    "pratham_books": _story,
+}

@@ -1,0 +1,102 @@
+"""Writes a trained model as a GGUF file that llama.cpp loads as architecture ``llama``."""
+
+import json
+import os
+from pathlib import Path
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.drafters.training.model import Decoder
+from slipstream.drafters.training.tokenizer import CHAT_TEMPLATE, CONTROL, END, END_OF_TEXT
+
+_KINDS = {
+    "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+    "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
+}
+KINDS = tuple(_KINDS)
+"""Ways to store the matrices; norms are always F32."""
+
+_LICENCE_NOTE = "Weights: MIT. Trained on open texts whose licences and authors the model card names."
+
+
+def write_gguf(model: Decoder, tokenizer: Path, path: Path, name: str, description: str, kind: str = "q8_0") -> None:
+    """Writes the file under a temporary name and moves it into place.
+
+    Args:
+        model: the trained model.
+        tokenizer: the tokenizer's JSON file.
+        path: where the GGUF goes.
+        name: shown to people.
+        description: one sentence.
+        kind: one of ``KINDS``.
+    """
+    quantization, file_type = _KINDS[kind]
+    part = path.with_name(path.name + ".part")
+    writer = gguf.GGUFWriter(part, "llama")
+    writer.add_name(name)
+    writer.add_description(description)
+    writer.add_author("The Slipstream authors")
+    writer.add_license("mit")
+    writer.add_string("general.license.note", _LICENCE_NOTE)
+    writer.add_languages(["en"])
+    writer.add_size_label(_size_label(sum(p.numel() for p in model.parameters())))
+    _add_shape(writer, model)
+    _add_tokenizer(writer, tokenizer)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_file_type(file_type)
+    for key, values in tensors(model).items():
+        if values.ndim == 1 or kind == "f32":
+            writer.add_tensor(key, values)
+        else:
+            writer.add_tensor(key, gguf.quants.quantize(values, quantization), raw_dtype=quantization)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    os.replace(part, path)
+
+
+def tensors(model: Decoder) -> dict[str, NDArray[np.float32]]:
+    """The weights under llama.cpp's names, float32, matrices as (out, in); the embedding is the output matrix too."""
+    return {name: p.detach().float().numpy() for name, p in model.named_parameters()}
+
+
+def _add_shape(writer: gguf.GGUFWriter, model: Decoder) -> None:
+    shape = model.shape
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head_size)
+    writer.add_value_length(shape.head_size)
+    writer.add_layer_norm_rms_eps(shape.eps)
+    writer.add_rope_freq_base(shape.rope_base)
+    writer.add_rope_dimension_count(shape.head_size)
+    writer.add_vocab_size(shape.vocabulary)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, path: Path) -> None:
+    stored = json.loads(path.read_text(encoding="utf-8"))["model"]
+    tokens = sorted(stored["vocab"], key=stored["vocab"].__getitem__)
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in stored["merges"]]
+    kinds = [gguf.TokenType.CONTROL if token in CONTROL else gguf.TokenType.NORMAL for token in tokens]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(CONTROL.index(END_OF_TEXT))
+    writer.add_eos_token_id(CONTROL.index(END))
+    writer.add_eot_token_id(CONTROL.index(END))
+    writer.add_pad_token_id(CONTROL.index(END_OF_TEXT))
+    writer.add_add_bos_token(False)
+    writer.add_add_eos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def _size_label(parameters: int) -> str:
+    return f"{parameters / 1e6:.1f}M"

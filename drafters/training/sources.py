@@ -1,0 +1,90 @@
+"""Reads the source files, drops what does not suit a small general chat model, and holds rows out by hash."""
+
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+RUN_WORDS = 12
+"""A training row that shares a run of this many words with a held-out row is dropped."""
+
+HELD_OUT_EVERY = 200
+"""One row in this many is held out, chosen by a hash of its text."""
+
+_MEDICAL = re.compile(
+    r"\b(medic(al|in|at)|disease|symptom|diagnos|dosage|cancer|vaccin|surg(ery|ical)|therap|illness|pharma|physician"
+    r"|infect|anatom|uter(us|ine)|genital|tumou?r)",
+    re.IGNORECASE,
+)
+_UNFILTERED = frozenset({"fairytaleqa_stories", "fairytaleqa_qa", "african_storybook", "pratham_books", "tldr"})
+_WORD = re.compile(r"\w+")
+
+
+class Message(TypedDict):
+    """One turn of a chat: ``role`` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a source file: a chat, or a running text (then ``messages`` is empty)."""
+
+    source: str
+    text: str
+    messages: tuple[Message, ...]
+
+    def words(self) -> list[str]:
+        """All words of the row in order, lower case."""
+        whole = self.text + "\n" + "\n".join(m["content"] for m in self.messages)
+        return _WORD.findall(whole.lower())
+
+
+def read(folder: Path) -> Iterator[Row]:
+    """Yields every usable row of every ``*.jsonl.xz`` in ``folder``, in a fixed order.
+
+    Args:
+        folder: where the source files lie; each line is ``{"source", "messages"}`` or ``{"source", "text"}``.
+    """
+    for path in sorted(folder.glob("*.jsonl.xz")):
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                raw = json.loads(line)
+                messages = tuple(Message(role=m["role"], content=m["content"].strip()) for m in raw.get("messages", ()))
+                row = Row(raw["source"], raw.get("text", "").strip(), messages)
+                if _usable(row):
+                    yield row
+
+
+def _usable(row: Row) -> bool:
+    if not row.text and (len(row.messages) < 2 or not all(m["content"] for m in row.messages)):
+        return False
+    if row.source in _UNFILTERED:
+        return True
+    return not any(_MEDICAL.search(m["content"]) for m in row.messages)
+
+
+def held_out(row: Row) -> bool:
+    """Whether the hash of the row's words puts it in the held-out split."""
+    digest = hashlib.sha256(" ".join(row.words()).encode()).digest()
+    return int.from_bytes(digest[:8], "big") % HELD_OUT_EVERY == 0
+
+
+def split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Parts the rows into (training, held out); training rows that overlap a held-out row are dropped."""
+    kept_back = [row for row in rows if held_out(row)]
+    seen = {run for row in kept_back for run in _runs(row)}
+    train = [row for row in rows if not held_out(row) and seen.isdisjoint(_runs(row))]
+    return train, kept_back
+
+
+def _runs(row: Row) -> set[int]:
+    words = row.words()
+    if len(words) <= RUN_WORDS:
+        return {hash(tuple(words))}
+    return {hash(tuple(words[i : i + RUN_WORDS])) for i in range(len(words) - RUN_WORDS + 1)}

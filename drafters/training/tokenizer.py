@@ -1,0 +1,87 @@
+"""The bundled tokenizer: byte-level BPE as GPT-2 splits text, and the chat template's ids."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from slipstream.drafters.training.chats import Chat
+
+END_OF_TEXT = "<|endoftext|>"
+START = "<|im_start|>"
+END = "<|im_end|>"
+CONTROL = (END_OF_TEXT, START, END, *(f"<|reserved_{i}|>" for i in range(16)))
+"""Ids 0 to 18. The reserved ones are spare rows for learned mask embeddings."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] | trim }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Jinja; written to the GGUF. The ids that ``encode_chat`` makes are those of its pieces."""
+
+REPLY_WEIGHT = 1.0
+PROMPT_WEIGHT = 0.3
+"""Loss weights of the words the model writes and of the words it only reads."""
+
+
+def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
+    """Trains the tokenizer.
+
+    Args:
+        texts: the text to learn merges from, one message or story each.
+        size: number of ids, with the control tokens and the 256 bytes.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(CONTROL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def load(path: Path) -> Tokenizer:
+    """Reads a tokenizer that ``Tokenizer.save`` wrote."""
+    return Tokenizer.from_file(str(path))
+
+
+class ChatEncoder:
+    """Encodes chats piece by piece, so that no merge crosses from the template into the text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Looks up the template's pieces once."""
+        self._tokenizer = tokenizer
+        self._tokenizer.encode_special_tokens = True  # a pasted "<|im_end|>" must stay text, as it does in the engine
+        self._heads = {role: self.ids(f"{role}\n") for role in ("system", "user", "assistant")}
+        self._newline = self.ids("\n")
+        self._end_of_text, self._start, self._end = (CONTROL.index(t) for t in (END_OF_TEXT, START, END))
+
+    def ids(self, text: str) -> list[int]:
+        """Ids of plain text; nothing in it is read as a control token."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode(self, chat: Chat) -> tuple[list[int], list[float]]:
+        """Ids and loss weights of one chat or running text, closed by the end-of-text id.
+
+        The weight at i is that of predicting id i. Template pieces weigh nothing, but a reply's ``<|im_end|>`` does.
+        """
+        ids: list[int] = []
+        weights: list[float] = []
+        for message in chat:
+            words = self.ids(message["content"].strip())
+            if message["role"] == "text":
+                return [*words, self._end_of_text], [REPLY_WEIGHT] * (len(words) + 1)
+            weight = REPLY_WEIGHT if message["role"] == "assistant" else PROMPT_WEIGHT
+            head = [self._start, *self._heads[message["role"]]]
+            ids += [*head, *words, self._end, *self._newline]
+            weights += [0.0] * len(head) + [weight] * (len(words) + 1) + [0.0] * len(self._newline)
+        return [*ids, self._end_of_text], [*weights, 0.0]
+
+    def prompt(self, chat: Chat) -> list[int]:
+        """Ids of a chat up to the point where the model's reply begins."""
+        ids = self.encode(chat)[0][:-1]
+        return [*ids, self._start, *self._heads["assistant"]]

@@ -1,0 +1,123 @@
+import itertools
+import random
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.drafters.training import chats, corpus, identity, sources
+from slipstream.drafters.training.sources import Message, Row
+
+
+def _row(text: str, source: str = "gpteacher") -> Row:
+    return Row(source, "", (Message(role="user", content="Go on."), Message(role="assistant", content=text)))
+
+
+def _words(seed: int, count: int = 40) -> list[str]:
+    rng = random.Random(seed)
+    return [f"w{rng.randrange(10**6)}" for _ in range(count)]
+
+
+def _texts(rows: list[Row]) -> set[str]:
+    return {" ".join(row.words()) for row in rows}
+
+
+def test_no_run_of_held_out_words_is_trained_on() -> None:
+    rows = [_row(" ".join(_words(seed))) for seed in range(1500)]
+    held = [row for row in rows if sources.held_out(row)]
+    assert held
+    quoting = [_row("before " + " ".join(row.words()[5:25]) + " after") for row in held]
+    unrelated = [_row(" ".join(_words(seed))) for seed in range(5000, 5005)]
+    train, kept_back = sources.split([*rows, *quoting, *unrelated])
+    runs = {
+        tuple(row.words()[i : i + sources.RUN_WORDS])
+        for row in kept_back
+        for i in range(len(row.words()) - sources.RUN_WORDS + 1)
+    }
+    assert _texts(held) <= _texts(kept_back)
+    for row in train:
+        words = row.words()
+        assert not any(tuple(words[i : i + sources.RUN_WORDS]) in runs for i in range(len(words)))
+    assert not _texts(quoting) & _texts(train)
+    assert len(train) > 1400
+
+
+def test_the_split_does_not_depend_on_order() -> None:
+    rows = [_row(" ".join(_words(seed))) for seed in range(600)]
+    train, held = sources.split(rows)
+    train_back, held_back = sources.split(rows[::-1])
+    assert _texts(train) == _texts(train_back)
+    assert _texts(held) == _texts(held_back)
+
+
+def test_held_out_ids_are_never_drawn(prepared: Path) -> None:
+    train, held = (corpus.load(prepared / "corpus.npz", split) for split in ("train", "held_out"))
+    held_chats = {
+        tuple(s.ids[a:b].tolist()) for s in held.values() for a, b in zip(s.offsets[:-1], s.offsets[1:], strict=True)
+    }
+    assert held_chats
+    drawn: set[tuple[int, ...]] = set()
+    sampler = corpus.Sampler(train, seed=1)
+    for _ in range(60):
+        ids, _ = sampler.batch(16, 128)
+        for row in ids.tolist():
+            cuts = [-1, *(i for i, token in enumerate(row) if token == 0)]
+            drawn |= {tuple(row[a + 1 : b + 1]) for a, b in itertools.pairwise(cuts)}
+    assert len(drawn) > 500
+    assert not drawn & held_chats
+
+
+def test_the_sampler_goes_on_where_it_was_stored(prepared: Path) -> None:
+    train = corpus.load(prepared / "corpus.npz", "train")
+    one, two = corpus.Sampler(train, seed=5), corpus.Sampler(train, seed=5)
+    for _ in range(7):
+        one.batch(4, 64)
+    two.restore(one.state())
+    for _ in range(5):
+        left, right = one.batch(4, 64), two.batch(4, 64)
+        assert np.array_equal(left[0], right[0])
+        assert np.array_equal(left[1], right[1])
+
+
+def test_windows_start_at_chats_and_long_texts_are_read_whole(prepared: Path) -> None:
+    train = corpus.load(prepared / "corpus.npz", "train")
+    stories = {"fairytaleqa_stories": train["fairytaleqa_stories"]}
+    sampler = corpus.Sampler(stories, seed=2)
+    source = stories["fairytaleqa_stories"]
+    windows = {
+        tuple(source.ids[a + i * 65 : a + i * 65 + 8].tolist())
+        for a, b in zip(source.offsets[:-1], source.offsets[1:], strict=True)
+        for i in range((b - a) // 65)
+    }
+    starts = {tuple(row[:8]) for _ in range(80) for row in sampler.batch(8, 64)[0].tolist()}
+    assert starts <= windows
+    assert len(starts) > 0.8 * len(windows)
+
+
+def test_definitions_stories_and_commands_become_chats() -> None:
+    definition = Row(
+        "simple_dictionary",
+        "",
+        (
+            Message(role="user", content='What does "sea" mean?'),
+            Message(role="assistant", content='"sea" means: (noun) a part of an ocean; (verb) swim far'),
+        ),
+    )
+    story = Row("pratham_books", "The Red Drum\n\nA drum was red. It was loud.", ())
+    page = Row("tldr", "# ls\n\n> List files.\n\n- List [a]ll files:\n\n`ls {{[-a|--all]}} {{path/to/dir}}`", ())
+    made = chats.build([definition, story, page], seed=1, train=False)
+    answers = {
+        name: {m["content"] for chat in items for m in chat if m["role"] == "assistant"} for name, items in made.items()
+    }
+    assert answers["simple_dictionary"] == {"A sea is a part of an ocean. It can also mean swim far."}
+    assert answers["pratham_books"] == {"A drum was red. It was loud."}
+    assert any("`ls --all path/to/dir`" in text for text in answers["tldr"])
+    assert "`ls`: list files." in answers["tldr"]
+
+
+def test_identity_chats_name_the_command_for_a_larger_model() -> None:
+    made = identity.chats(7)
+    assert len(made) > 300
+    replies = {chat[-1]["content"] for chat in made if "Who are you?" in chat[-2]["content"]}
+    assert len(replies) >= 3
+    assert any("slipstream models pull" in reply for reply in replies)
+    assert made == identity.chats(7)

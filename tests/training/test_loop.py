@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstream.drafters.training import corpus, loop
+from slipstream.drafters.training.distill import agreement, distillation_loss
+from slipstream.drafters.training.loop import Plan, Run, held_out_loss, load_model, weighted_loss
+from slipstream.drafters.training.model import Decoder, Shape
+
+TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=128)
+PLAN = Plan(tokens=40 * 512, batch_tokens=512, window=64, long_window=128, warm_up_steps=5, check_every=10)
+
+
+def _run(prepared: Path, plan: Plan = PLAN) -> Run:
+    stored = prepared / "corpus.npz"
+    return Run(TINY, plan, corpus.load(stored, "train"), corpus.load(stored, "held_out"))
+
+
+def test_it_learns_one_batch_by_heart(prepared: Path) -> None:
+    run = _run(prepared, Plan(tokens=10**9, batch_tokens=256, window=64, warm_up_steps=5))
+    batch = run.sampler.batch(4, 64)
+    run.sampler.batch = lambda rows, length: batch  # type: ignore[method-assign]
+    losses = [run.step(weighted_loss) for _ in range(90)]
+    assert losses[0] > 5
+    assert losses[-1] < 0.3
+
+
+def test_a_resumed_run_equals_one_that_was_not_stopped(prepared: Path, tmp_path: Path) -> None:
+    whole = _run(prepared)
+    losses = [whole.step(weighted_loss) for _ in range(40)]
+    before = _run(prepared)
+    first = [before.step(weighted_loss) for _ in range(17)]
+    before.save(tmp_path / "half.pt")
+    after = _run(prepared)
+    after.resume(tmp_path / "half.pt")
+    assert after.progress.step == 17
+    assert first + [after.step(weighted_loss) for _ in range(23)] == losses
+    for left, right in zip(whole.model.parameters(), after.model.parameters(), strict=True):
+        assert torch.equal(left, right)
+    assert losses[-1] < losses[0] - 1
+
+
+def test_a_crash_while_saving_keeps_the_old_checkpoint(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(prepared)
+    run.save(tmp_path / "m.pt")
+
+    def torn(state: object, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", torn)
+    run.step(weighted_loss)
+    with pytest.raises(OSError, match="disk full"):
+        run.save(tmp_path / "m.pt")
+    monkeypatch.undo()
+    assert load_model(tmp_path / "m.pt")[1]["step"] == 0
+
+
+def test_the_schedule_follows_the_budget() -> None:
+    plan = Plan(minutes=10, tokens=1000)
+    assert plan.done(0, 0) == 0
+    assert plan.done(500, 60) == 0.5
+    assert plan.done(100, 540) == 0.9
+    assert plan.done(5000, 0) == 1
+    assert plan.rate(0, 0) == pytest.approx(1 / plan.warm_up_steps)
+    assert plan.rate(1000, plan.decay_from) == 1
+    assert plan.rate(1000, 1.0) == pytest.approx(plan.final_rate)
+    assert plan.rate(1000, 0.7) > plan.rate(1000, 0.8)
+
+
+def test_the_last_part_is_trained_on_long_windows(prepared: Path) -> None:
+    run = _run(prepared)
+    lengths: list[int] = []
+
+    def spy(model: Decoder, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        lengths.append(ids.shape[1] - 1)
+        return weighted_loss(model, ids, weights)
+
+    while PLAN.done(run.progress.tokens, 0) < 1:
+        run.step(spy)
+    assert lengths[0] == PLAN.window
+    assert lengths[-1] == PLAN.long_window
+    share = sum(n == PLAN.long_window for n in lengths) / len(lengths)
+    assert share == pytest.approx(PLAN.long_share, abs=0.03)
+
+
+def test_training_says_where_it_is_and_lowers_the_held_out_loss(prepared: Path, tmp_path: Path) -> None:
+    run = _run(prepared)
+    start = held_out_loss(run.model, run.held_out, PLAN, rows=16)
+    lines: list[str] = []
+    loop.train(run, tmp_path / "m.pt", weighted_loss, say=lines.append)
+    model, progress = load_model(tmp_path / "m.pt")
+    assert progress["tokens"] >= PLAN.tokens
+    assert held_out_loss(model, run.held_out, PLAN, rows=16) < start - 1.5
+    for word in ("step 40", "loss", "held-out", "tok/s", "100.0%", "min left"):
+        assert word in lines[-1]
+
+
+def test_distillation_pulls_the_draft_to_the_target(prepared: Path, tmp_path: Path) -> None:
+    target = _run(prepared)
+    loop.train(target, tmp_path / "t.pt", weighted_loss, say=lambda line: None)
+    teacher, _ = load_model(tmp_path / "t.pt")
+    draft = _run(prepared)
+    before = agreement(teacher, draft.model, draft.held_out, rows=16, window=64, seed=1)
+    loop.train(draft, tmp_path / "d.pt", distillation_loss(teacher), say=lambda line: None)
+    after = agreement(teacher, draft.model, draft.held_out, rows=16, window=64, seed=1)
+    itself = agreement(teacher, teacher, draft.held_out, rows=16, window=64, seed=1)
+    assert before[1] < 0.5 < after[1]
+    assert after[0] > 0.5
+    assert itself == pytest.approx((1.0, 1.0))
