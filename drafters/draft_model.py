@@ -8,7 +8,7 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Worth
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.runtime.target import Target
 from slipstream.models.sampling import Sampler
-from slipstream.models.types import History, Token
+from slipstream.models.types import EMPTY_TREE, History, Token
 
 _CATCH_UP: Final = 512
 """Tokens of a prompt that the draft model reads in one step, so that no step is long."""
@@ -27,7 +27,7 @@ class DraftModel(Drafter):
         """Takes over a draft model.
 
         Args:
-            model: The draft model; this drafter owns it from now on.
+            model: The draft model; nobody else may use it, and its owner closes it.
             n_vocab: Size of the target's vocabulary, which may be the smaller one (padding).
             sure: Least probability of a drafted token; transformers' ``assistant_confidence_threshold`` is 0.4 too.
         """
@@ -49,7 +49,7 @@ class DraftModel(Drafter):
         path = 1.0
         room = self._model.abilities.n_ctx - len(history.tokens)
         while len(tokens) < room and worth(path, len(tokens) + 1):
-            evaluation = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1])
+            evaluation = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1], EMPTY_TREE)
             self._model.keep(())
             token, prob = sampler.draw(evaluation.logits[0, : self._n_vocab], history, tokens)
             path *= prob
@@ -62,10 +62,6 @@ class DraftModel(Drafter):
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
         self._agreed = min(self._agreed, length)
-
-    def close(self) -> None:
-        """Frees the draft model's context."""
-        self._model.close()
 
     def _catch_up(self, tokens: list[Token]) -> bool:
         """Brings the cache to the history without its last token; False while it is too far behind."""

@@ -144,9 +144,9 @@ class Engine:
         if event is None:
             raise self._died(when)
         if isinstance(event, Failed):
-            error = SlipstreamError(event.title, event.hint)
-            error.code = event.code
-            raise error
+            refusal = SlipstreamError(event.title, event.hint)
+            refusal.code = event.code
+            raise refusal
         return event
 
     def _died(self, when: str) -> EngineDiedError:

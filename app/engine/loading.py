@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import llama_cpp
@@ -15,7 +16,7 @@ from slipstream.app.engine.stats import PlainClock
 from slipstream.drafters import registry
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf import read_header
-from slipstream.models.runtime.library import Log, device
+from slipstream.models.runtime.library import device
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
@@ -23,12 +24,11 @@ from slipstream.models.template import ChatTemplate
 from slipstream.models.vocabulary import check_same_vocabulary
 
 
-def load(request: Load, log: Log, on_progress: Callable[[float], None]) -> tuple[Session, Loaded]:
+def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, Loaded]:
     """Loads what is asked.
 
     Args:
         request: Which model, which draft model.
-        log: llama.cpp's log.
         on_progress: Hears 0 to 1.
 
     Returns:
@@ -40,46 +40,53 @@ def load(request: Load, log: Log, on_progress: Callable[[float], None]) -> tuple
     registry.check_name(request.drafter)
     if request.n_ctx < 0:
         raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
-    header = read_header(Path(request.model))
+    path = Path(request.model)
+    header = read_header(path)
     if request.draft_model:  # before the large file is read
         check_same_vocabulary(header, read_header(Path(request.draft_model)))
-    model = LlamaModel(Path(request.model), log, lambda share: on_progress(0.8 * share), request.gpu_layers)
-    n_ctx = request.n_ctx or min(model.header.n_ctx_train, 8192)
-    options = ContextOptions(
-        n_ctx=n_ctx,
-        kv="q8_0" if request.same_text else "f16",
-        flash=True if request.same_text else None,
-        same_text=request.same_text,
-    )
-    target = LlamaTarget(model, options)
-    draft = None
-    if request.draft_model:
-        small = LlamaModel(
-            Path(request.draft_model), log, lambda share: on_progress(0.8 + 0.1 * share), request.gpu_layers
+    with ExitStack() as opened:
+        model = _open_model(path, request.gpu_layers, lambda share: on_progress(0.8 * share), opened)
+        options = ContextOptions(
+            n_ctx=request.n_ctx,
+            kv="q8_0" if request.same_text else "f16",
+            flash=True if request.same_text else None,
+            same_text=request.same_text,
         )
-        draft_ctx = min(n_ctx, small.header.n_ctx_train)
-        draft = LlamaTarget(small, ContextOptions(n_ctx=draft_ctx, max_rows=32, max_leaves=1))
-    plain = PlainClock()
-    measure_plain(target, plain)
-    on_progress(0.95)
-    milliseconds = plain.milliseconds or 0.0
-    promise = measure_promise(target, milliseconds)
-    bos, eos = model.special_names()
-    source = header.chat_template
-    template = ChatTemplate(source, bos, eos) if source else ChatTemplate.default()
-    parts = registry.Parts(target.abilities, draft)
-    key = f"{header.fingerprint} {llama_cpp.__version__} {options}"
-    session = Session(target, model, PromptBuilder(template, model.tokenize, model.opening()), parts, plain, key)
-    session.drafter(request.drafter)
+        target = opened.enter_context(closing(LlamaTarget(model, options)))
+        draft = None
+        if request.draft_model:
+            small = _open_model(
+                Path(request.draft_model), request.gpu_layers, lambda share: on_progress(0.8 + 0.1 * share), opened
+            )
+            n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
+            draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=1))))
+        plain = PlainClock()
+        measure_plain(target, plain)
+        milliseconds = plain.milliseconds or 0.0
+        promise = measure_promise(target, milliseconds)
+        prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
+        parts = registry.Parts(target.abilities, draft)
+        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
+        registry.make(request.drafter, parts)  # a drafter that cannot serve is an error before the first token
+        session = Session(target, model, prompts, parts, plain, key, opened.pop_all())
     reasons = {name: registry.why_not(name, parts) for name in registry.METHODS}
     on_progress(1.0)
     return session, Loaded(
         name=header.name,
         architecture=header.architecture,
-        n_ctx=n_ctx,
+        n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
         device=device(),
         promise=promise,
         drafters=[DrafterOffer(name, not reason, reason) for name, reason in reasons.items()],
         plain_tok_per_s=1e3 / milliseconds if milliseconds else 0.0,
     )
+
+
+def _open_model(path: Path, gpu_layers: int, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
+    return opened.enter_context(closing(LlamaModel(path, on_progress, gpu_layers)))
+
+
+def _template(model: LlamaModel) -> ChatTemplate:
+    source = model.header.chat_template
+    return ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()

@@ -9,7 +9,7 @@ import numpy as np
 
 from slipstream.app.engine.stats import PlainClock
 from slipstream.models.runtime.target import Target
-from slipstream.models.types import Floats, Token, TokenTree
+from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
 
 SAME_TEXT: Final = "same text"
 SAME_DISTRIBUTION: Final = "same distribution"
@@ -24,7 +24,7 @@ def measure_plain(target: Target, clock: PlainClock, seconds: float = 0.25) -> N
     until = perf_counter() + seconds
     for at in range(24):
         began = perf_counter()
-        target.evaluate(_token(target, at), TokenTree())
+        target.evaluate(_token(target, at), EMPTY_TREE)
         target.keep(())
         if at >= 3:  # the first ones warm the caches
             clock.hear(1e3 * (perf_counter() - began))
@@ -60,7 +60,7 @@ def measure_promise(target: Target, plain_ms: float) -> str:
             for token in tail:
                 if perf_counter() > until:
                     return SAME_DISTRIBUTION
-                plain.append(target.evaluate(token, TokenTree()).logits[0].copy())
+                plain.append(target.evaluate(token, EMPTY_TREE).logits[0].copy())
                 target.keep(())
             for width in widths:
                 if perf_counter() > until:
@@ -70,7 +70,7 @@ def measure_promise(target: Target, plain_ms: float) -> str:
                 if not all(np.array_equal(rows[at], plain[at]) for at in range(width)):
                     return SAME_DISTRIBUTION
                 target.keep(tuple(range(width - 1)))
-                after = target.evaluate(tail[width], TokenTree()).logits[0]
+                after = target.evaluate(tail[width], EMPTY_TREE).logits[0]
                 if not np.array_equal(after, plain[width]):
                     return SAME_DISTRIBUTION
                 target.keep(())

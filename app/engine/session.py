@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -50,6 +51,7 @@ class Session:
         parts: registry.Parts,
         plain: PlainClock,
         key: str,
+        opened: ExitStack,
     ) -> None:
         """Takes over a target.
 
@@ -60,9 +62,10 @@ class Session:
             parts: What its drafters are made of.
             plain: Clock of plain decoding.
             key: Names model, build and settings: kept states are good for it alone.
+            opened: Closes everything above.
         """
         self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
-        self._parts, self._plain, self._key = parts, plain, key
+        self._parts, self._plain, self._key, self._opened = parts, plain, key, opened
         self._drafters: dict[str, Drafter] = {}
 
     def reply(
@@ -155,12 +158,10 @@ class Session:
         return self._drafters[name]
 
     def close(self) -> None:
-        """Frees the drafters and the target."""
+        """Frees the drafters, then the models."""
         for drafter in self._drafters.values():
             drafter.close()
-        if self._parts.draft_model and "draft" not in self._drafters:
-            self._parts.draft_model.close()
-        self._target.close()
+        self._opened.close()
 
     def _restore(self, path: str | None, history: History) -> None:
         """Takes a kept state where it covers more of the prompt than the cache does."""

@@ -44,12 +44,11 @@ class Worker:
 
     def _load(self, task: Load) -> None:
         from slipstream.app.engine.loading import load  # llama.cpp: after Hello, so that the start is seen
-        from slipstream.models.runtime.library import Log
 
         if self._session:
             self._session.close()
             self._session = None
-        self._session, loaded = load(task, Log(), lambda share: self._tell(Loading(share)))
+        self._session, loaded = load(task, lambda share: self._tell(Loading(share)))
         self._tell(loaded)
 
     def _reply(self, task: Generate) -> None:

@@ -58,7 +58,7 @@ class Batch:
         last_leaves: Sequence[int],
         leaves: int,
     ) -> None:
-        """Fills in a run that all leaves share and a tree below its last token; that token and the tree have outputs."""
+        """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs."""
         shared, count = len(run), len(run) + len(tokens)
         self._tokens[:shared] = run
         self._positions[:shared] = np.arange(position, position + shared, dtype=np.int32)

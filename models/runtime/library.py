@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.types import Floats
@@ -36,16 +37,15 @@ LAYER_INPUT_ARCHITECTURES: Final = frozenset(
 
 
 class Log:
-    """llama.cpp's log: the last lines are kept in memory, all of them may go to stderr.
+    """llama.cpp's log, of which the last lines are kept; there is one a process, see ``process_log``.
 
     Attributes:
         lines: The last lines at warning level or above.
     """
 
-    def __init__(self, echo: bool = False) -> None:
-        """Takes over the log of the whole process, until another ``Log`` does."""
+    def __init__(self) -> None:
+        """Takes over the log."""
         self.lines: deque[str] = deque(maxlen=50)
-        self._echo = echo
         self._callback = C.llama_log_callback(self._hear)  # kept: C holds no reference
         C.llama_log_set(self._callback, None)
 
@@ -53,7 +53,6 @@ class Log:
         line = text.decode("utf-8", "replace").rstrip()
         if level in (3, 4) and line:  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
             self.lines.append(line)
-        if self._echo and line:
             print(line, file=sys.stderr)
 
     def reason(self) -> str:
@@ -62,6 +61,12 @@ class Log:
             if "error loading model" in line or "unknown model architecture" in line:
                 return line.rsplit(": ", 1)[-1] if "architecture" not in line else line[line.index("unknown") :]
         return self.lines[-1] if self.lines else ""
+
+
+@cache
+def process_log() -> Log:
+    """The log of this process; it lives as long as C may call it."""
+    return Log()
 
 
 @cache
@@ -87,12 +92,10 @@ def layer_input_calls() -> tuple[Any, Any] | None:
 
 def rows_at(pointer: Any, rows: int, width: int) -> Floats:
     """Views C memory as [rows, width] floats, without a copy."""
-    import numpy as np
-
     address = ctypes.cast(pointer, ctypes.c_void_p).value
     if address is None:
         raise RuntimeError("llama.cpp gave no rows")
-    memory = (ctypes.c_float * (rows * width)).from_address(address)
+    memory = memoryview((ctypes.c_float * (rows * width)).from_address(address)).cast("B")
     return np.frombuffer(memory, np.float32).reshape(rows, width)
 
 

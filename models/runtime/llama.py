@@ -36,8 +36,7 @@ class LlamaTarget:
         Raises:
             SlipstreamError: If there is not enough memory for it.
         """
-        trained = model.header.n_ctx_train
-        wanted = options.n_ctx or min(trained, 8192)
+        wanted = options.n_ctx or min(model.n_ctx_train, 8192)
         params = C.llama_context_default_params()
         params.n_ctx = wanted
         params.n_batch = params.n_ubatch = 512
@@ -67,15 +66,14 @@ class LlamaTarget:
         self._cancelled: Callable[[], bool] | None = None
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
-        header = model.header
         hidden = {LAST_HIDDEN}
-        if layer_input_calls() and header.architecture in LAYER_INPUT_ARCHITECTURES:
-            hidden.update(range(header.n_layer))
+        if layer_input_calls() and model.header.architecture in LAYER_INPUT_ARCHITECTURES:
+            hidden.update(range(model.n_layer))
         self.abilities = Abilities(
             n_vocab=model.n_vocab,
             n_ctx=wanted,
-            n_embd=header.n_embd,
-            n_layer=header.n_layer,
+            n_embd=model.n_embd,
+            n_layer=model.n_layer,
             max_rows=options.max_rows,
             max_leaves=0 if model.recurrent else options.max_leaves,
             hidden=frozenset(hidden),

@@ -11,7 +11,7 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.runtime.library import Log
+from slipstream.models.runtime.library import process_log
 from slipstream.models.types import Token
 
 
@@ -21,18 +21,20 @@ class LlamaModel:
     Attributes:
         header: The file's header, checked before C code read it.
         n_vocab: Size of the vocabulary.
+        n_ctx_train: Context that it was trained on.
+        n_embd: Width of a hidden state.
+        n_layer: Number of layers.
         recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
         ends: The tokens that end a reply.
     """
 
     def __init__(
-        self, path: Path, log: Log, on_progress: Callable[[float], None] | None = None, gpu_layers: int = -1
+        self, path: Path, on_progress: Callable[[float], None] | None = None, gpu_layers: int = -1
     ) -> None:
         """Loads the file.
 
         Args:
             path: The GGUF.
-            log: Where llama.cpp's reasons are read from when it refuses.
             on_progress: Called with 0 to 1 while loading.
             gpu_layers: Layers to keep on the GPU; -1 for all that there are.
 
@@ -51,6 +53,7 @@ class LlamaModel:
 
         callback = C.llama_progress_callback(progress)
         params.progress_callback = callback
+        log = process_log()
         log.lines.clear()
         self.pointer = C.llama_model_load_from_file(str(path).encode(), params)
         if not self.pointer:
@@ -60,6 +63,9 @@ class LlamaModel:
             )
         self._vocab = C.llama_model_get_vocab(self.pointer)
         self.n_vocab: int = C.llama_vocab_n_tokens(self._vocab)
+        self.n_ctx_train: int = C.llama_model_n_ctx_train(self.pointer)
+        self.n_embd: int = C.llama_model_n_embd(self.pointer)
+        self.n_layer: int = C.llama_model_n_layer(self.pointer)
         self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
         self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
 

@@ -1,0 +1,111 @@
+"""The one test that every drafter joins: with it or without it, the same seed gives the same tokens.
+
+Here on a target without weights; tests/app/engine/test_same_text_bundled.py does the same on the bundled pair.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.stats import PlainClock, ReplyStats
+from slipstream.drafters import registry
+from slipstream.drafters.base import Draft, Drafter, Worth
+from slipstream.drafters.tree import chain_draft
+from slipstream.models.runtime.fake import FakeTarget
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import EMPTY_TREE, History, TokenTree
+
+TEMPERATURES = [0.0, 0.2, 0.8, 1.5]
+SHAPES = [
+    {},
+    {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
+    {"top_k": 5, "repetition_penalty": 1.3, "presence_penalty": 0.5},
+]
+
+
+def write(drafter: Drafter, target: FakeTarget, sampler: Sampler, size: int = 120) -> tuple[list[int], ReplyStats]:
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
+    history, stats = History(list(prompt)), ReplyStats(PlainClock())
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    budget = FixedBudget(rules)
+    target.prefill(prompt[:-1])
+    drafter.begin(history)
+    for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
+        stats.hear(step, step.timings.total)
+        budget.step += 1
+        assert list(target.tokens) == history.tokens[:-1]
+    return history.tokens[len(prompt) :], stats
+
+
+def parts(blur: float) -> registry.Parts:
+    target = FakeTarget(n_vocab=24, order=1)
+    return registry.Parts(target.abilities, FakeTarget(n_vocab=24, order=1, blur=blur))
+
+
+@pytest.mark.parametrize("name", registry.METHODS)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_every_drafter_gives_the_text_of_plain_decoding(name: str, temperature: float, shape: int) -> None:
+    totals = [0, 0]
+    for seed in range(6):
+        sampler = Sampler(temperature=temperature, seed=seed, **SHAPES[shape])  # type: ignore[arg-type]
+        plain, _ = write(registry.make("none", parts(0.0)), FakeTarget(n_vocab=24, order=1), sampler)
+        text, stats = write(registry.make(name, parts(0.3)), FakeTarget(n_vocab=24, order=1), sampler)
+        assert text == plain
+        totals[0] += stats.whole.accepted
+        totals[1] += stats.whole.drafted - stats.whole.accepted
+        assert stats.whole.steps > 2
+    if name != "none":
+        assert totals[0] > 0, "no draft was ever right: this run shows nothing"
+        if temperature:  # a greedy chain of an order-1 target is soon a cycle, which lookup copies without a fault
+            assert totals[1] > 0, "no draft was ever wrong: this run shows nothing"
+
+
+class Forced(Drafter):
+    """Drafts the plain text, each token wrong with a given probability, in trees of any shape."""
+
+    name = "forced"
+
+    def __init__(self, text: list[int], right: float, width: int) -> None:
+        self.text, self.right, self.width = text, right, width
+        self.start = 0
+
+    def begin(self, history: History) -> None:
+        self.start = len(history.tokens)
+
+    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+        at = len(history.tokens) - self.start
+        wanted = self.text[at : at + 4]
+        if not wanted or not worth(1.0, 1):
+            return Draft(EMPTY_TREE)
+        choice = (at * 7919) % 100 < 100 * self.right
+        tokens = wanted if choice else [(token + 1) % 24 for token in wanted]
+        if self.width == 1:
+            return chain_draft(tokens, [0.9] * len(tokens), self.name)
+        others = [token for token in range(24) if token != tokens[0]][: self.width - 1]
+        order = [*others, tokens[0]]  # the right branch stands last
+        return Draft(
+            TokenTree(
+                (*order, *tokens[1:]), (*([-1] * self.width), *range(self.width - 1, self.width + len(tokens) - 2))
+            ),
+            (0.5,) * (self.width + len(tokens) - 1),
+            (self.name,) * (self.width + len(tokens) - 1),
+        )
+
+
+@pytest.mark.parametrize("right", [0.0, 0.25, 0.75, 1.0])
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_forced_acceptance_does_not_change_the_text(right: float, width: int, temperature: float) -> None:
+    for seed in range(5):
+        sampler = Sampler(temperature=temperature, seed=seed)
+        plain, _ = write(registry.make("none", parts(0.0)), FakeTarget(n_vocab=24), sampler)
+        text, stats = write(Forced(plain, right, width), FakeTarget(n_vocab=24), sampler)
+        assert text == plain
+        if right == 1.0:
+            assert stats.speed().tokens_per_step > 4 and stats.speed().acceptance == 1.0
+        if right == 0.0 and width == 1:
+            assert stats.whole.accepted == 0

@@ -1,0 +1,62 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.models.types import ROOT, TokenTree
+
+
+def test_a_tree_knows_depths_leaves_and_children() -> None:
+    tree = TokenTree((5, 6, 7, 8, 5), (-1, 0, 0, 2, -1))
+    assert tree.depths == (1, 2, 2, 3, 1)
+    assert (tree.depth, tree.leaves, tree.drafted) == (3, 3, 5)
+    assert tree.first_leaves == (0, 0, 1, 1, 2) and tree.last_leaves == (1, 0, 1, 1, 2)
+    assert tree.child(ROOT, 5) == 0 and tree.child(0, 7) == 2 and tree.child(2, 8) == 3
+    assert tree.child(1, 8) is None and tree.child(ROOT, 8) is None and tree.child(0, 5) is None
+
+
+def test_an_empty_tree_is_one_path() -> None:
+    tree = TokenTree()
+    assert (len(tree), tree.depth, tree.leaves, tree.child(ROOT, 1)) == (0, 0, 1, None)
+
+
+def test_probes_are_not_children_and_add_no_depth() -> None:
+    tree = TokenTree((5, 9, 9), (-1, 0, 1), frozenset({1, 2}))
+    assert tree.depth == 1 and tree.drafted == 1 and tree.child(0, 9) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents", "probes"),
+    [
+        ((1, 2), (-1,), ()),
+        ((1,), (0,), ()),
+        ((1, 2, 3, 4), (-1, -1, 0, 1), ()),  # breadth first
+        ((1, 2), (-1, 0), (0,)),  # acceptable below a probe
+        ((1, 2), (-1, -1), (0,)),  # acceptable after a probe
+    ],
+)
+def test_a_wrong_layout_is_refused(tokens: tuple[int, ...], parents: tuple[int, ...], probes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError):
+        TokenTree(tokens, parents, frozenset(probes))
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.randoms(use_true_random=False))
+def test_leaf_spans_are_the_leaves_below_each_node(tokens: list[int], rng: object) -> None:
+    choose = getattr(rng, "random")  # noqa: B009 (hypothesis hands out an untyped Random)
+    parents, path = [], [-1]
+    for node in range(len(tokens)):
+        while len(path) > 1 and choose() < 0.4:
+            path.pop()
+        parents.append(path[-1])
+        path.append(node)
+    tree = TokenTree(tuple(tokens), tuple(parents))
+    leaves = [node for node in range(len(tokens)) if node not in parents]
+    for node in range(len(tokens)):
+        below = [number for number, leaf in enumerate(leaves) if _is_above(tree, node, leaf)]
+        assert (tree.first_leaves[node], tree.last_leaves[node]) == (below[0], below[-1])
+    assert tree.leaves == max(1, len(leaves))
+
+
+def _is_above(tree: TokenTree, node: int, leaf: int) -> bool:
+    while leaf > node:
+        leaf = tree.parents[leaf]
+    return leaf == node
