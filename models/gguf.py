@@ -1,0 +1,265 @@
+"""Reads the header of a GGUF model file without ever trusting it.
+
+One pass over the first bytes, each read bounded by the file's size; weights are not touched. The ``gguf`` package's
+reader is not used: a file of 49 bytes makes it hang. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf_check import NO_TOKEN, alignment_of, check_metadata, data_start
+from slipstream.models.gguf_parse import DamagedError, Framing, TensorInfo, Value, parse
+from slipstream.models.gguf_split import check_part, part_paths
+from slipstream.models.quoting import quoted, shown_path
+
+MAGIC: Final = b"GGUF"
+_ANOTHER_FORMAT: Final = "Slipstream reads GGUF files: look for one whose name ends in .gguf."
+_STRANGERS: Final = (
+    ((b"lmgg", b"fmgg", b"tjgg", b"algg"), "is an old GGML file, from before GGUF", _ANOTHER_FORMAT),
+    ((b"PK\x03\x04",), "is a zip or PyTorch file, not a GGUF file", _ANOTHER_FORMAT),
+    ((b"version https://git-lfs",), "is a Git LFS pointer, not the model", "Fetch the file itself: git lfs pull."),
+    (
+        (b"<!DOCTYPE", b"<!doctype", b"<html"),
+        "is a web page, not a GGUF file",
+        "Download the file itself, not its page.",
+    ),
+)
+
+_DEFAULT_SPECIAL: Final = {"llama": (1, 2), "gpt2": (11, 11), "plamo2": (1, 2), "t5": (None, 1), "bert": (101, None)}
+_BOS_BY_DEFAULT: Final = frozenset(
+    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"}
+    | {"tekken", "chameleon"}
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a model file says about itself; checked, but its texts are still not fit for a terminal as they are.
+
+    Attributes:
+        path: The file, or the first file of a split model.
+        architecture: ``general.architecture``.
+        name: ``general.name``, or the file's name without its ending.
+        metadata: Key to value.
+        tensors: All tensors, those of further files of a split model included.
+        data_offset: First byte of the weights in ``path``.
+        fingerprint: SHA-256 in hex over the header bytes and sizes of all files: names the file for kept token ids.
+        parts: Every file of the model, ``path`` first.
+    """
+
+    path: Path
+    architecture: str
+    name: str
+    metadata: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+    data_offset: int
+    fingerprint: str
+    parts: tuple[Path, ...]
+
+    def number(self, key: str) -> int | None:
+        """Returns the whole number under ``<architecture>.<key>``, or None."""
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        return value if isinstance(value, int) else None
+
+    @property
+    def n_ctx_train(self) -> int | None:
+        """Tokens of context that the model was trained with."""
+        return self.number("context_length")
+
+    @property
+    def n_layer(self) -> int | None:
+        """Number of layers."""
+        return self.number("block_count")
+
+    @property
+    def n_embd(self) -> int | None:
+        """Width of a hidden state."""
+        return self.number("embedding_length")
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of tokens; 0 if the file has no vocabulary."""
+        return len(self.tokens) or self.number("vocab_size") or 0
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """Text of each token as the file spells it (see ``vocabulary.Pieces`` for its bytes)."""
+        return tuple(str(text) for text in self._list("tokenizer.ggml.tokens"))
+
+    @cached_property
+    def token_types(self) -> tuple[int, ...]:
+        """Kind of each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty if not given."""
+        return tuple(int(kind) for kind in self._list("tokenizer.ggml.token_type"))
+
+    @property
+    def tokenizer_model(self) -> str | None:
+        """Kind of tokenizer, for example ``gpt2``; None for a file without one."""
+        return self._text("tokenizer.ggml.model")
+
+    @property
+    def chat_template(self) -> str | None:
+        """Source of the chat template."""
+        return self._text("tokenizer.chat_template")
+
+    @property
+    def bos(self) -> int | None:
+        """Id of the token that begins a text; llama.cpp's default of the tokenizer where the file is silent."""
+        return self._special("bos", 0)
+
+    @property
+    def eos(self) -> int | None:
+        """Id of the token that ends a text; llama.cpp's default of the tokenizer where the file is silent."""
+        return self._special("eos", 1)
+
+    @property
+    def add_bos(self) -> bool:
+        """Whether llama.cpp puts the ``bos`` token before a text."""
+        pre = self._text("tokenizer.ggml.pre")
+        default = self.tokenizer_model in ("llama", "bert") or (
+            self.tokenizer_model == "gpt2" and pre in _BOS_BY_DEFAULT
+        )
+        if self.tokenizer_model == "gemma4":
+            return self.bos is not None  # llama.cpp overrides what the file says
+        return bool(self.metadata.get("tokenizer.ggml.add_bos_token", default)) and self.bos is not None
+
+    @property
+    def add_eos(self) -> bool:
+        """Whether llama.cpp puts the ``eos`` token after a text."""
+        default = self.tokenizer_model == "t5"
+        return bool(self.metadata.get("tokenizer.ggml.add_eos_token", default)) and self.eos is not None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def token_text(self, token: int | None) -> str:
+        """Returns a token's text as the file spells it; empty for None."""
+        return self.tokens[token] if token is not None and 0 <= token < len(self.tokens) else ""
+
+    def _special(self, name: str, place: int) -> int | None:
+        default = _DEFAULT_SPECIAL.get(self.tokenizer_model or "", (None, None))[place]
+        value = self.metadata.get(f"tokenizer.ggml.{name}_token_id", default)
+        if value in NO_TOKEN:
+            value = default  # llama.cpp reports a bad id and keeps its default
+        return value if isinstance(value, int) and value < len(self.tokens) else None
+
+    def _list(self, key: str) -> list[bool] | list[int] | list[float] | list[str]:
+        value = self.metadata.get(key)
+        return value if isinstance(value, list) else []
+
+    def _text(self, key: str) -> str | None:
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+
+def read_header(path: str | Path) -> Header:
+    """Reads and checks the header of a model file, and of the further files of a split model.
+
+    Raises:
+        ModelFileError: If the file is missing, no GGUF file, cut short, damaged, or would endanger llama.cpp.
+    """
+    path = Path(path)
+    try:
+        return _read_model(path)
+    except DamagedError as error:
+        raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Try another copy of the file.") from None
+
+
+def _read_model(path: Path) -> Header:
+    framing = _read_file(path)
+    architecture = framing.metadata.get("general.architecture")
+    if not isinstance(architecture, str) or not architecture.isascii() or not architecture.isprintable():
+        raise DamagedError("is damaged: it does not name the architecture of its model")
+    check_metadata(framing, architecture)
+    offset = data_start(framing, alignment_of(framing))
+    digest = hashlib.sha256(framing.header + framing.size.to_bytes(8, "little"))
+    tensors = list(framing.tensors)
+    parts = part_paths(path, framing)
+    for number, part in enumerate(parts[1:], 1):
+        further = _read_file(part)
+        check_part(part, further, number, len(parts))
+        data_start(further, alignment_of(further))
+        digest.update(further.header + further.size.to_bytes(8, "little"))
+        tensors += [replace(tensor, part=number) for tensor in further.tensors]
+    announced = framing.metadata.get("split.tensors.count", len(tensors)) if len(parts) > 1 else len(tensors)
+    if announced != len(tensors) or len({tensor.name for tensor in tensors}) != len(tensors):
+        raise DamagedError("does not fit its other parts: the tensors do not add up")
+    name = framing.metadata.get("general.name")
+    return Header(
+        path=path,
+        architecture=architecture,
+        name=name if isinstance(name, str) and name.strip() else path.stem,
+        metadata=framing.metadata,
+        tensors=tuple(tensors),
+        data_offset=offset,
+        fingerprint=digest.hexdigest(),
+        parts=parts,
+    )
+
+
+def _read_file(path: Path) -> Framing:
+    try:
+        mode = os.stat(path).st_mode  # before opening: to open a named pipe would wait for its writer
+        if stat.S_ISDIR(mode):
+            raise DamagedError("is a folder, not a GGUF file", _hint_for_folder(path))
+        if not stat.S_ISREG(mode):
+            raise DamagedError("is a device or pipe, not a GGUF file")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            _check_magic(file, size)
+            return parse(file, size)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelFileError(f"{shown_path(path)}: no such file.", "Check the name and the folder.") from None
+    except PermissionError:
+        raise DamagedError(
+            "cannot be read: permission denied", "Change its permissions, or pick another file."
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DamagedError(f"cannot be read: {reason}", "Check the path and the disk.") from None
+
+
+def _hint_for_folder(path: Path) -> str:
+    names = sorted(entry.name for entry in path.iterdir() if entry.name.endswith(".gguf"))
+    if not names:
+        return "Give the path of a .gguf file; this folder holds none."
+    shown = ", ".join(shown_path(name) for name in names[:3])
+    return f"It holds {shown}{' and more' if len(names) > 3 else ''}: name one of its files."
+
+
+def _check_magic(file: BinaryIO, size: int) -> None:
+    if size == 0:
+        raise DamagedError("is empty", "The download may have failed: fetch the file again.")
+    start = file.read(64)
+    file.seek(0)
+    if not start.startswith(MAGIC[: len(start)]):
+        for magics, what, hint in _STRANGERS:
+            if start.startswith(magics):
+                raise DamagedError(what, hint)
+        raise DamagedError(f"is not a GGUF file: it starts with {_beginning(start)}", _ANOTHER_FORMAT)
+    if size < 24:
+        raise DamagedError(f"is cut short after {size} bytes", "The download may have stopped early: fetch it again.")
+    version = int.from_bytes(start[4:8], "little")
+    if version not in (2, 3):
+        if version and version & 0xFFFF == 0:
+            raise DamagedError("is a big-endian GGUF file", "Choose a copy of the model made for this kind of machine.")
+        newer = "newer than this Slipstream knows" if version > 3 else "which llama.cpp no longer reads"
+        raise DamagedError(f"is a GGUF file of version {version}, {newer}", "Choose a copy of version 2 or 3.")
+
+
+def _beginning(start: bytes) -> str:
+    try:
+        text = start[:24].decode().split("\n", 1)[0]
+    except UnicodeDecodeError:
+        return quoted(start[:8])
+    return quoted(text[:16] or start[:8])

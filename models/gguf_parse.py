@@ -1,0 +1,277 @@
+"""Reads the framing of a GGUF file: key/value list and tensor list, every read bounded by the file."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+from slipstream.models.gguf_types import ARRAY, BOOL, SCALARS, STRING, TENSOR_TYPES
+from slipstream.models.quoting import quoted
+
+Scalar = bool | int | float | str
+Value = Scalar | list[bool] | list[int] | list[float] | list[str]
+"""What one metadata key may hold."""
+
+MAX_HEADER: Final = 256 << 20
+MAX_TENSORS: Final = 65_536
+MAX_KEYS: Final = 4_096
+MAX_KEY: Final = 256
+MAX_STRING: Final = 4 << 20
+MAX_ELEMENT: Final = 64 << 10
+MAX_ARRAY: Final = 4_000_000
+MAX_ELEMENTS: Final = 8_000_000  # of all arrays: bounds the time and memory of a header made of tiny strings
+MAX_TENSOR_NAME: Final = 63
+MAX_TENSOR_ELEMENTS: Final = 1 << 44
+CHUNK: Final = 4 << 20
+
+_U32: Final = struct.Struct("<I")
+_U64: Final = struct.Struct("<Q")
+
+
+class DamagedError(Exception):
+    """Why a file cannot be used: the end of a sentence that begins with its path.
+
+    Attributes:
+        hint: The next thing to try, or nothing.
+    """
+
+    def __init__(self, why: str, hint: str = "") -> None:
+        """Keeps the words."""
+        super().__init__(why)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor of a model file.
+
+    Attributes:
+        name: Its name, for example ``blk.0.attn_q.weight``.
+        shape: Its sizes, fastest first as ggml counts them: numpy's and torch's shape reversed.
+        type: Its ggml type id; ``type_name`` spells it.
+        offset: Its first byte, counted from the data section of its file.
+        nbytes: Its length.
+        part: Which file of a split model holds it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    offset: int
+    nbytes: int
+    part: int = 0
+
+    @property
+    def type_name(self) -> str:
+        """Name of the type, for example ``Q8_0``."""
+        return TENSOR_TYPES[self.type][0]
+
+
+@dataclass(slots=True)
+class Framing:
+    """A file's key/value and tensor lists as they stand, with nothing said yet about their sense.
+
+    Attributes:
+        metadata: Key to value.
+        types: Key to its type id, or to -1 - the element's type id for an array.
+        tensors: The tensors in file order.
+        header: All bytes up to the end of the tensor list.
+        size: Length of the file in bytes.
+    """
+
+    metadata: dict[str, Value] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
+    tensors: list[TensorInfo] = field(default_factory=list)
+    header: bytes = b""
+    size: int = 0
+
+
+class Cursor:
+    """A position in a file's first bytes that moves only over bytes that are there."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        """Starts at the first byte.
+
+        Args:
+            file: Opened for reading bytes, at its start.
+            size: Length of the file in bytes.
+        """
+        self._file = file
+        self.size = size
+        self.read = bytearray()
+        self.position = 0
+
+    def reach(self, end: int) -> None:
+        """Makes sure that all bytes before ``end`` are read.
+
+        Raises:
+            DamagedError: If the file or the longest allowed header ends before.
+        """
+        if end <= len(self.read):
+            return
+        if end > self.size:
+            raise DamagedError(
+                f"is cut short: its header needs {end:,} bytes but the file ends after {self.size:,}",
+                "The download may have stopped early, or the file is damaged: fetch it again.",
+            )
+        if end > MAX_HEADER:
+            raise DamagedError(f"is damaged: its header needs {end:,} bytes, more than the {MAX_HEADER:,} allowed")
+        self.read += self._file.read(min(self.size, max(end, len(self.read) + CHUNK)) - len(self.read))
+        if end > len(self.read):
+            raise DamagedError("became shorter while it was read", "Wait until nothing writes to it, then try again.")
+
+    def take(self, n: int) -> bytearray:
+        """Returns the next ``n`` bytes and moves behind them."""
+        start = self.position
+        self.reach(start + n)
+        self.position = start + n
+        return self.read[start : start + n]
+
+    def u32(self) -> int:
+        """Takes an unsigned 32-bit number."""
+        return int(_U32.unpack(self.take(4))[0])
+
+    def u64(self) -> int:
+        """Takes an unsigned 64-bit number."""
+        return int(_U64.unpack(self.take(8))[0])
+
+    def string(self, limit: int, what: str) -> str:
+        """Takes a length and that many bytes of UTF-8."""
+        length = self.u64()
+        if length > limit:
+            raise DamagedError(f"is damaged: {what} is {length:,} bytes long, more than the {limit:,} allowed")
+        return _decoded(self.take(length), what)
+
+    def strings(self, count: int, what: str) -> list[str]:
+        """Takes ``count`` strings; the one loop that runs hundreds of thousands of times for a real file."""
+        self.reach(self.position + 8 * count)
+        found: list[str] = []
+        read, position, unpack = self.read, self.position, _U64.unpack_from
+        for index in range(count):
+            if position + 8 > len(read):
+                self.reach(position + 8)
+            start = position + 8
+            length = unpack(read, position)[0]
+            if length > MAX_ELEMENT:
+                raise DamagedError(f"is damaged: entry {index} of {what} claims {length:,} bytes")
+            position = start + length
+            if position > len(read):
+                self.reach(position)
+            try:
+                found.append(read[start:position].decode())
+            except UnicodeDecodeError:
+                raise DamagedError(f"is damaged: entry {index} of {what} is not UTF-8") from None
+        self.position = position
+        return found
+
+
+def parse(file: BinaryIO, size: int) -> Framing:
+    """Reads the framing of a GGUF file from just before its counts.
+
+    Args:
+        file: Opened for reading bytes, at its start; its magic and version are already known to be good.
+        size: Length of the file in bytes.
+
+    Raises:
+        DamagedError: If the file breaks a rule of the format or a bound of this module.
+    """
+    cursor = Cursor(file, size)
+    cursor.take(8)
+    n_tensors, n_keys = cursor.u64(), cursor.u64()
+    if n_tensors > MAX_TENSORS:
+        raise DamagedError(f"is damaged: it claims {n_tensors:,} tensors")
+    if n_keys > MAX_KEYS:
+        raise DamagedError(f"is damaged: it claims {n_keys:,} metadata keys")
+    framing = Framing(size=size)
+    budget = MAX_ELEMENTS
+    for _ in range(n_keys):
+        budget -= _key_value(cursor, framing, budget)
+    seen: set[str] = set()
+    for _ in range(n_tensors):
+        framing.tensors.append(_tensor(cursor, seen))
+    framing.header = bytes(cursor.read[: cursor.position])
+    return framing
+
+
+def _decoded(raw: bytearray, what: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise DamagedError(f"is damaged: {what} is not UTF-8") from None
+
+
+def _key_value(cursor: Cursor, framing: Framing, budget: int) -> int:
+    """Reads one key and its value into ``framing``; returns how many array elements it had."""
+    key = cursor.string(MAX_KEY, "a metadata key")
+    if not key or not key.isascii() or not key.isprintable():
+        raise DamagedError(f"is damaged: metadata key {quoted(key)} is not printable ASCII")
+    if key in framing.metadata:
+        raise DamagedError(f"is damaged: metadata key {quoted(key)} stands there twice")
+    kind = cursor.u32()
+    if kind != ARRAY:
+        framing.types[key] = kind
+        framing.metadata[key] = _scalar(cursor, kind, key)
+        return 0
+    kind, count = cursor.u32(), cursor.u64()
+    if count > min(MAX_ARRAY, budget):
+        raise DamagedError(f"is damaged: {quoted(key)} claims {count:,} entries")
+    framing.types[key] = -1 - kind
+    framing.metadata[key] = _array(cursor, kind, count, key)
+    return count
+
+
+def _scalar(cursor: Cursor, kind: int, key: str) -> Scalar:
+    if kind == STRING:
+        return cursor.string(MAX_STRING, quoted(key))
+    if kind not in SCALARS:
+        raise DamagedError(f"is damaged: {quoted(key)} has the unknown type {kind}")
+    code = "<" + SCALARS[kind]
+    value: int | float = struct.unpack(code, cursor.take(struct.calcsize(code)))[0]
+    if kind != BOOL:
+        return value
+    if value not in (0, 1):
+        raise DamagedError(f"is damaged: {quoted(key)} is neither true nor false")
+    return bool(value)
+
+
+def _array(cursor: Cursor, kind: int, count: int, key: str) -> Value:
+    if kind == STRING:
+        return cursor.strings(count, quoted(key))
+    if kind not in SCALARS:
+        raise DamagedError(f"is damaged: {quoted(key)} is a list of the unsupported type {kind}")
+    code = f"<{count}{SCALARS[kind]}"
+    values = list(struct.unpack(code, cursor.take(struct.calcsize(code))))
+    if kind != BOOL:
+        return values
+    if any(value not in (0, 1) for value in values):
+        raise DamagedError(f"is damaged: {quoted(key)} holds values that are neither true nor false")
+    return [bool(value) for value in values]
+
+
+def _tensor(cursor: Cursor, seen: set[str]) -> TensorInfo:
+    name = cursor.string(MAX_TENSOR_NAME, "a tensor name")
+    if not name or "\0" in name:
+        raise DamagedError(f"is damaged: {quoted(name)} is no tensor name")
+    if name in seen:
+        raise DamagedError(f"is damaged: tensor {quoted(name)} stands there twice")
+    seen.add(name)
+    n_dims = cursor.u32()
+    if not 1 <= n_dims <= 4:
+        raise DamagedError(f"is damaged: tensor {quoted(name)} claims {n_dims} dimensions")
+    shape = tuple(cursor.u64() for _ in range(n_dims))
+    elements = 1
+    for length in shape:
+        elements *= length
+        if not 1 <= elements <= MAX_TENSOR_ELEMENTS:
+            raise DamagedError(f"is damaged: tensor {quoted(name)} claims the shape {shape}")
+    kind = cursor.u32()
+    if kind not in TENSOR_TYPES:
+        raise DamagedError(
+            f"cannot be used: tensor {quoted(name)} has type {kind}, which this llama.cpp does not know",
+            "Choose another quantization of the model, for example Q4_K_M or Q8_0.",
+        )
+    _, per_block, block_bytes = TENSOR_TYPES[kind]
+    if shape[0] % per_block:
+        raise DamagedError(f"is damaged: rows of tensor {quoted(name)} are no whole number of blocks")
+    return TensorInfo(name, shape, kind, cursor.u64(), elements // per_block * block_bytes)
