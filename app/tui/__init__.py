@@ -1,1 +1,1 @@
-"""The terminal interface."""
+"""The chat in the terminal."""

@@ -1,1 +1,1 @@
-"""Widgets, one a file."""
+"""The parts of the chat screen, one a file."""

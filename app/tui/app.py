@@ -1,0 +1,102 @@
+"""The chat program."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Load, Sampling
+from slipstream.app.tui.conversation import Conversation
+from slipstream.app.tui.engine import ChatEngine
+from slipstream.app.tui.engine_room import EngineRoom
+from slipstream.app.tui.screens.chat import ChatScreen
+from slipstream.app.tui.theme import DARK, LIGHT
+
+LAST_WORDS = 0.5
+"""Seconds that a reply has to end by itself when the chat is closed."""
+
+
+class ChatApp(App[int]):
+    """A chat with one model. ``run`` returns the exit code."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "slipstream"
+
+    def __init__(
+        self,
+        engine: ChatEngine,
+        load: Load,
+        store: ChatStore,
+        chat: str | None = None,
+        sampling: Sampling | None = None,
+        model: str = "",
+    ) -> None:
+        """Prepares the chat; the engine is asked only once the screen is up.
+
+        Args:
+            engine: The engine; it is closed when the chat ends.
+            load: The model, and the drafter to begin with.
+            store: All chats; whoever opened it closes it after ``run``.
+            chat: A chat to continue, or None for a new one.
+            sampling: How tokens are drawn.
+            model: What to call the model while it loads; its file's name if empty.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        super().__init__()
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        if self.theme == "textual-dark":  # TEXTUAL_THEME chose no other
+            self.theme = DARK.name
+        self._engine = engine
+        self._room = EngineRoom(engine, store)
+        conversation = Conversation(store, sampling or Sampling(), chat)
+        self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The chat is the first screen, so that the first picture is already it."""
+        return self._chat
+
+    def on_mount(self) -> None:
+        """Ends cleanly, with the terminal restored, when the system asks to."""
+        if sys.platform == "win32":
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            loop.add_signal_handler(number, self.exit, None, 128 + number)
+
+    async def on_unmount(self) -> None:
+        """Ends the engine: a thread that waits for it would keep the program alive."""
+        if self._room.busy:
+            self._room.stop()
+            for _ in range(int(LAST_WORDS / 0.02)):
+                if not self._room.busy:
+                    break
+                await asyncio.sleep(0.02)
+        await asyncio.to_thread(self._engine.close)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The commands of the palette."""
+        if isinstance(screen, ChatScreen):
+            yield SystemCommand("New chat", "Ctrl-N", screen.action_new_chat)
+            yield SystemCommand("All chats", "Ctrl-O: open, rename, delete", screen.action_chats)
+            yield SystemCommand("Reply again", "Ctrl-R: the same question, another seed", screen.action_again)
+            yield SystemCommand("Copy the last reply", "Ctrl-Y", screen.action_copy_reply)
+            yield SystemCommand("Next drafter", "F2: from the next reply on", screen.action_next_drafter)
+            yield SystemCommand("Colours", "F3: who wrote which words", screen.action_colours)
+            yield SystemCommand("Keys and figures", "F1", screen.action_help)
+        yield SystemCommand("Light or dark", "Switch between the two themes", self.action_light_or_dark)
+        yield SystemCommand("All themes", "Choose from all themes", self.action_change_theme)
+        yield SystemCommand("Quit", "Ctrl-Q", self.action_quit)
+
+    def action_light_or_dark(self) -> None:
+        """Switches between the two themes."""
+        self.theme = DARK.name if self.theme == LIGHT.name else LIGHT.name

@@ -1,0 +1,36 @@
+"""What the chat needs of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Prefilling, Stepped
+
+
+class ChatEngine(Protocol):
+    """Loads a model and replies; ``slipstream.app.engine.host.Engine`` is one.
+
+    ``load`` and ``reply`` block and are called from one thread at a time; ``stop`` and ``close`` from any.
+    """
+
+    def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
+        """Loads a model; starts the engine if it is not running.
+
+        Raises:
+            SlipstreamError: If it cannot be loaded.
+        """
+
+    def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        """Yields the events of one reply, the last of which is ``Done``.
+
+        Raises:
+            SlipstreamError: If the request cannot be served.
+            EngineDiedError: If the engine's process ended.
+        """
+
+    def stop(self, request: int) -> None:
+        """Ends a reply at once; its ``Done`` still comes."""
+
+    def close(self) -> None:
+        """Ends the engine; a ``reply`` that is waiting raises ``EngineDiedError``."""

@@ -1,0 +1,129 @@
+"""The thread that waits for the engine, so that the screen never does."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from textual import on, work
+from textual.message import Message
+from textual.widget import Widget
+from textual.worker import Worker, WorkerState
+
+from slipstream.app.chats.recording import recorded
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Done, Generate, Load, Prefilling, Stepped
+from slipstream.app.tui.engine import ChatEngine
+from slipstream.app.tui.messages import (
+    LoadFailed,
+    LoadProgress,
+    ModelReady,
+    ReplyDone,
+    ReplyFailed,
+    ReplyPrefilling,
+    ReplyStreamed,
+)
+from slipstream.models.errors import EngineDiedError, SlipstreamError
+
+DRAW_EVERY = 0.04
+"""Seconds between messages of new text: 25 pictures a second look smooth and leave the processor to the engine."""
+
+
+class _StepsWait(Message):
+    """Steps wait to be shown."""
+
+
+class EngineRoom(Widget):
+    """Runs ``load`` and ``reply`` in a thread, one at a time, and posts what they tell; it is not seen."""
+
+    DEFAULT_CSS = "EngineRoom { display: none; }"
+
+    def __init__(self, engine: ChatEngine, store: ChatStore) -> None:
+        """Keeps the engine and the store that replies are kept in."""
+        super().__init__()
+        self._engine = engine
+        self._store = store
+        self._request = 0
+        self._lock = threading.Lock()
+        self._steps: list[Stepped] = []
+        self._drawn = 0.0
+        self.busy = False
+        """Whether a load or a reply is under way."""
+
+    def next_request(self) -> int:
+        """Numbers a request."""
+        self._request += 1
+        return self._request
+
+    def stop(self) -> None:
+        """Ends the reply under way."""
+        self._engine.stop(self._request)
+
+    def load(self, load: Load) -> None:
+        """Loads a model; ``ModelReady`` or ``LoadFailed`` follows."""
+        self.busy = True
+        self._load(load)
+
+    def reply(self, generate: Generate, message: int) -> None:
+        """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows."""
+        self.busy = True
+        self._reply(generate, message)
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="load")
+    def _load(self, load: Load) -> None:
+        try:
+            loaded = self._engine.load(load, lambda share: self._tell(LoadProgress(share)))
+        except SlipstreamError as error:
+            self._tell(LoadFailed(error))
+        else:
+            self._tell(ModelReady(loaded))
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="reply")
+    def _reply(self, generate: Generate, message: int) -> None:
+        begun = False
+        try:
+            for event in recorded(self._engine.reply(generate), self._store, message):
+                if isinstance(event, Stepped):
+                    begun = True
+                    self._collect(event)
+                elif isinstance(event, Prefilling):
+                    self._tell(ReplyPrefilling(event))
+                elif isinstance(event, Done):
+                    self._flush()
+                    self._tell(ReplyDone(event))
+        except SlipstreamError as error:
+            self._flush()
+            self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
+
+    def _collect(self, stepped: Stepped) -> None:
+        """Keeps a step until the next picture is due; only the first since the last picture wakes the screen."""
+        with self._lock:
+            self._steps.append(stepped)
+            first = len(self._steps) == 1
+        if first:
+            self.post_message(_StepsWait())
+
+    @on(_StepsWait)
+    def _steps_wait(self, message: _StepsWait) -> None:
+        message.stop()
+        self.set_timer(max(self._drawn + DRAW_EVERY - time.monotonic(), 0.001), self._flush)
+
+    def _flush(self) -> None:
+        """Posts the steps that wait."""
+        with self._lock:
+            steps, self._steps = self._steps, []
+            self._drawn = time.monotonic()
+            if steps:
+                self.post_message(ReplyStreamed(steps))
+
+    def _tell(self, message: Message) -> None:
+        if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed):
+            self.busy = False
+        self.post_message(message)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Shows a fault of the program itself as an error of the reply or the load, instead of ending the chat."""
+        if event.state is WorkerState.ERROR:
+            error = SlipstreamError(f"slipstream itself failed: {event.worker.error!r}.", "Please report this.")
+            loading = event.worker.description == "load"
+            self._tell(LoadFailed(error) if loading else ReplyFailed(error, True, True))

@@ -1,0 +1,79 @@
+"""Figures as words: the strip and the line under a reply say the same things the same way."""
+
+from __future__ import annotations
+
+from slipstream.app.chats.records import Figures, StoredMessage
+
+UNKNOWN = "–"
+BARS = "▁▂▃▄▅▆▇█"
+ENDINGS = {
+    "length": "ended at its longest",
+    "context": "the context is full",
+    "cancelled": "stopped",
+}
+
+
+def rate(tok_per_s: float) -> str:
+    """Tokens a second: "8.4", "84", "1,210"."""
+    return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"
+
+
+def percent(share: float | None) -> str:
+    """A share: "71 %"."""
+    return UNKNOWN if share is None else f"{100 * share:.0f} %"
+
+
+def times(factor: float | None) -> str:
+    """A speed-up: "1.9x"."""
+    return UNKNOWN if factor is None else f"{factor:.1f}x"
+
+
+def duration(milliseconds: float) -> str:
+    """A short time: "85 ms", "1.2 s"."""
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def plural(count: int, noun: str) -> str:
+    """A count: "1 token", "2 tokens"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sparkline(rates: list[float], width: int) -> str:
+    """Draws the newest ``width`` rates as bars."""
+    shown = rates[-width:]
+    top = max(shown, default=0.0) or 1.0
+    return "".join(BARS[min(int(value / top * len(BARS)), len(BARS) - 1)] for value in shown)
+
+
+def bar(share: float, width: int) -> tuple[str, str]:
+    """Draws progress: what is done and what is not, together ``width`` cells."""
+    done = round(min(max(share, 0.0), 1.0) * width)
+    return "━" * done, "─" * (width - done)
+
+
+def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bool = False) -> str:
+    """The line under a reply."""
+    words = []
+    if figures:
+        speed = figures.speed
+        words = [plural(speed.tokens, "token"), f"{rate(speed.tok_per_s)} tok/s"]
+        if speed.acceptance is not None:
+            words.append(f"{drafter} {percent(speed.acceptance)}")
+        elif drafter == "none":
+            words.append("plain")
+        if speed.speedup is not None:
+            words.append(times(speed.speedup))
+        if figures.ttft_ms:
+            words.append(f"first token {duration(figures.ttft_ms)}")
+    if reason in ENDINGS:
+        words.append(ENDINGS[reason])
+    if interrupted:
+        words.append("interrupted")
+    if figures and figures.dropped_messages:
+        words.append(f"older messages left out: {figures.dropped_messages}")
+    return " · ".join(words)
+
+
+def kept_footnote(message: StoredMessage) -> str:
+    """The line under a reply of the store."""
+    return footnote(message.figures, message.drafter, message.reason, message.status == "interrupted")

@@ -1,0 +1,67 @@
+"""What the engine's thread tells the screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.models.errors import SlipstreamError
+
+
+@dataclass
+class LoadProgress(Message):
+    """A model is being loaded: ``share`` of it, 0 to 1."""
+
+    share: float
+
+
+@dataclass
+class ModelReady(Message):
+    """A model is loaded."""
+
+    loaded: Loaded
+
+
+@dataclass
+class LoadFailed(Message):
+    """A model could not be loaded."""
+
+    error: SlipstreamError
+
+
+@dataclass
+class ReplyPrefilling(Message):
+    """The prompt is being read."""
+
+    event: Prefilling
+
+
+@dataclass
+class ReplyStreamed(Message):
+    """New text; several steps if they come faster than a screen is drawn."""
+
+    steps: list[Stepped]
+
+
+@dataclass
+class ReplyDone(Message):
+    """A reply is over."""
+
+    done: Done
+
+
+@dataclass
+class ReplyFailed(Message):
+    """A reply ended with an error.
+
+    Attributes:
+        error: What to show.
+        begun: Whether some of the reply had come.
+        died: Whether the engine has to be started again.
+    """
+
+    error: SlipstreamError
+    begun: bool
+    died: bool

@@ -1,0 +1,195 @@
+"""The chat: its keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widgets import Markdown
+
+from slipstream.app.tui.screens.chats import ChatsScreen
+from slipstream.app.tui.screens.help import HelpScreen
+from slipstream.app.tui.screens.talk import TalkScreen
+from slipstream.app.tui.widgets.notice import Notice
+from slipstream.app.tui.widgets.question import Question
+from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.widgets.transcript import Earlier
+from slipstream.app.tui.widgets.welcome import Example
+from slipstream.models.errors import SlipstreamError
+
+QUIT_WITHIN = 2.0
+"""Seconds in which a second Ctrl-C quits."""
+
+
+class ChatScreen(TalkScreen):
+    """A talk and the keys that steer it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "Stop"),
+        Binding("f2", "next_drafter", "Drafter"),
+        Binding("f3", "colours", "Colours"),
+        Binding("ctrl+n", "new_chat", "New", priority=True),
+        Binding("ctrl+o", "chats", "Chats", priority=True),
+        Binding("ctrl+r", "again", "Again", show=False, priority=True),
+        Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
+        Binding("f1", "help", "Help"),
+        Binding("ctrl+q", "app.quit", "Quit", priority=True),
+        Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
+        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
+        Binding("ctrl+home", "top", "Top", show=False, priority=True),
+        Binding("ctrl+end", "bottom", "Newest", show=False, priority=True),
+    ]
+
+    _interrupted = 0.0  # when Ctrl-C was pressed last
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers Esc only while there is something to stop."""
+        return self._turn is not None if action == "stop" else True
+
+    async def _after_reply(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Stops a reply that is being written and goes on once it has ended."""
+        if self._turn:
+            self._then = then
+            self._room.stop()
+        else:
+            await then()
+
+    def action_stop(self) -> None:
+        """Ends the reply; what was written stays."""
+        if self._turn and self._reply:
+            self._room.stop()
+            self._reply.note("stopping")
+
+    def action_next_drafter(self) -> None:
+        """Goes to the next drafter that this model can use."""
+        if self._loaded is None:
+            self._hint("The model is not loaded yet.")
+            return
+        usable = [offer.name for offer in self._loaded.drafters if offer.usable]
+        if self._drafter in usable and len(usable) < 2:
+            reasons = "; ".join(f"{offer.name}: {offer.why_not}" for offer in self._loaded.drafters if not offer.usable)
+            self._hint(f"No other drafter fits this model. {reasons}".strip())
+            return
+        at = usable.index(self._drafter) + 1 if self._drafter in usable else 0
+        self._drafter = usable[at % len(usable)]
+        self.strip.switch(self._drafter, writing=self._turn is not None)
+        self._hint(f"Drafter from the next reply on: {self._drafter}")
+
+    def action_colours(self) -> None:
+        """Shows who wrote what, or Markdown."""
+        on = not self.transcript.coloured
+        self.transcript.colour(on)
+        self.strip.explain(on)
+        if on and self.transcript.last_reply and not any(reply.coloured for reply in self.query(Reply)):
+            self._hint("Replies of earlier sessions have no colours; the next one will.")
+
+    async def action_new_chat(self) -> None:
+        """Begins a chat."""
+        await self._after_reply(self._new_chat)
+
+    async def _new_chat(self) -> None:
+        self._conversation.begin()
+        await self._show_chat()
+
+    async def action_chats(self) -> None:
+        """Lists all chats."""
+        current = self._conversation.chat.id if self._conversation.chat else None
+        self.app.push_screen(ChatsScreen(self._store, current), self._chosen)
+
+    async def _chosen(self, chat: str | None) -> None:
+        async def go() -> None:
+            current = self._conversation.chat
+            kept = {known.id for known in self._store.list_chats(1000)}
+            if chat and chat in kept:
+                self._conversation.open(chat)
+                await self._show_chat()
+            elif current and current.id not in kept:
+                await self._new_chat()
+            elif current:
+                self._conversation.open(current.id)
+                self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
+
+        current = self._conversation.chat
+        if chat is None and current and any(known.id == current.id for known in self._store.list_chats(1000)):
+            await go()  # nothing to stop a reply for: at most the title is new
+        elif chat is None or current is None or chat != current.id:
+            await self._after_reply(go)
+
+    async def action_again(self) -> None:
+        """Replies to the last question once more."""
+        if self._turn or self._loaded is None:
+            self._hint("Esc stops the reply first." if self._turn else "The model is not loaded yet.")
+            return
+        try:
+            turn = self._conversation.ask_again(self._loaded, self._drafter, self._room.next_request())
+        except SlipstreamError as error:
+            await self.transcript.add(Notice(error.title, error.hint))
+            return
+        if turn is None:
+            self._hint("Nothing was said yet.")
+            return
+        for widget in list(self.transcript.column.children)[::-1]:
+            if isinstance(widget, Question):
+                break
+            if isinstance(widget, Reply | Notice):
+                await widget.remove()
+        await self._begin(turn)
+
+    def action_copy_reply(self) -> None:
+        """Copies the last reply through the terminal."""
+        reply = self.transcript.last_reply
+        if reply and reply.text:
+            self.app.copy_to_clipboard(reply.text)
+            self._hint("Copied the last reply.")
+        else:
+            self._hint("There is no reply to copy.")
+
+    def action_interrupt(self) -> None:
+        """Copies what is selected; else stops the reply; else quits when pressed twice."""
+        selected = self.get_selected_text() or self.prompt.selected_text
+        now = time.monotonic()
+        if selected:
+            self.app.copy_to_clipboard(selected)
+        elif self._turn:
+            self.action_stop()
+        elif now - self._interrupted < QUIT_WITHIN:
+            self.app.exit()
+        else:
+            self._interrupted = now
+            self._hint("Ctrl-C once more quits.")
+
+    def action_help(self) -> None:
+        """Lists all keys."""
+        self.app.push_screen(HelpScreen())
+
+    def action_page(self, direction: int) -> None:
+        """Scrolls what was said."""
+        self.transcript.page(direction)
+
+    async def action_top(self) -> None:
+        """Goes to the first message that is shown."""
+        self.transcript.release_anchor()
+        self.transcript.scroll_home(animate=False)
+
+    def action_bottom(self) -> None:
+        """Goes to the newest message."""
+        self.transcript.to_end()
+
+    @on(Earlier.Wanted)
+    async def _earlier(self) -> None:
+        await self.transcript.show_earlier(self._conversation.messages())
+
+    @on(Example.Picked)
+    def _picked(self, message: Example.Picked) -> None:
+        self.prompt.put(message.text)
+        self.prompt.focus()
+
+    @on(Markdown.LinkClicked)
+    def _link_clicked(self, message: Markdown.LinkClicked) -> None:
+        """Copies an address; it is never opened from here."""
+        self.app.copy_to_clipboard(message.href)
+        self._hint("Copied the address; slipstream opens no links.")

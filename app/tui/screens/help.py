@@ -1,0 +1,64 @@
+"""All keys, and what the figures mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content, Span
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from slipstream.app.tui.origins import legend
+
+KEYS = (
+    ("Enter", "send"),
+    ("Ctrl-J, Alt-Enter", "new line"),
+    ("Esc", "stop the reply; what was written stays"),
+    ("Up, Down", "in an empty prompt: what you said before"),
+    ("Tab", "in an empty prompt: something to try"),
+    ("F2", "next drafter, from the next reply on"),
+    ("F3", "colours: who wrote which words"),
+    ("Ctrl-R", "reply again, with another seed"),
+    ("Ctrl-Y", "copy the last reply"),
+    ("Ctrl-N", "new chat"),
+    ("Ctrl-O", "all chats: open, rename, delete"),
+    ("PgUp, PgDn", "scroll; the mouse wheel does too"),
+    ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
+    ("Ctrl-C", "copy what is selected, else stop, else quit"),
+    ("Ctrl-P", "all commands, light and dark"),
+    ("Ctrl-Q", "quit"),
+)
+FIGURES = (
+    ("tok/s", "tokens of the reply a second, reading the prompt left out"),
+    ("acceptance", "share of the drafted tokens that the model accepted"),
+    ("tokens/step", "tokens that one pass of the model yields"),
+    ("vs plain", "speed against this model without a drafter, here"),
+    ("first token", "time from Enter to the first token"),
+    ("promise", "same text: a drafter changes the speed, not one letter"),
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """A sheet over the chat; any of its keys closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
+
+    def compose(self) -> ComposeResult:
+        """Keys, figures, colours."""
+        with VerticalScroll(classes="sheet", id="help") as sheet:
+            sheet.border_title = "Keys"
+            sheet.border_subtitle = "Esc closes"
+            yield Static(_rows(KEYS))
+            yield Static(Content("The strip"), classes="heading")
+            yield Static(_rows(FIGURES))
+            yield Static(Content("Colours (F3)"), classes="heading")
+            yield Static(legend(200))
+
+
+def _rows(rows: tuple[tuple[str, str], ...]) -> Content:
+    width = max(len(name) for name, _ in rows)
+    lines = [Content(f"{name:<{width}}  {meaning}", [Span(0, len(name), "bold $primary")]) for name, meaning in rows]
+    return Content("\n").join(lines)

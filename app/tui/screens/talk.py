@@ -1,0 +1,241 @@
+"""The talk between the screen and the engine: load, ask, show what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from textual import on
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from slipstream.app.chats.records import Figures
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Load, Loaded
+from slipstream.app.tui.conversation import Conversation, Turn
+from slipstream.app.tui.engine_room import EngineRoom
+from slipstream.app.tui.figures import footnote
+from slipstream.app.tui.messages import (
+    LoadFailed,
+    LoadProgress,
+    ModelReady,
+    ReplyDone,
+    ReplyFailed,
+    ReplyPrefilling,
+    ReplyStreamed,
+)
+from slipstream.app.tui.widgets.notice import Notice
+from slipstream.app.tui.widgets.prompt import Prompt
+from slipstream.app.tui.widgets.question import Question
+from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.widgets.strip import Strip
+from slipstream.app.tui.widgets.top_bar import TopBar
+from slipstream.app.tui.widgets.transcript import Transcript
+from slipstream.app.tui.widgets.welcome import EXAMPLES, Welcome
+from slipstream.models.errors import SlipstreamError
+
+LOW = 18
+"""Rows below which the strip is one line."""
+
+
+class TalkScreen(Screen[None]):
+    """Shows one chat, and takes it to the engine and back; the keys are ``ChatScreen``'s."""
+
+    def __init__(self, room: EngineRoom, load: Load, store: ChatStore, conversation: Conversation, model: str) -> None:
+        """Keeps the parts.
+
+        Args:
+            room: The engine's thread.
+            load: What to load.
+            store: All chats.
+            conversation: The chat to begin with.
+            model: What to call the model until it says its name.
+        """
+        super().__init__()
+        self._room = room
+        self._load = load
+        self._store = store
+        self._conversation = conversation
+        self._loaded: Loaded | None = None
+        self._drafter = load.drafter
+        self._turn: Turn | None = None
+        self._reply: Reply | None = None
+        self._waiting = False  # Enter was pressed before the model was ready
+        self._then: Callable[[], Awaitable[None]] | None = None  # what to do once the reply has ended
+        self._model = model
+        self._welcome: Welcome | None = None
+        self.transcript = Transcript()
+        self.prompt = Prompt(store.prompts(), list(EXAMPLES))
+        self.strip = Strip(self._drafter)
+        self.top_bar = TopBar()
+
+    # --- what is seen ---------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield self.top_bar
+        yield self.transcript
+        yield self.prompt
+        yield self.strip
+        yield Footer(show_command_palette=False)
+        yield self._room
+
+    async def on_mount(self) -> None:
+        """Shows the chat and begins to load the model behind it."""
+        self.prompt.focus()
+        self._start_loading()
+        await self._show_chat()
+        if self._store.notice:
+            await self.transcript.add(Notice(self._store.notice, remark=True))
+
+    def on_resize(self) -> None:
+        """Gives a low screen a strip of one line."""
+        self.set_class(self.size.height < LOW, "low")
+
+    async def _show_chat(self) -> None:
+        """Shows the conversation from its start, or a welcome where nothing was said."""
+        messages = self._conversation.messages()
+        self._welcome = None
+        await self.transcript.fill(messages)
+        self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
+        kept = next((m.figures for m in reversed(messages) if m.figures), None)
+        self.top_bar.used = kept.prompt_tokens + kept.speed.tokens if kept else 0
+        if not messages:
+            self._welcome = Welcome(self._model)
+            await self.transcript.add(self._welcome)
+            if self._loaded:
+                self._welcome.ready(self._loaded)
+
+    def _hint(self, text: str) -> None:
+        self.notify(text, timeout=3, markup=False)
+
+    # --- loading --------------------------------------------------------------------------------------------------
+
+    def _start_loading(self) -> None:
+        self.prompt.border_subtitle = "loading the model"
+        self._room.load(self._load)
+
+    @on(LoadProgress)
+    def _load_progress(self, message: LoadProgress) -> None:
+        self.prompt.border_subtitle = f"loading the model {100 * message.share:.0f} %"
+        if self._welcome:
+            self._welcome.progress(message.share)
+
+    @on(ModelReady)
+    async def _model_ready(self, message: ModelReady) -> None:
+        self._loaded = message.loaded
+        self.prompt.border_subtitle = ""
+        self.top_bar.loaded = message.loaded
+        self.strip.promise(message.loaded.promise)
+        if self._welcome:
+            self._welcome.ready(message.loaded)
+        if self._waiting:
+            self._waiting = False
+            await self._send(self.prompt.text)
+
+    @on(LoadFailed)
+    async def _load_failed(self, message: LoadFailed) -> None:
+        self._waiting = False
+        self.prompt.border_subtitle = "no model is loaded; Enter tries again"
+        if self._welcome:
+            self._welcome.failed()
+        await self.transcript.add(Notice(message.error.title, message.error.hint))
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    @on(Prompt.Sent)
+    async def _sent(self, message: Prompt.Sent) -> None:
+        await self._send(message.text)
+
+    async def _send(self, text: str) -> None:
+        if not text.strip():
+            return
+        if self._turn:
+            self._hint("A reply is being written. Esc stops it; your message stays in the prompt.")
+        elif self._loaded is None:
+            self._waiting = True
+            if not self._room.busy:
+                self._start_loading()
+            self.prompt.border_subtitle = "will be sent when the model is loaded"
+        else:
+            try:
+                turn = self._conversation.ask(text, self._loaded, self._drafter, self._room.next_request())
+            except SlipstreamError as error:
+                await self.transcript.add(Notice(error.title, error.hint))
+                return
+            self.prompt.remember(text)
+            self.prompt.put("")
+            if self._welcome:
+                await self._welcome.remove()
+                self._welcome = None
+            await self.transcript.add(Question(turn.asked.id, text))
+            await self._begin(turn)
+
+    async def _begin(self, turn: Turn) -> None:
+        """Shows the empty reply and asks the engine for it."""
+        self._turn = turn
+        self._reply = Reply(turn.reply.id)
+        await self.transcript.add(self._reply)
+        self.transcript.to_end()
+        self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
+        self.strip.begin(turn.generate.drafter)
+        self.refresh_bindings()
+        self._room.reply(turn.generate, turn.reply.id)
+
+    @on(ReplyPrefilling)
+    def _prefilling(self, message: ReplyPrefilling) -> None:
+        if self._reply:
+            self._reply.prefilling(message.event)
+            self.strip.prefilling(message.event)
+
+    @on(ReplyStreamed)
+    async def _streamed(self, message: ReplyStreamed) -> None:
+        if self._reply and message.steps:
+            await self._reply.write([piece for step in message.steps for piece in step.pieces])
+            for step in message.steps:
+                self.strip.step(step)
+
+    @on(ReplyDone)
+    async def _done(self, message: ReplyDone) -> None:
+        done = message.done
+        turn, reply = self._turn, self._reply
+        self.top_bar.used = done.prompt_tokens + len(done.tokens)
+        self.strip.end(done.speed, done.ttft_ms)
+        if turn and reply:
+            await reply.finish(footnote(Figures.of(done), turn.generate.drafter, done.reason), done.text)
+        if done.reason == "context":
+            await self.transcript.add(
+                Notice("the context is full: the reply could not go on.", "Ctrl-N begins a new chat.", remark=True)
+            )
+        if done.dropped_messages:
+            left_out = f"older messages left out: {done.dropped_messages}."
+            await self.transcript.add(
+                Notice(left_out, "They no longer fit the context; the chat keeps them.", remark=True)
+            )
+        await self._ended()
+
+    @on(ReplyFailed)
+    async def _failed(self, message: ReplyFailed) -> None:
+        turn, reply = self._turn, self._reply
+        if message.died:
+            self._loaded = None
+            self.prompt.border_subtitle = "the engine has ended; the next message starts it again"
+        self.strip.idle()
+        if turn and reply:
+            if message.begun or message.died:
+                await reply.finish("interrupted")
+            else:  # refused: as if it had not been sent
+                self._conversation.withdraw(turn)
+                if not turn.again:
+                    self.prompt.give_back(turn.asked.content)
+                await self._show_chat()
+        await self.transcript.add(Notice(message.error.title, message.error.hint))
+        await self._ended()
+
+    async def _ended(self) -> None:
+        self._turn = self._reply = None
+        self.strip.switch(self._drafter, writing=False)
+        self.refresh_bindings()
+        then, self._then = self._then, None
+        if then:
+            await then()

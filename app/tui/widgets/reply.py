@@ -1,0 +1,96 @@
+"""What the model said."""
+
+from __future__ import annotations
+
+from markdown_it import MarkdownIt
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content, Span
+from textual.widgets import Markdown, Static
+from textual.widgets.markdown import MarkdownStream
+
+from slipstream.app.engine.protocol import Piece, Prefilling
+from slipstream.app.safe_text import clean
+from slipstream.app.tui.figures import bar
+from slipstream.app.tui.widgets.pieces import Pieces
+
+
+def parser() -> MarkdownIt:
+    """Reads Markdown without HTML, which would be left out of what is shown."""
+    return MarkdownIt("gfm-like", {"html": False})
+
+
+class Reply(Vertical):
+    """A reply as Markdown, or as pieces in colours, and a line about it."""
+
+    def __init__(self, message: int, text: str = "", footnote: str = "") -> None:
+        """Makes a reply.
+
+        Args:
+            message: Its number in the store.
+            text: Its text so far.
+            footnote: The line under it.
+        """
+        super().__init__()
+        self.message = message
+        self.text = text
+        """The text as the model wrote it."""
+        self._markdown = Markdown(clean(text), parser_factory=parser, open_links=False)
+        self._pieces = Pieces()
+        self._footnote = Static(Content(clean(footnote)), classes="footnote")
+        self._stream: MarkdownStream | None = None
+
+    def compose(self) -> ComposeResult:
+        """The two views and the line."""
+        yield self._markdown
+        yield self._pieces
+        yield self._footnote
+
+    def prefilling(self, event: Prefilling) -> None:
+        """Shows how far the prompt is read."""
+        done, rest = bar(event.done / max(event.total, 1), 24)
+        text = f"reading  {done}{rest}  {event.done:,} of {event.total:,} tokens"
+        self._footnote.update(Content(text, [Span(9, 9 + len(done), "$primary")]))
+
+    async def write(self, pieces: list[Piece]) -> None:
+        """Adds to the reply."""
+        text = "".join(piece.text for piece in pieces)
+        if not text:
+            return
+        if self._stream is None:
+            self._stream = Markdown.get_stream(self._markdown)
+            self.note("writing · Esc stops")
+        self.text += text
+        self._pieces.add(pieces)
+        if self.has_class("coloured"):
+            self._pieces.draw()
+        await self._stream.write(clean(text))
+
+    async def finish(self, footnote: str, text: str | None = None) -> None:
+        """Ends the reply.
+
+        Args:
+            footnote: The line under it.
+            text: The whole reply, if it differs from what came; None keeps that.
+        """
+        stream, self._stream = self._stream, None
+        if stream:
+            await stream.stop()
+        if text is not None and text != self.text:
+            self.text = text
+            await self._markdown.update(clean(text))
+        self.note(footnote)
+
+    def note(self, footnote: str) -> None:
+        """Changes the line under the reply."""
+        self._footnote.update(Content(clean(footnote)))
+
+    def colour(self, on: bool) -> None:
+        """Shows the pieces, where there are any, or the Markdown."""
+        self.set_class(on and (self._stream is not None or not self._pieces.empty or not self.text), "coloured")
+        self._pieces.draw()
+
+    @property
+    def coloured(self) -> bool:
+        """Whether the pieces are shown."""
+        return self.has_class("coloured")

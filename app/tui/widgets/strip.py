@@ -1,0 +1,183 @@
+"""The strip: how fast the reply comes, and how well the drafter does."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from textual.content import Content, Span
+from textual.widget import Widget
+
+from slipstream.app.engine.protocol import Prefilling, Speed, Stepped
+from slipstream.app.safe_text import one_line
+from slipstream.app.tui.figures import UNKNOWN, duration, percent, rate, sparkline, times
+from slipstream.app.tui.origins import legend
+
+SAMPLE_MS = 150.0
+"""Milliseconds of steps that make one bar of the sparkline."""
+MARGIN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A figure and what it is."""
+
+    value: str
+    label: str
+    style: str = "bold"
+
+
+class Strip(Widget):
+    """Live figures of the reply, or of the last one."""
+
+    def __init__(self, drafter: str) -> None:
+        """Begins without figures.
+
+        Args:
+            drafter: Who drafts the next reply.
+        """
+        super().__init__()
+        self._speed = Speed()
+        self._drafter = drafter
+        self._next = drafter
+        self._promise = ""
+        self._first = UNKNOWN
+        self._first_label = "first token"
+        self._rates: deque[float] = deque(maxlen=40)
+        self._asked = 0.0
+        self._tokens = 0
+        self._ms = 0.0
+        self._legend = False
+
+    def begin(self, drafter: str) -> None:
+        """A reply begins."""
+        self._speed = Speed()
+        self._drafter = self._next = drafter
+        self._first, self._first_label = "…", "first token"
+        self._asked = time.monotonic()
+        self._rates.clear()
+        self._tokens, self._ms = 0, 0.0
+        self.refresh()
+
+    def prefilling(self, event: Prefilling) -> None:
+        """The prompt is being read."""
+        self._first, self._first_label = percent(event.done / max(event.total, 1)), "reading"
+        self.refresh()
+
+    def step(self, stepped: Stepped) -> None:
+        """Takes the figures of a step."""
+        self._speed = stepped.speed
+        if self._first_label == "reading" or self._first == "…":
+            waited = 1000 * (time.monotonic() - self._asked)  # the engine's own figure comes with the end
+            self._first, self._first_label = duration(waited), "first token"
+        self._tokens += len(stepped.tokens)
+        self._ms += stepped.ms
+        if self._ms >= SAMPLE_MS:
+            self._rates.append(1000 * self._tokens / self._ms)
+            self._tokens, self._ms = 0, 0.0
+        self.refresh()
+
+    def end(self, speed: Speed, ttft_ms: float) -> None:
+        """A reply is over."""
+        self._speed = speed
+        self._first, self._first_label = (duration(ttft_ms) if ttft_ms else UNKNOWN), "first token"
+        self.refresh()
+
+    def idle(self) -> None:
+        """A reply ended without figures."""
+        self._first, self._first_label = UNKNOWN, "first token"
+        self.refresh()
+
+    def switch(self, drafter: str, writing: bool) -> None:
+        """Shows who drafts the next reply; while one is being written, beside who drafts that."""
+        self._next = drafter
+        if not writing:
+            self._drafter = drafter
+        self.refresh()
+
+    def promise(self, promise: str) -> None:
+        """Shows what the engine promises."""
+        self._promise = one_line(promise)
+        self.refresh()
+
+    def explain(self, on: bool) -> None:
+        """Shows or hides the legend of the colours."""
+        self._legend = on
+        self.set_class(on, "explaining")
+        self.refresh(layout=True)
+
+    def render(self) -> Content:
+        """Draws one line where the screen is low, else two, and the legend below."""
+        width = max(self.size.width - 2 * MARGIN, 1)
+        height = self.size.height - self._legend
+        lines = [self._line(width)] if height <= 1 else self._table(width)
+        if self._legend:
+            lines.append(legend(width))
+        pad = Content(" " * MARGIN)
+        return Content("\n").join([pad.append(line.truncate(width)) for line in lines])
+
+    def _cells(self) -> list[Cell]:
+        """All cells, the ones to keep longest first."""
+        speed = self._speed
+        drafter = Cell(one_line(self._drafter), "drafter")
+        if self._next != self._drafter:
+            drafter = Cell(f"{one_line(self._drafter)}→{one_line(self._next)}", "next reply", "bold $accent")
+        good = speed.speedup is not None and speed.speedup >= 1.05
+        per_step = f"{speed.tokens_per_step:.2f}" if speed.steps else UNKNOWN
+        return [
+            Cell(rate(speed.tok_per_s) if speed.tokens else UNKNOWN, "tok/s", "bold $primary"),
+            Cell(percent(speed.acceptance), "acceptance"),
+            Cell(times(speed.speedup), "vs plain", "bold $success" if good else "bold"),
+            drafter,
+            Cell(per_step, "tokens/step"),
+            Cell(self._first, self._first_label),
+            Cell(self._promise or UNKNOWN, "promise", ""),
+        ]
+
+    def _table(self, width: int) -> list[Content]:
+        """Values above their labels, as many as fit, the rest of the width between them."""
+        cells = self._cells()
+        widths = [max(len(cell.value), len(cell.label)) for cell in cells]
+        while len(cells) > 1 and sum(widths) + 2 * (len(widths) - 1) > width:
+            cells.pop()
+            widths.pop()
+        spare = width - sum(widths) - 2 * (len(widths) - 1)
+        bars = min(max(spare - 4 * len(cells), 0), 30)
+        if bars >= 8:
+            drawn = sparkline(list(self._rates), bars)
+            cells[0] = Cell(f"{cells[0].value:<6} {drawn}", cells[0].label, cells[0].style)
+            widths[0] = 7 + bars
+            spare -= widths[0] - 5
+        gap = 2 + min(max(spare, 0) // max(len(cells) - 1, 1), 6)
+        above, below = Content(""), Content("")
+        for cell, cell_width in zip(cells, widths, strict=True):
+            space = Content(" " * gap)
+            above = above.append(Content(cell.value.ljust(cell_width)).stylize(cell.style)).append(space)
+            below = below.append(Content(cell.label.ljust(cell_width)).stylize("$foreground 55%")).append(space)
+        return [above, below]
+
+    def _line(self, width: int) -> Content:
+        """Values with short labels in one line."""
+        words: list[tuple[str, str]] = []
+        used = 0
+        short = {
+            "tok/s": " tok/s",
+            "acceptance": " acc",
+            "vs plain": " plain",
+            "tokens/step": "/step",
+            "reading": " read",
+        }
+        for cell in self._cells():
+            text = cell.value + short.get(cell.label, "")
+            if used + len(text) + 3 * bool(words) > width:
+                break
+            used += len(text) + 3 * bool(words)
+            words.append((text, cell.style))
+        line, spans = "", []
+        for text, style in words:
+            line += " · " if line else ""
+            if style:
+                spans.append(Span(len(line), len(line) + len(text), style))
+            line += text
+        return Content(line, spans)

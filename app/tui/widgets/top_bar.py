@@ -1,0 +1,51 @@
+"""The line at the top: which chat, which model, how much room is left."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from slipstream.app.engine.protocol import Loaded
+from slipstream.app.safe_text import one_line
+
+NAME = "slipstream"
+
+
+class TopBar(Widget):
+    """Title on the left, model and context on the right; the title gives way first."""
+
+    chat = reactive("")
+    """Title of the chat."""
+    loaded: reactive[Loaded | None] = reactive(None)
+    """The model, once there is one."""
+    used = reactive(0)
+    """Tokens of the context in use."""
+
+    def render(self) -> Content:
+        """Draws the line for the width there is."""
+        width = self.size.width
+        left = Content.assemble(("◢ ", "$primary"), (NAME, "bold"))
+        right = self._model(width - left.cell_length - 2)
+        room = width - left.cell_length - right.cell_length - 5
+        if self.chat and room >= 6:
+            title = Content(one_line(self.chat)).truncate(room, ellipsis=True)
+            left = left.append(Content("  ")).append(title.stylize("$foreground 70%"))
+        gap = max(width - left.cell_length - right.cell_length, 1)
+        return left.append(Content(" " * gap)).append(right)
+
+    def _model(self, width: int) -> Content:
+        if self.loaded is None:
+            return Content("")
+        name = one_line(self.loaded.name)
+        context = f"{self.used:,} / {self.loaded.n_ctx:,}"
+        device = one_line(self.loaded.device)
+        for words in ([name, device, context], [name, context], [name]):
+            text = Content(" · ".join(words))
+            if text.cell_length <= width:
+                break
+        share = self.used / max(self.loaded.n_ctx, 1)
+        text = text.truncate(max(width, 0), ellipsis=True).stylize("$foreground 70%")
+        if len(words) > 1 and share >= 0.8:
+            text = text.stylize("bold $warning", len(text.plain) - len(context))
+        return text

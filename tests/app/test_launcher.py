@@ -1,0 +1,119 @@
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+
+import pytest
+
+from slipstream.app.launcher import RESET, run, terminal_size_problem
+
+PARENT = "import sys; from slipstream.app.launcher import run; sys.exit(run([sys.executable, '-c', sys.argv[1]]))"
+SPOIL = """
+import os, signal, sys, termios, tty
+tty.setraw(0)
+os.write(1, b"\\x1b[?1049h\\x1b[?1003h\\x1b[?25l")
+"""
+READY = 'os.write(1, b"READY")\n'
+
+
+class Terminal:
+    """The launcher under a pseudo-terminal, and what it wrote."""
+
+    def __init__(self, child: str) -> None:
+        self.master, slave = pty.openpty()
+        self.before = termios.tcgetattr(slave)
+        self._slave = slave
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, child], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
+        self.output = b""
+
+    def read_until(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + 20
+        while not done():
+            assert time.monotonic() < end, self.output
+            if select.select([self.master], [], [], 0.05)[0]:
+                self.output += os.read(self.master, 65536)
+
+    def finish(self) -> int:
+        self.read_until(lambda: self.process.poll() is not None)
+        while select.select([self.master], [], [], 0)[0]:
+            self.output += os.read(self.master, 65536)
+        return self.process.returncode
+
+    def modes(self) -> object:
+        return termios.tcgetattr(self._slave)
+
+    def close(self) -> None:
+        os.close(self.master)
+        os.close(self._slave)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGTERM])
+def test_a_killed_child_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
+    terminal = Terminal(f"{SPOIL}os.kill(os.getpid(), {int(number)})")
+    assert terminal.finish() == 128 + number
+    assert terminal.output.endswith(RESET)
+    assert terminal.modes() == terminal.before
+    terminal.close()
+
+
+def test_a_clean_end_writes_nothing() -> None:
+    terminal = Terminal("print('hello')")
+    assert terminal.finish() == 0
+    assert terminal.output == b"hello\r\n"
+    terminal.close()
+
+
+def test_an_exit_code_is_passed_on() -> None:
+    terminal = Terminal("raise SystemExit(3)")
+    assert terminal.finish() == 3
+    terminal.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_reach_the_child(number: signal.Signals) -> None:
+    child = (
+        "import os, signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: (print('told', flush=True), sys.exit(7)))\n{READY}"
+        "time.sleep(30)"
+    )
+    terminal = Terminal(child)
+    terminal.read_until(lambda: b"READY" in terminal.output)
+    terminal.process.send_signal(number)
+    assert terminal.finish() == 7
+    assert b"told" in terminal.output
+    terminal.close()
+
+
+def test_interrupt_is_a_key_of_the_child() -> None:
+    child = f"import os, sys\n{READY}sys.exit(4 if sys.stdin.readline() == 'go\\n' else 5)"
+    terminal = Terminal(child)
+    terminal.read_until(lambda: b"READY" in terminal.output)
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.process.send_signal(signal.SIGQUIT)
+    os.write(terminal.master, b"go\n")
+    assert terminal.finish() == 4
+    terminal.close()
+
+
+def test_without_a_terminal_the_command_only_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert run([sys.executable, "-c", "raise SystemExit(5)"]) == 5
+        assert run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
+
+
+def test_a_small_terminal_is_a_problem() -> None:
+    assert terminal_size_problem(40, 12) is None
+    assert terminal_size_problem(200, 60) is None
+    for columns, lines in ((20, 5), (39, 12), (40, 11)):
+        problem = terminal_size_problem(columns, lines)
+        assert problem is not None
+        assert f"{columns}x{lines}" in problem
+        assert "40x12" in problem

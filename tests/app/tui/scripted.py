@@ -1,0 +1,173 @@
+"""An engine without a model: it plays replies from a script, with pieces of every origin."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from slipstream.app.engine.protocol import (
+    Done,
+    DrafterOffer,
+    Generate,
+    Load,
+    Loaded,
+    Piece,
+    Prefilling,
+    Speed,
+    Stepped,
+)
+from slipstream.models.errors import EngineDiedError, SlipstreamError
+
+LOADED = Loaded(
+    name="slipstream-mini",
+    architecture="llama",
+    n_ctx=1024,
+    fingerprint="f1",
+    device="CPU",
+    promise="same text",
+    drafters=[
+        DrafterOffer("none", True),
+        DrafterOffer("draft", True),
+        DrafterOffer("lookup", True),
+        DrafterOffer("medusa", False, "no heads are trained for this model"),
+    ],
+    plain_tok_per_s=44.0,
+)
+
+
+@dataclass
+class Script:
+    """What one reply does.
+
+    Attributes:
+        text: The reply.
+        hold: Characters after which it waits for ``ScriptedEngine.go`` or a stop, or None.
+        reason: How it ends.
+        fails: Raised at the hold, or at once where there is none.
+        dropped: Messages left out.
+    """
+
+    text: str = "The sea is wide and blue."
+    hold: int | None = None
+    reason: str = "stop"
+    fails: SlipstreamError | None = None
+    dropped: int = 0
+
+
+@dataclass
+class ScriptedEngine:
+    """Plays ``scripts`` in order, the last one again and again."""
+
+    scripts: list[Script] = field(default_factory=lambda: [Script()])
+    load_fails: list[SlipstreamError] = field(default_factory=list)
+    hold_load: bool = False
+    loads: list[Load] = field(default_factory=list)
+    asked: list[Generate] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
+    closed: bool = False
+    loaded: Loaded = LOADED
+    _signals: queue.Queue[str] = field(default_factory=queue.Queue)
+    _go_load: threading.Event = field(default_factory=threading.Event)
+
+    def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
+        self.loads.append(load)
+        for share in (0.25, 0.5):
+            if on_progress:
+                on_progress(share)
+        if self.hold_load:
+            self._go_load.wait(10)
+        if self.load_fails:
+            raise self.load_fails.pop(0)
+        return self.loaded
+
+    def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        self.asked.append(generate)
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        if script.fails and script.hold is None:
+            raise script.fails
+        prompt = 20 * len(generate.messages)
+        yield Prefilling(generate.request, 0, prompt)
+        yield Prefilling(generate.request, prompt, prompt)
+        written = ""
+        speed = Speed()
+        tokens: list[int] = []
+        reason = script.reason
+        for stepped in play(generate, script.text):
+            if script.hold is not None and len(written) >= script.hold:
+                signal = self._signals.get(timeout=10)
+                if signal == "stop":
+                    reason = "cancelled"
+                    break
+                if signal == "close":
+                    raise EngineDiedError("the engine ended: it was closed.", "")
+                if script.fails:
+                    raise script.fails
+                script.hold = None
+            written += "".join(piece.text for piece in stepped.pieces)
+            tokens += stepped.tokens
+            speed = stepped.speed
+            yield stepped
+        yield Done(
+            generate.request,
+            reason,  # type: ignore[arg-type]
+            written,
+            tokens,
+            prompt,
+            prompt,
+            script.dropped,
+            85.0,
+            speed,
+        )
+
+    def stop(self, request: int) -> None:
+        self.stopped.append(request)
+        self._signals.put("stop")
+
+    def go(self) -> None:
+        """Lets a reply that holds go on."""
+        self._signals.put("go")
+
+    def go_load(self) -> None:
+        """Lets a load that holds go on."""
+        self._go_load.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._signals.put("close")
+        self._go_load.set()
+
+
+def play(generate: Generate, text: str) -> Iterator[Stepped]:
+    """Cuts a text into steps of one to four words, as the drafter would have."""
+    words = text.split(" ")
+    words = [word + " " for word in words[:-1]] + words[-1:]
+    plain = generate.drafter == "none"
+    at = step = drafted = accepted = 0
+    while at < len(words):
+        size = 1 if plain else 1 + (step * 7 + len(words[at])) % 4
+        group = words[at : at + size]
+        at += size
+        step += 1
+        if plain:
+            pieces = [Piece(group[0], "plain")]
+        else:
+            whole = step % 2 == 0
+            pieces = [Piece(word, "accepted", generate.drafter) for word in group[:-1]]
+            pieces.append(Piece(group[-1], "bonus" if whole else "recovered"))
+            drafted += len(group) - 1 + (not whole)
+            accepted += len(group) - 1
+        speed = Speed(
+            tok_per_s=44.0 if plain else 60.0 + 8 * (len(group) % 4) + step % 7,
+            acceptance=accepted / drafted if drafted else None,
+            tokens_per_step=at / step,
+            speedup=1.0 if plain else 1.7,
+            drafted=drafted,
+            accepted=accepted,
+            steps=step,
+            tokens=min(at, len(words)),
+        )
+        tokens = list(range(at - len(group), at))
+        ms = 1000 * len(group) / speed.tok_per_s
+        yield Stepped(generate.request, pieces, tokens, generate.drafter, len(group) - 1, len(group) - 1, ms, speed)
