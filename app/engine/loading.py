@@ -8,7 +8,7 @@ from pathlib import Path
 
 import llama_cpp
 
-from slipstream.app.engine.promise import measure_plain, measure_promise
+from slipstream.app.engine.measuring import measure_plain, measure_promise, measure_threads
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import DrafterOffer, Load, Loaded
 from slipstream.app.engine.session import Session
@@ -16,7 +16,7 @@ from slipstream.app.engine.stats import PlainClock
 from slipstream.drafters import registry
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf import read_header
-from slipstream.models.runtime.library import device
+from slipstream.models.runtime.library import device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
@@ -53,6 +53,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             same_text=request.same_text,
         )
         target = opened.enter_context(closing(LlamaTarget(model, options)))
+        threads = measure_threads(target, physical_cores())
         draft = None
         if request.draft_model:
             small = _open_model(
@@ -60,6 +61,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             )
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
             draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=1))))
+            draft.use_threads(threads)  # a smaller model has no use for more
         plain = PlainClock()
         measure_plain(target, plain)
         milliseconds = plain.milliseconds or 0.0
@@ -76,7 +78,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         architecture=header.architecture,
         n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
-        device=device(),
+        device=device(threads),
         promise=promise,
         drafters=[DrafterOffer(name, not reason, reason) for name, reason in reasons.items()],
         plain_tok_per_s=1e3 / milliseconds if milliseconds else 0.0,

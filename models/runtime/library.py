@@ -113,9 +113,9 @@ def physical_cores() -> int:
     return max(1, len(seen))
 
 
-def device() -> str:
-    """Names where models run: the GPU's backend if one is built in, else the CPU and its threads."""
+def device(threads: int) -> str:
+    """Names where models run: the GPU's backend if one is built in, else the CPU and the threads in use."""
     if not C.llama_supports_gpu_offload():
-        return f"CPU, {physical_cores()} cores"
+        return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     system = C.llama_print_system_info().decode("utf-8", "replace")
     return "Metal" if "Metal" in system or "MTL" in system else "CUDA" if "CUDA" in system else "GPU"

@@ -11,9 +11,9 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ContextFullError, SlipstreamError
 from slipstream.models.runtime.batch import Batch
-from slipstream.models.runtime.library import LAYER_INPUT_ARCHITECTURES, layer_input_calls, physical_cores, rows_at
+from slipstream.models.runtime.library import LAYER_INPUT_ARCHITECTURES, layer_input_calls, rows_at
 from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import KV_TYPES, ContextOptions
+from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Prefill, PrefillChunk
 from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Abilities, Evaluation, Floats, Token, TokenTree
 
@@ -37,17 +37,7 @@ class LlamaTarget:
             SlipstreamError: If there is not enough memory for it.
         """
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
-        params = C.llama_context_default_params()
-        params.n_ctx = wanted
-        params.n_batch = params.n_ubatch = 512
-        params.n_seq_max = max(1, options.max_leaves)
-        params.n_outputs_max = max(options.max_rows, params.n_seq_max)
-        params.n_outputs_max_per_seq = params.n_outputs_max
-        params.kv_unified = True
-        params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
-        params.type_k = params.type_v = KV_TYPES[options.kv]
-        params.flash_attn_type = -1 if options.flash is None else int(options.flash)
-        params.n_threads = params.n_threads_batch = options.threads or physical_cores()
+        params = options.params(wanted)
         self._context = C.llama_init_from_model(model.pointer, params)
         if not self._context:
             raise SlipstreamError(
@@ -99,6 +89,10 @@ class LlamaTarget:
                 calls[0](self._context, point, point in points)
         self._points = points
         self._embeddings(LAST_HIDDEN in points)
+
+    def use_threads(self, count: int) -> None:
+        """Sets the number of threads of every pass from now on."""
+        C.llama_set_n_threads(self._context, count, count)
 
     def prefill(
         self,

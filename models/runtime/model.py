@@ -28,9 +28,7 @@ class LlamaModel:
         ends: The tokens that end a reply.
     """
 
-    def __init__(
-        self, path: Path, on_progress: Callable[[float], None] | None = None, gpu_layers: int = -1
-    ) -> None:
+    def __init__(self, path: Path, on_progress: Callable[[float], None] | None = None, gpu_layers: int = -1) -> None:
         """Loads the file.
 
         Args:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.runtime.library import physical_cores
 
 KvType = Literal["f32", "f16", "q8_0"]
 KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
@@ -30,3 +34,17 @@ class ContextOptions:
     flash: bool | None = None
     same_text: bool = False
     threads: int = 0
+
+    def params(self, n_ctx: int) -> Any:
+        """Fills in llama.cpp's parameters for a context of ``n_ctx`` tokens."""
+        params = C.llama_context_default_params()
+        params.n_ctx = n_ctx
+        params.n_batch = params.n_ubatch = 512
+        params.n_seq_max = max(1, self.max_leaves)
+        params.n_outputs_max = params.n_outputs_max_per_seq = max(self.max_rows, params.n_seq_max)
+        params.kv_unified = True
+        params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
+        params.type_k = params.type_v = KV_TYPES[self.kv]
+        params.flash_attn_type = -1 if self.flash is None else int(self.flash)
+        params.n_threads = params.n_threads_batch = self.threads or physical_cores()
+        return params

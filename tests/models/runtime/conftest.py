@@ -8,7 +8,7 @@ from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
-STRICT = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, max_leaves=8)
+STRICT = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, max_leaves=8, threads=1)
 
 
 @pytest.fixture(scope="session")

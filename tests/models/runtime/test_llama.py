@@ -14,7 +14,7 @@ from slipstream.models.runtime.target import PrefillChunk
 from slipstream.models.types import LAST_HIDDEN, Floats, TokenTree
 
 Open = Callable[..., LlamaTarget]
-STRICT = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, max_leaves=8)
+STRICT = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, max_leaves=8, threads=1)
 
 
 def prompt_of(size: int, seed: int = 0) -> list[int]:
