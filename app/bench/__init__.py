@@ -1,1 +1,1 @@
-"""The benchmark."""
+"""The benchmark: what this machine does, and what drafting gains on it."""

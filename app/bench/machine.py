@@ -1,0 +1,69 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from slipstream.models.runtime.library import device, physical_cores
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine and the programs on it.
+
+    Attributes:
+        processor: The CPU's model.
+        device: Where models run, and with how many threads at most.
+        cores: Physical cores it may use.
+        system: Operating system and architecture.
+        python: Python's version.
+        llama_cpp_python: Version of the binding, which fixes llama.cpp's.
+        slipstream: Version of this program.
+        load: Processes that wanted to run in the last minute when the benchmark began; None where it is not known.
+    """
+
+    processor: str
+    device: str
+    cores: int
+    system: str
+    python: str
+    llama_cpp_python: str
+    slipstream: str
+    load: float | None
+
+    @staticmethod
+    def here() -> Machine:
+        """Describes this one."""
+        return Machine(
+            processor=_processor(),
+            device=device(physical_cores()),
+            cores=physical_cores(),
+            system=f"{platform.system()} {platform.machine()}",
+            python=platform.python_version(),
+            llama_cpp_python=version("llama-cpp-python"),
+            slipstream=version("slipstream"),
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        )
+
+    def lines(self) -> list[str]:
+        """The head of the printed report."""
+        busy = self.load is not None and self.load > 0.5
+        return [
+            f"{self.processor}; {self.cores} cores; models run on: {self.device}; {self.system}",
+            f"slipstream {self.slipstream}, llama-cpp-python {self.llama_cpp_python}, Python {self.python}",
+            *([f"The machine was busy (load {self.load:.1f}): figures are noisy."] if busy else []),
+            "Figures: median (lowest..highest) over the rounds; ratios are taken within a round.",
+        ]
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

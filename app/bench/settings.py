@@ -1,0 +1,49 @@
+"""How long and how large the benchmark is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slipstream.app.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
+from slipstream.app.bench.weights import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Sizes and repetitions; the defaults take a few minutes on two cores.
+
+    Attributes:
+        large: The model whose plain step should take 10 ms or more.
+        wide: The tiny model with a large vocabulary, where everything but the model itself is expensive.
+        large_ctx: Context of the large model, in tokens.
+        wide_ctx: Context of the wide model, in tokens.
+        plain_rounds: Rounds of part ``plain``; each runs every kind of loop once.
+        large_steps: Steps a round on the large model.
+        bundled_steps: Steps a round on the bundled model.
+        start: Tokens in the cache where part ``plain`` begins.
+        used: Tokens in the cache where the rounds of part ``overhead`` begin.
+        trees: The trees of part ``overhead``.
+        overhead_rounds: Rounds for each tree.
+        overhead_steps: Steps a round.
+        temperatures: Temperatures of part ``drafters``.
+        seeds: Seeds of part ``drafters``.
+        reply: Most tokens of a reply of part ``drafters``.
+        memory_steps: Tokens that part ``memory`` writes.
+    """
+
+    large: ModelShape = field(default_factory=ModelShape.large)
+    wide: ModelShape = field(default_factory=ModelShape.wide)
+    large_ctx: int = 2048
+    wide_ctx: int = 8192
+    plain_rounds: int = 15
+    large_steps: int = 32
+    bundled_steps: int = 128
+    start: int = 64
+    used: tuple[int, ...] = (100, 6000)
+    trees: tuple[TreeShape, ...] = (NODES_1, NODES_4, NODES_16)
+    overhead_rounds: int = 9
+    overhead_steps: int = 48
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    seeds: tuple[int, ...] = (1, 2)
+    reply: int = 160
+    memory_steps: int = 64
