@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
             signal.signal(number, handler)
     if code != 0:
         with suppress(OSError, termios.error):  # the terminal may be gone
-            os.write(sys.stdout.fileno(), RESET)
+            os.write(next(filter(os.isatty, (2, 1, terminal))), RESET)  # the chat draws on standard error
             termios.tcsetattr(terminal, termios.TCSANOW, before)
     return code
 

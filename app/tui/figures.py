@@ -25,7 +25,9 @@ def percent(share: float | None) -> str:
 
 def times(factor: float | None) -> str:
     """A speed-up: "1.9x"."""
-    return UNKNOWN if factor is None else f"{factor:.1f}x"
+    if factor is None:
+        return UNKNOWN
+    return f"{factor:.1f}x" if factor >= 0.1 else f"{factor:.2f}x"
 
 
 def duration(milliseconds: float) -> str:

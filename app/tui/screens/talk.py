@@ -117,7 +117,8 @@ class TalkScreen(Screen[None]):
 
     @on(LoadProgress)
     def _load_progress(self, message: LoadProgress) -> None:
-        self.prompt.border_subtitle = f"loading the model {100 * message.share:.0f} %"
+        doing = "will be sent when the model is loaded:" if self._waiting else "loading the model"
+        self.prompt.border_subtitle = f"{doing} {100 * message.share:.0f} %"
         if self._welcome:
             self._welcome.progress(message.share)
 

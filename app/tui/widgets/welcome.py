@@ -77,10 +77,8 @@ class Welcome(Vertical):
         names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name != "none"]
         drafting = f"drafters: {', '.join(names)}" if names else "no drafter fits it"
         name = one_line(loaded.name)
-        self._state.update(
-            Content(f"{name} is ready on your {one_line(loaded.device)} · {drafting}", [Span(0, len(name), "bold")])
-        )
-        self.add_class("ready")
+        text = f"{name} is ready\n{one_line(loaded.device)} · {drafting}"
+        self._state.update(Content(text, [Span(0, len(name), "bold")]))
 
     def failed(self) -> None:
         """The load failed; a notice says why."""

@@ -1,0 +1,91 @@
+"""What the tests of the chat see and press."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.app.tui.scripted import ScriptedEngine
+from textual.message import Message
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.app import ChatApp
+from slipstream.app.tui.screens.chat import ChatScreen
+from slipstream.app.tui.widgets.notice import Notice
+from slipstream.app.tui.widgets.question import Question
+from slipstream.app.tui.widgets.reply import Reply
+
+M = TypeVar("M", bound=Message)
+PATIENCE = 20.0  # seconds; a busy machine is slow, a test that waits this long has failed
+
+
+@dataclass
+class Driver:
+    """A running chat."""
+
+    app: ChatApp
+    pilot: Pilot[int]
+    engine: ScriptedEngine
+    store: ChatStore
+    log: list[Message]
+
+    @property
+    def screen(self) -> ChatScreen:
+        return self.app._chat
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Lets the chat run until something holds."""
+        end = time.monotonic() + PATIENCE
+        while not done():
+            assert time.monotonic() < end, self.shown()
+            await asyncio.sleep(0.005)
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def say(self, text: str, wait: bool = True) -> None:
+        """Types and sends; waits until the reply has ended."""
+        self.screen.prompt.put(text)
+        asked = len(self.engine.asked)
+        await self.press("enter")
+        if wait:
+            await self.until(lambda: len(self.engine.asked) > asked and self.idle())
+
+    async def held(self, text: str) -> None:
+        """Waits until the reply that is being written reads so."""
+        await self.until(lambda: self.screen._reply is not None and self.screen._reply.text == text)
+
+    def idle(self) -> bool:
+        return self.screen._turn is None and not self.screen._room.busy
+
+    def posted(self, kind: type[M]) -> list[M]:
+        """The messages of a kind, each once."""
+        return list({id(message): message for message in self.log if isinstance(message, kind)}.values())
+
+    def replies(self) -> list[Reply]:
+        return list(self.screen.query(Reply))
+
+    def texts(self) -> list[str]:
+        """What was said, from top to bottom."""
+        return [
+            widget.text if isinstance(widget, Reply) else str(widget.content)
+            for widget in self.screen.transcript.column.children
+            if isinstance(widget, Reply | Question)
+        ]
+
+    def notices(self) -> list[str]:
+        return [str(notice.content) for notice in self.screen.query(Notice)]
+
+    def footnote(self, at: int = -1) -> str:
+        return str(self.replies()[at].query_one(".footnote", Static).content)
+
+    def shown(self) -> str:
+        """The screen as text."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join(strip.text for strip in strips)
