@@ -27,6 +27,7 @@ from slipstream.app.engine.protocol import (
     Stepped,
     Stop,
 )
+from slipstream.app.paths import private_folder
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 _SECRETS = ("TOKEN", "API_KEY", "SECRET", "PASSWORD", "LD_PRELOAD")
@@ -108,7 +109,7 @@ class Engine:
         if self._process and self._process.poll() is None:
             return
         self.close()
-        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._log.parent)
         environment = {k: v for k, v in os.environ.items() if not any(word in k.upper() for word in _SECRETS)}
         environment["GGML_NO_BACKTRACE"] = "1"  # or an abort starts a debugger and hangs
         with open(os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as log:

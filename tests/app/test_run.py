@@ -1,0 +1,162 @@
+"""``slipstream run`` and its errors, as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
+TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
+
+
+def slipstream(*arguments: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", "from slipstream.app.cli import main; main()", *arguments],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "SLIPSTREAM_HOME": str(home)},
+    )
+
+
+def refused(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """The one line of an error; nothing else may have been printed."""
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == code, done.stderr
+    assert done.stdout == b"" and len(lines) == 1, done.stderr
+    assert lines[0].startswith("slipstream: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    raw = TARGET.read_bytes()
+    (folder / "empty.gguf").touch()
+    (folder / "text.gguf").write_text("Dear reader, this is not a model.\n" * 100)
+    (folder / "cut.gguf").write_bytes(raw[: len(raw) // 2])
+    (folder / "folder.gguf").mkdir()
+    size = (5).to_bytes(8, "little")
+    strange = raw.replace(b"llama.", b"blama.").replace(size + b"llama", size + b"blama")
+    (folder / "strange.gguf").write_bytes(strange)
+    (folder / "other.gguf").write_bytes(raw.replace(b"\xc4\xa0the", b"\xc4\xa0thy", 1))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missing.gguf", ["missing.gguf", "no such file"]),
+        ("folder.gguf", ["is a folder"]),
+        ("empty.gguf", ["is empty"]),
+        ("text.gguf", ["is not a GGUF file", "Dear reader"]),
+        ("cut.gguf", ["cut short", "fetch the file again"]),
+        ("strange.gguf", ["unknown model architecture", "blama"]),
+    ],
+)
+def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, name: str, words: list[str]) -> None:
+    line = refused(slipstream("run", "-p", "hi", "-m", str(files / name), home=tmp_path), 1)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "-p", "hi", "--drafter", "magic"], ["'magic'", "none, draft, lookup"]),
+        (["run", "-p", ""], ["the prompt is empty"]),
+        (["run"], ["the prompt is empty"]),
+        (["run", "-p", "hi", "--temp", "-0.5"], ["temperature is -0.5"]),
+        (["run", "-p", "hi", "--temp", "nan"], ["temperature"]),
+        (["run", "-p", "hi", "--top-p", "0"], ["top"]),
+        (["run", "-p", "hi", "--seed", "x"], ["--seed"]),
+        (["run", "-p", "hi", "--max-tokens", "-1"], ["max-tokens is -1"]),
+        (["run", "-p", "hi", "-m", "gpt-9"], ["'gpt-9'", "bundled"]),
+        (["run", "-p", "hi", "--chat", "../x"], ["cannot be the name of a chat"]),
+        (["dance"], ["dance"]),
+    ],
+)
+def test_a_wrong_use_is_one_clear_line(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+    line = refused(slipstream(*arguments, home=tmp_path), 2)
+    assert all(word in line for word in words), line
+
+
+def test_a_draft_model_of_another_vocabulary_names_the_first_token_that_differs(files: Path, tmp_path: Path) -> None:
+    line = refused(slipstream("run", "-p", "hi", "--draft-model", str(files / "other.gguf"), home=tmp_path), 2)
+    assert "Ġthe" in line or ("the" in line and "thy" in line)
+
+
+def test_bytes_that_are_not_utf8_on_stdin_are_one_clear_line(tmp_path: Path) -> None:
+    line = refused(slipstream("run", home=tmp_path, stdin=b"abc\xff\xfe"), 2)
+    assert "0xff at offset 3" in line
+
+
+def test_a_prompt_longer_than_the_context_is_one_clear_line(tmp_path: Path) -> None:
+    line = refused(slipstream("run", home=tmp_path, stdin=b"word " * 3000), 1)
+    assert "but the context holds" in line
+
+
+@pytest.mark.parametrize("more", [[], ["--chat", "a"]])
+def test_a_data_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "file").touch()
+    line = refused(slipstream("run", "-p", "hi", *more, home=tmp_path / "file" / "home"), 1)
+    assert "cannot write to" in line and "SLIPSTREAM_HOME" in line
+
+
+def test_one_seed_gives_one_text_with_every_drafter_from_the_shell(tmp_path: Path) -> None:
+    texts = {
+        slipstream(
+            "run", "-p", "Tell me about the sea", "--seed", "7", "--drafter", name, "--max-tokens", "40", home=tmp_path
+        ).stdout
+        for name in ("none", "draft", "lookup")
+    }
+    assert len(texts) == 1 and len(texts.pop().decode().strip()) > 10
+
+
+def test_json_has_an_object_a_step_and_a_summary(tmp_path: Path) -> None:
+    done = slipstream(
+        "run", "-p", "Tell me about the sea", "--seed", "3", "--json", "--max-tokens", "30", home=tmp_path
+    )
+    *steps, summary = map(json.loads, done.stdout.decode().splitlines())
+    assert all({"text", "tokens", "drafter", "drafted", "accepted", "ms"} <= step.keys() for step in steps)
+    assert "".join(step["text"] for step in steps) == summary["text"]
+    assert sum(len(step["tokens"]) for step in steps) == summary["tokens"]
+    assert summary["done"] in ("stop", "length") and summary["prompt_tokens"] == summary["prefilled_tokens"]
+    named = ["tok_per_s", "acceptance", "tokens_per_step", "speedup", "ttft_ms"]
+    assert all(isinstance(summary[name], float | None) for name in named)
+
+
+def test_the_second_turn_of_a_kept_chat_reads_only_the_new_words(tmp_path: Path) -> None:
+    turns = []
+    for prompt in ("Tell me about the sea", "And the moon?"):
+        done = slipstream("run", "--chat", "sea", "-p", prompt, "--json", "--max-tokens", "30", home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        turns.append(json.loads(done.stdout.decode().splitlines()[-1]))
+    first, second = turns
+    assert first["prefilled_tokens"] == first["prompt_tokens"]
+    assert second["prefilled_tokens"] <= second["prompt_tokens"] - first["prompt_tokens"] - first["tokens"] + 3
+    assert 0 < second["prefilled_tokens"] < 20
+    assert oct((tmp_path / "states" / "sea.state").stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> None:
+    ask = ["run", "--chat", "sea", "--json", "--max-tokens", "10", "-p"]
+    slipstream(*ask, "Tell me about the sea", home=tmp_path)
+    state = tmp_path / "states" / "sea.state"
+    raw = bytearray(state.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    state.write_bytes(raw)
+    done = slipstream(*ask, "And the moon?", home=tmp_path)
+    summary = json.loads(done.stdout.decode().splitlines()[-1])
+    assert done.returncode == 0 and summary["prefilled_tokens"] == summary["prompt_tokens"]
+
+
+def test_paths_prints_where_things_are(tmp_path: Path) -> None:
+    done = slipstream("paths", home=tmp_path)
+    assert done.returncode == 0 and str(tmp_path / "chats.db") in done.stdout.decode()
+    assert not any(tmp_path.iterdir())
