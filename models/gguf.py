@@ -186,9 +186,12 @@ def _read_model(path: Path) -> Header:
     tensors = list(framing.tensors)
     parts = part_paths(path, framing)
     for number, part in enumerate(parts[1:], 1):
-        further = _read_file(part)
-        check_part(part, further, number, len(parts))
-        data_start(further, alignment_of(further))
+        try:
+            further = _read_file(part)
+            check_part(further, number, len(parts))
+            data_start(further, alignment_of(further))
+        except DamagedError as error:
+            raise DamagedError(f"cannot be used: its part {shown_path(part.name)} {error}", error.hint) from None
         digest.update(further.header + further.size.to_bytes(8, "little"))
         tensors += [replace(tensor, part=number) for tensor in further.tensors]
     announced = framing.metadata.get("split.tensors.count", len(tensors)) if len(parts) > 1 else len(tensors)

@@ -49,6 +49,10 @@ def check_metadata(framing: Framing, architecture: str) -> None:
     """
     for name, (low, high) in _RANGES.items():
         _number(framing, f"{architecture}.{name}", low, high)
+    layers = framing.metadata.get(f"{architecture}.block_count")
+    if isinstance(layers, int):
+        for name in ("nextn_predict_layers", "leading_dense_block_count"):
+            _number(framing, f"{architecture}.{name}", 0, layers)
     for name in ("head_count", "head_count_kv"):
         _heads(framing, architecture, f"{architecture}.attention.{name}")
     for name in ("layer_norm_rms_epsilon", "layer_norm_epsilon"):

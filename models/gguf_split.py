@@ -45,7 +45,7 @@ def part_paths(path: Path, framing: Framing) -> tuple[Path, ...]:
     return (path, *(path.parent / name for name in names[1:]))
 
 
-def check_part(path: Path, framing: Framing, number: int, count: int) -> None:
+def check_part(framing: Framing, number: int, count: int) -> None:
     """Checks that a further file is the part that its name says.
 
     Raises:
@@ -53,4 +53,4 @@ def check_part(path: Path, framing: Framing, number: int, count: int) -> None:
     """
     said = (framing.metadata.get("split.no"), framing.metadata.get("split.count"))
     if said != (number, count):
-        raise DamagedError(f"does not fit {shown_path(path.name)}, which is not part {number + 1} of {count}")
+        raise DamagedError(f"does not belong to it: it is not part {number + 1} of {count}")

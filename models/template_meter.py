@@ -17,6 +17,9 @@ MAX_BITS: Final = 4_096
 MAX_ENTRIES: Final = 1_000_000
 TIME_LIMIT: Final = 2.0
 _WIDE_FIELD: Final = re.compile(r"[0-9]{4,}|\*|\{[^}]*\{")
+_SIZED: Final = frozenset(  # filters and methods whose numbers are sizes
+    {"center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "indent", "wordwrap", "round", "tojson"}
+)
 _HUNGRY: Final = frozenset({"translate", "wordwrap", "expandtabs"})
 
 
@@ -102,9 +105,10 @@ class Meter:
         """
         values = [*args, *options.values()]
         self.countable(owner)
-        lines = owner.count("\n") + 1 if isinstance(owner, str) else 1
-        for value in values:
-            if isinstance(value, int) and (abs(value) > MAX_NUMBER or abs(value) * lines > self.max_text):
+        if name in _SIZED:
+            lines = owner.count("\n") + 1 if isinstance(owner, str) else 1
+            largest = max((abs(value) for value in values if isinstance(value, int)), default=0)
+            if largest > MAX_NUMBER or largest * lines > self.max_text:
                 raise TooMuchError(f"{quoted(name)} gets a number that is too large")
         if not isinstance(owner, str | bytes):
             return
@@ -112,9 +116,7 @@ class Meter:
         if name == "replace" and len(texts) == 2:
             self.allow(len(owner) + owner.count(texts[0]) * len(texts[1]))  # type: ignore[arg-type]
         elif name == "indent":
-            self.allow(len(owner) + lines * sum(map(len, texts)))
-        elif name == "join":
-            self.joined(values[0] if values else (), separator=str(owner))
+            self.allow(len(owner) + (str(owner).count("\n") + 1) * sum(map(len, texts)))
         elif name == "format":
             self.check_format(owner)
         elif name in _HUNGRY and len(owner) + sum(map(len, texts)) > MAX_NUMBER:

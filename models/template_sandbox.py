@@ -83,6 +83,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Measures calls of built-in methods, such as ``text.center(9999999)``, before they run."""
         owner = getattr(obj, "__self__", None)
+        if isinstance(owner, str) and obj.__name__ == "join" and len(args) == 1:
+            return self.meter.joined(args[0], owner)
         if isinstance(owner, str | bytes | int | float | list | tuple | dict):
             self.meter.check_call(obj.__name__, owner, args, kwargs)
         return super().call(context, obj, *args, **kwargs)
