@@ -179,7 +179,8 @@ def gumbel(seed: int, position: int, ids: Ids) -> Doubles:
         Noise [n], the same on every machine up to the last bits of ``log``.
     """
     key = _mix_int(_mix_int(seed & _MASK) + _WEYL * (position + 1))
-    bits = _mix(_mix(ids.astype(np.uint64) * np.uint64(_WEYL) + np.uint64(key)) ^ np.uint64(_mix_int(key)))
+    whitening = _mix_int(_mix_int(key))  # mixed twice: once would equal the first round of id 1 and cancel it
+    bits = _mix(_mix(ids.astype(np.uint64) * np.uint64(_WEYL) + np.uint64(key)) ^ np.uint64(whitening))
     uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # exact, and never 0 or 1
     return -np.log(-np.log(uniform))
 
