@@ -16,15 +16,15 @@ def distillation_loss(teacher: Decoder) -> BatchLoss:
     """Cross-entropy against the teacher's distribution, with a little of that against the text."""
 
     def loss(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
-        weight = weights[:, 1:]
-        wanted = weight > 0
+        weight = weights[:, 1:].flatten()
         with torch.autocast("cpu", torch.bfloat16):
             with torch.no_grad():
-                soft = teacher.logits(teacher.hidden(ids[:, :-1])[wanted]).float().softmax(-1)
-            logits = model.logits(model.hidden(ids[:, :-1])[wanted]).float()
-        hard = functional.one_hot(ids[:, 1:][wanted], soft.shape[-1])
-        losses = functional.cross_entropy(logits, (1 - TEXT_SHARE) * soft + TEXT_SHARE * hard, reduction="none")
-        return (losses * weight[wanted]).sum() / weight.sum()
+                soft = teacher(ids[:, :-1]).float().flatten(0, 1).softmax(-1)
+            logits = model(ids[:, :-1]).float().flatten(0, 1)
+        by_target = functional.cross_entropy(logits, soft, reduction="none")
+        by_text = functional.cross_entropy(logits, ids[:, 1:].flatten(), reduction="none")
+        losses = (1 - TEXT_SHARE) * by_target + TEXT_SHARE * by_text
+        return (losses * weight).sum() / weight.sum()
 
     return loss
 
