@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -51,7 +52,7 @@ def _run(arguments: list[str]) -> int:
         return bench(options)
     if command == "run":
         return _one_reply(options)
-    return _chat(options)
+    return _chat(options, arguments)
 
 
 def _paths() -> int:
@@ -86,17 +87,24 @@ def _one_reply(options: argparse.Namespace) -> int:
     return run(request, paths)
 
 
-def _chat(options: argparse.Namespace) -> int:
+def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
+    """The chat runs as a child of this process, which restores the terminal whatever becomes of it."""
     from slipstream.app import launcher
-    from slipstream.app.paths import Paths
+    from slipstream.app.paths import Paths, private_folder
 
-    problem = launcher.terminal_problem()
-    if problem:
-        raise SlipstreamError(*problem)
     paths = Paths.default()
-    _load(options, paths)
-    _sampling(options)
-    return 0
+    load, sampling = _load(options, paths), _sampling(options)
+    if options.as_child:
+        from slipstream.app.chat import chat
+
+        return chat(load, sampling, options.chat, paths)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
+    problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
+    if problem:
+        raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
+    private_folder(paths.chats.parent)
+    return launcher.run([sys.executable, "-m", "slipstream.app.cli", "--as-child", *arguments])
 
 
 def _load(options: argparse.Namespace, paths: Paths) -> Load:
@@ -130,6 +138,7 @@ def _sampling(options: argparse.Namespace) -> Sampling:
 def _parser() -> _Parser:
     parser = _Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
     parser.add_argument("--version", action="version", version=f"slipstream {version('slipstream')}")
+    parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
     _model_options(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")
@@ -140,7 +149,7 @@ def _parser() -> _Parser:
         "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
     )
     run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary")
-    _model_options(run)
+    _model_options(run, inherit=True)
     bench = commands.add_parser("bench", help="measure this machine, and what drafting gains on it")
     bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")
     bench.add_argument(
@@ -150,23 +159,25 @@ def _parser() -> _Parser:
     return parser
 
 
-def _model_options(parser: argparse.ArgumentParser) -> None:
-    """The options that the chat and ``run`` share."""
-    parser.add_argument("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
-    parser.add_argument("--draft-model", metavar="PATH", help="a draft model's .gguf, of the same vocabulary")
-    parser.add_argument("--drafter", metavar="NAME", help="who drafts: none, draft, lookup")
-    parser.add_argument("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
-    parser.add_argument("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
-    parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
-    parser.add_argument(
-        "--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the best token (0.8)"
-    )
-    parser.add_argument("--top-k", type=int, default=40, metavar="N", help="keep the N best tokens; 0 is off (40)")
-    parser.add_argument(
-        "--top-p", type=float, default=0.95, metavar="P", help="keep this much probability; 1 is off (0.95)"
-    )
-    parser.add_argument(
-        "--min-p", type=float, default=0.05, metavar="P", help="keep this share of the best; 0 is off (0.05)"
-    )
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (1)")
-    parser.add_argument("--presence-penalty", type=float, default=0.0, metavar="X", help="0 is off (0)")
+def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
+    """The options that the chat and ``run`` share; after a command they may be left to what stood before it."""
+
+    def option(*names: str, default: object = None, **more: Any) -> None:
+        parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
+
+    option("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
+    option("--draft-model", metavar="PATH", help="a draft model's .gguf, of the same vocabulary")
+    option("--drafter", metavar="NAME", help="who drafts: none, draft, lookup")
+    option("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
+    option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
+    option("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
+    option("--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the best token (0.8)")
+    option("--top-k", type=int, default=40, metavar="N", help="keep the N best tokens; 0 is off (40)")
+    option("--top-p", type=float, default=0.95, metavar="P", help="keep this much probability; 1 is off (0.95)")
+    option("--min-p", type=float, default=0.05, metavar="P", help="keep this share of the best; 0 is off (0.05)")
+    option("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (1)")
+    option("--presence-penalty", type=float, default=0.0, metavar="X", help="0 is off (0)")
+
+
+if __name__ == "__main__":
+    main()

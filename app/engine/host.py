@@ -45,6 +45,11 @@ class Engine:
         self._process: subprocess.Popen[bytes] | None = None
         self._writing = threading.Lock()
 
+    @property
+    def process_id(self) -> int | None:
+        """The process, or None while there is none."""
+        return self._process.pid if self._process else None
+
     def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
         """Loads a model.
 
@@ -75,7 +80,7 @@ class Engine:
         ended = False
         try:
             while not ended:
-                event = self._receive("while it wrote the reply")
+                event = self._receive("while it wrote the reply", generate.request)
                 if isinstance(event, Prefilling | Stepped | Done) and event.request == generate.request:
                     ended = isinstance(event, Done)
                     yield event
@@ -136,19 +141,22 @@ class Engine:
         except (OSError, ValueError) as error:
             raise self._died("before it was asked") from error
 
-    def _receive(self, when: str) -> Frame:
+    def _receive(self, when: str, request: int = 0) -> Frame:
+        """Reads the next event; a refusal of this request is raised, one of an earlier reply is nobody's any more."""
         process = self._process
-        try:
-            event = read_frame(process.stdout) if process and process.stdout else None
-        except (ProtocolError, OSError, ValueError) as error:
-            raise self._died(f"{when} ({error})") from error
-        if event is None:
-            raise self._died(when)
-        if isinstance(event, Failed):
-            refusal = SlipstreamError(event.title, event.hint)
-            refusal.code = event.code
-            raise refusal
-        return event
+        while True:
+            try:
+                event = read_frame(process.stdout) if process and process.stdout else None
+            except (ProtocolError, OSError, ValueError) as error:
+                raise self._died(f"{when} ({error})") from error
+            if event is None:
+                raise self._died(when)
+            if not isinstance(event, Failed):
+                return event
+            if event.request == request:
+                refusal = SlipstreamError(event.title, event.hint)
+                refusal.code = event.code
+                raise refusal
 
     def _died(self, when: str) -> EngineDiedError:
         """Words the end of the process, with its signal and the last line of its log."""

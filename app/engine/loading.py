@@ -62,9 +62,9 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
             draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=1))))
             draft.use_threads(threads)  # a smaller model has no use for more
+        milliseconds = measure_plain(target)
         plain = PlainClock()
-        measure_plain(target, plain)
-        milliseconds = plain.milliseconds or 0.0
+        plain.hear(milliseconds)
         promise = measure_promise(target, milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
         parts = registry.Parts(target.abilities, draft)
@@ -81,7 +81,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         device=device(threads),
         promise=promise,
         drafters=[DrafterOffer(name, not reason, reason) for name, reason in reasons.items()],
-        plain_tok_per_s=1e3 / milliseconds if milliseconds else 0.0,
+        plain_tok_per_s=1e3 / milliseconds,
     )
 
 

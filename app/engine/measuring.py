@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from slipstream.app.engine.stats import PlainClock
 from slipstream.models.runtime.target import Target
 from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
 
@@ -61,19 +60,22 @@ def measure_threads(target: Threaded, cores: int) -> int:
     return chosen
 
 
-def measure_plain(target: Target, clock: PlainClock, seconds: float = 0.25) -> None:
-    """Times single-row passes, so that the speed-up has something to be measured against."""
+def measure_plain(target: Target, seconds: float = 0.25) -> float:
+    """Times single-row passes, so that the speed-up has something to be measured against.
+
+    Returns:
+        The median in milliseconds.
+    """
     target.prefill([_token(target, at) for at in range(8)])
     until = perf_counter() + seconds
-    for at in range(24):
+    passes: list[float] = []
+    while len(passes) < 24 and (len(passes) < 5 or perf_counter() < until):
         began = perf_counter()
-        target.evaluate(_token(target, at), EMPTY_TREE)
+        target.evaluate(_token(target, len(passes)), EMPTY_TREE)
         target.keep(())
-        if at >= 3:  # the first ones warm the caches
-            clock.hear(1e3 * (perf_counter() - began))
-        if perf_counter() > until and at >= 4:
-            break
+        passes.append(1e3 * (perf_counter() - began))
     target.rewind(0)
+    return median(passes[3:])  # the first ones warm the caches
 
 
 def measure_promise(target: Target, plain_ms: float, seconds: float = 1.0) -> str:

@@ -99,7 +99,7 @@ class Session:
 
         def chunk_read(chunk: PrefillChunk) -> None:
             drafter.prefilled(chunk.tokens, chunk.hidden)
-            emit(Prefilling(request.request, chunk.done, size))
+            emit(Prefilling(request.request, chunk.done, chunk.total))
 
         prefill = target.prefill(history.tokens[:-1], chunk_read, cancelled)
         stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)

@@ -1,0 +1,33 @@
+"""``slipstream``: the chat in this terminal."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.host import Engine
+from slipstream.app.engine.protocol import Load, Sampling
+from slipstream.app.paths import Paths
+from slipstream.app.tui.app import ChatApp
+
+
+def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
+    """Runs the chat until its owner leaves.
+
+    Args:
+        load: The model, and the drafter to begin with.
+        sampling: How tokens are drawn.
+        name: A kept chat to go on with, or a new name; None begins an unnamed one.
+        paths: Where things are kept.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SlipstreamError: If chats cannot be kept, or the name cannot be one.
+    """
+    with closing(ChatStore(paths.chats)) as store:
+        kept = store.open_or_create(name).id if name else None
+        app = ChatApp(Engine(paths.logs / "chat-engine.log"), load, store, kept, sampling)
+        app.run()
+        return app.return_code or 0
