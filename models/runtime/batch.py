@@ -60,17 +60,13 @@ class Batch:
     ) -> None:
         """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs."""
         shared, count = len(run), len(run) + len(tokens)
-        self._tokens[:shared] = run
-        self._positions[:shared] = np.arange(position, position + shared, dtype=np.int32)
-        self._counts[:shared] = leaves
-        self._lists[:shared] = self._origin
-        self._outputs[: shared - 1] = 0
-        self._outputs[shared - 1 : count] = 1
-        if tokens:
-            first = np.asarray(first_leaves, np.uintp)
-            self._tokens[shared:count] = tokens
-            self._positions[shared:count] = depths
-            self._positions[shared:count] += position + shared - 1
-            self._lists[shared:count] = first * 4 + self._origin  # 4 bytes a sequence number
-            self._counts[shared:count] = np.asarray(last_leaves, np.int32) - first.astype(np.int32) + 1
+        root = position + shared - 1
+        # one assignment an array: for a few rows, each call of numpy costs more than the rows
+        self._tokens[:count] = [*run, *tokens]
+        self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in depths)]
+        self._outputs[:count] = [0] * (shared - 1) + [1] * (count - shared + 1)
+        spans = zip(first_leaves, last_leaves, strict=True)
+        self._counts[:count] = [leaves] * shared + [last - first + 1 for first, last in spans]
+        starts = [self._origin + 4 * first for first in first_leaves]  # 4 bytes a sequence number
+        self._lists[:count] = [self._origin] * shared + starts
         self.batch.n_tokens = count

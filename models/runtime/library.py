@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 from collections import deque
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,9 +92,13 @@ def layer_input_calls() -> tuple[Any, Any] | None:
 
 def rows_at(pointer: Any, rows: int, width: int) -> Floats:
     """Views C memory as [rows, width] floats, without a copy."""
-    address = ctypes.cast(pointer, ctypes.c_void_p).value
-    if address is None:
+    if not pointer:
         raise RuntimeError("llama.cpp gave no rows")
+    return _view(ctypes.addressof(pointer.contents), rows, width)
+
+
+@lru_cache(maxsize=64)  # llama.cpp hands out the same few addresses, and a new C array type costs tens of microseconds
+def _view(address: int, rows: int, width: int) -> Floats:
     memory = memoryview((ctypes.c_float * (rows * width)).from_address(address)).cast("B")
     return np.frombuffer(memory, np.float32).reshape(rows, width)
 

@@ -54,6 +54,7 @@ class LlamaTarget:
         self._points: frozenset[int] = frozenset()
         self._emb_on = False
         self._cancelled: Callable[[], bool] | None = None
+        self._everyone = 0 if model.recurrent else -1  # all sequences, to seq_rm; a recurrent memory knows one only
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
         hidden = {LAST_HIDDEN}
@@ -184,15 +185,21 @@ class LlamaTarget:
         self._tokens.append(last)
         self._tokens.extend(tree.tokens[node] for node in path)
         self._cached = end
-        if len(tree) > in_first:
-            C.llama_memory_seq_rm(self._memory, 0, end, -1)
         if len(path) > in_first and not self.abilities.same_text:
-            winner = tree.first_leaves[path[-1]]
             self._cached = len(self._tokens)
-            C.llama_memory_seq_cp(self._memory, winner, 0, end, self._cached)
+            C.llama_memory_seq_rm(self._memory, 0, end, -1)
+            C.llama_memory_seq_cp(self._memory, tree.first_leaves[path[-1]], 0, end, self._cached)
+            for sequence in range(1, tree.leaves):
+                C.llama_memory_seq_rm(self._memory, sequence, after, -1)
+                self._in_step[sequence] = after
+            return
+        if len(tree) > in_first:  # whoever's they are: one call, where one for each sequence would walk all cells again
+            C.llama_memory_seq_rm(self._memory, self._everyone, end, -1)
         for sequence in range(1, tree.leaves):
-            C.llama_memory_seq_rm(self._memory, sequence, after, -1)
-            self._in_step[sequence] = after
+            shared = after + sum(1 for node in path[:in_first] if tree.last_leaves[node] >= sequence)
+            if shared < end:
+                C.llama_memory_seq_rm(self._memory, sequence, shared, end)
+            self._in_step[sequence] = shared
 
     def rewind(self, length: int) -> None:
         """Drops every token from index ``length`` on; a memory that cannot be cut is cleared and read again."""
@@ -200,13 +207,10 @@ class LlamaTarget:
         if length < len(self._tokens):
             del self._tokens[length:]
         keep = min(length, self._cached)
-        if not C.llama_memory_seq_rm(self._memory, 0, keep, -1):
+        if not C.llama_memory_seq_rm(self._memory, self._everyone, keep, -1):
             C.llama_memory_clear(self._memory, True)
-            keep, self._in_step = 0, [0] * len(self._in_step)
-        for sequence, shared in enumerate(self._in_step):
-            if sequence and shared > keep:
-                C.llama_memory_seq_rm(self._memory, sequence, keep, -1)
-                self._in_step[sequence] = keep
+            keep = 0
+        self._in_step = [min(shared, keep) for shared in self._in_step]
         self._cached = keep
 
     def save(self) -> bytes:

@@ -113,6 +113,16 @@ def test_rejected_rows_leave_no_trace(open_target: Open) -> None:
         fresh.keep(())
 
 
+def test_an_evaluation_that_was_never_kept_is_gone_after_a_rewind(open_target: Open) -> None:
+    target, fresh = open_target(STRICT), open_target(STRICT)
+    tree = TokenTree((400, 500, 600, 700), (-1, 0, -1, 2))
+    for each in (target, fresh):
+        each.prefill(prompt_of(30))
+    target.evaluate(300, tree)  # and then something fails, before keep()
+    target.rewind(30)
+    assert np.array_equal(target.evaluate(301, tree).logits, fresh.evaluate(301, tree).logits)
+
+
 def test_prefill_reuses_the_common_prefix_and_rewinds_the_rest(open_target: Open) -> None:
     target, fresh = open_target(STRICT), open_target(STRICT)
     first, second = prompt_of(300), prompt_of(300)[:180] + prompt_of(90, seed=9)
