@@ -92,7 +92,7 @@ class Header:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """Text of each token as the file spells it (see ``vocabulary.Pieces`` for its bytes)."""
+        """Text of each token as the file spells it."""
         return tuple(str(text) for text in self._list("tokenizer.ggml.tokens"))
 
     @cached_property

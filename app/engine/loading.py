@@ -14,7 +14,7 @@ from slipstream.app.engine.protocol import DrafterOffer, Load, Loaded
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.drafters import registry
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf import read_header
 from slipstream.models.runtime.library import device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
@@ -42,6 +42,8 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
     path = Path(request.model)
     header = read_header(path)
+    if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
+        raise ModelFileError(f"{path} has no vocabulary to chat with.", "Get another conversion of the model.")
     if request.draft_model:  # before the large file is read
         check_same_vocabulary(header, read_header(Path(request.draft_model)))
     with ExitStack() as opened:

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.vocabulary import Pieces, byte_alphabet, check_same_vocabulary
+from slipstream.models.vocabulary import check_same_vocabulary
 
 if TYPE_CHECKING:
     from tests.models.conftest import RawModel
@@ -70,56 +70,3 @@ def test_tokens_that_are_added_must_be_the_same(model: RawModel, other_model: Ra
     check_same_vocabulary(target, header(other_model, save, "d.gguf"))  # an eos that is not added does not matter
     other_model.number("tokenizer.ggml.add_eos_token", 1, 7)
     assert "eos token differs: token 8, added" in refusal(target, header(other_model, save, "e.gguf")).title
-
-
-def test_pieces_of_a_sentencepiece_vocabulary(model: RawModel, save: Save) -> None:
-    pieces = Pieces(header(model, save, "a.gguf"))
-    assert [pieces.bytes_of(token) for token in range(10)] == [
-        b"", b"", b"", b"\n", b"\xff", b" a", b" b", b"c", b"", b"",
-    ]  # fmt: skip
-    assert pieces.bytes_of(9, control=True) == b"<|im_end|>"
-    assert pieces.bytes_of(10) == pieces.bytes_of(-1) == b""
-
-
-def test_pieces_of_a_byte_level_vocabulary(model: RawModel, save: Save) -> None:
-    tokens = ["Ġthe", "Ċ", "Ã©", "é", "<tool>", "<|end|>", "æĹ", "¥", "\u2581", "x"]
-    model.text("tokenizer.ggml.model", "gpt2").vocabulary(tokens, [1, 1, 1, 4, 4, 3, 1, 1, 1, 5])
-    pieces = Pieces(header(model, save, "a.gguf"))
-    found = [pieces.bytes_of(token) for token in range(10)]
-    assert found == [
-        b" the", b"\n", "é".encode(), "é".encode(), b"<tool>", b"", b"\xe6\x97", b"\xa5", "\u2581".encode(), b"",
-    ]  # fmt: skip
-    assert (found[6] + found[7]).decode() == "日"
-
-
-def test_the_byte_alphabet_covers_every_byte_once() -> None:
-    assert sorted(byte_alphabet().values()) == [bytes([byte]) for byte in range(256)]
-    assert byte_alphabet()["Ġ"] == b" " and byte_alphabet()["a"] == b"a"
-
-
-def test_pieces_of_an_rwkv_vocabulary(model: RawModel, save: Save) -> None:
-    model.text("general.architecture", "rwkv7").text("tokenizer.ggml.model", "rwkv")
-    model.vocabulary([r"\n", r"\xe6\x97", r"\\", r"\'", "a", r"\xzz", "\\", *"bcd"])
-    pieces = Pieces(header(model, save, "a.gguf"))
-    assert [pieces.bytes_of(n) for n in range(7)] == [b"\n", b"\xe6\x97", b"\\", b"'", b"a", b"xzz", b"\\"]
-
-
-def test_pieces_of_the_bundled_model_are_llama_cpps_own() -> None:
-    import llama_cpp
-
-    bundled = read_header(BUNDLED)
-    pieces = Pieces(bundled)
-    options = llama_cpp.llama_model_default_params()
-    options.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(str(BUNDLED).encode(), options)
-    vocabulary = llama_cpp.llama_model_get_vocab(model)
-    room = (llama_cpp.ctypes.c_char * 256)()
-    for control in (False, True):
-        for token in range(bundled.n_vocab):
-            n = llama_cpp.llama_token_to_piece(vocabulary, token, room, 256, 0, control)
-            assert room.raw[:n] == pieces.bytes_of(token, control), bundled.tokens[token]
-    assert llama_cpp.llama_vocab_bos(vocabulary) == bundled.bos
-    assert llama_cpp.llama_vocab_eos(vocabulary) == bundled.eos
-    assert llama_cpp.llama_vocab_get_add_bos(vocabulary) == bundled.add_bos
-    assert llama_cpp.llama_vocab_get_add_eos(vocabulary) == bundled.add_eos
-    llama_cpp.llama_model_free(model)
