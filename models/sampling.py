@@ -23,6 +23,7 @@ Doubles = NDArray[np.float64]
 
 _BLOCK: Final = 64  # logits per block of which only the largest is looked at
 _SMALL: Final = 16_384  # up to here a copy of the row is cheaper than bookkeeping for penalised ids
+_HEAD: Final = 1024  # without top-k, top-p looks among so many before the whole row is sorted
 _CONFIDENCE_TOP: Final = 64
 _MASK: Final = (1 << 64) - 1
 _WEYL: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio
@@ -113,11 +114,12 @@ class Sampler:
             ids, _ = _best(logits, 1, *self._penalised(logits, history, ahead))
             return ids, np.ones(1)
         ids, scaled = self._tempered(logits, history, ahead)
-        weights = np.exp(scaled)
-        return ids, weights / weights.sum()
+        order = np.argsort(-scaled, kind="stable")
+        weights = np.exp(scaled[order])
+        return ids[order], weights / weights.sum()
 
     def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
-        """Kept ids, best first, and their logits below the best one, divided by the temperature."""
+        """Kept ids and their logits below the best one, divided by the temperature."""
         penalised, adjusted = self._penalised(logits, history, ahead)
         if self.top_k:
             ids, values = _best(logits, self.top_k, penalised, adjusted)
@@ -134,18 +136,26 @@ class Sampler:
             return ids[:keep], below[:keep] / self.temperature
 
     def _best_by_mass(self, logits: Floats, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles, float]:
-        """Without top-k: every id that top-p or min-p could keep, best first, logits below the best, total mass."""
+        """Without top-k: ids that top-p and min-p could keep, their logits below the best, the mass of the whole row.
+
+        The ids come best first where top-p or min-p is on.
+        """
         row = _with(_cleaned(logits), penalised, adjusted)
-        below = row.astype(np.float64) - float(row.max())
-        floor = math.log(self.min_p) if self.min_p > 0 else -math.inf
-        mass = 1.0
-        if self.top_p < 1:
-            mass = float(np.exp(below).sum())
-            # all ids below this weigh less than 1 - top_p together, since the best alone weighs 1
-            floor = max(floor, math.log((1 - self.top_p) / below.size) - 1e-6)
-        ids = np.flatnonzero(below >= floor if floor > -math.inf else below > -math.inf)
-        order = np.argsort(-below[ids], kind="stable")
-        return ids[order], below[ids[order]], mass
+        highest = float(row.max())
+        mass = float(np.exp(row.astype(np.float64) - highest).sum()) if self.top_p < 1 else 1.0
+        if self.top_p < 1 and self.min_p == 0:
+            ids, values = _best(row, _HEAD, _NONE, row[:0])
+            if np.cumsum(np.exp(values - highest))[-1] < self.top_p * mass:
+                ids, values = _best(row, row.size, _NONE, row[:0])
+            return ids, values - highest, mass
+        floor = highest + math.log(self.min_p) if self.min_p > 0 else -math.inf
+        floor -= 1e-3 + 1e-6 * abs(highest)  # a little low: min-p itself is applied in double precision
+        ids = np.flatnonzero(row >= floor if self.min_p > 0 else row > -np.inf)
+        below = row[ids].astype(np.float64) - highest
+        if self.min_p == 0:
+            return ids, below, mass
+        order = np.argsort(-below, kind="stable")
+        return ids[order], below[order], mass
 
     def _winner(self, ids: Ids, scaled: Doubles, position: int) -> int:
         scores = scaled + gumbel(self.seed, position, ids)
@@ -218,7 +228,9 @@ def _best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, D
         return _best_of_all(_with(_cleaned(row), penalised, adjusted), k)
     width = size // height
     folded = height * width
-    bounds = np.concatenate((row[:folded].reshape(height, width).max(axis=0), row[folded:]))
+    lines = row[:folded].reshape(height, width)
+    maxima = lines.max(axis=0)
+    bounds = np.concatenate((maxima, row[folded:]))
     if not bounds.max() < math.inf:  # a NaN spreads to its block's maximum
         return _best(_cleaned(row), k, penalised, adjusted)
     if penalised.size:
@@ -227,7 +239,9 @@ def _best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, D
     bound = np.partition(bounds, bounds.size - k)[bounds.size - k]
     if bound == -np.inf:
         return _best_of_all(_with(row, penalised, adjusted), k)
-    ids = np.flatnonzero(row >= bound)
+    columns = np.flatnonzero(maxima >= bound)  # a second look at the whole row would cost as much as the first
+    line, place = np.nonzero(lines[:, columns] >= bound)
+    ids = np.concatenate((line * width + columns[place], np.flatnonzero(row[folded:] >= bound) + folded))
     values = row[ids]
     if penalised.size:
         nearest = np.minimum(np.searchsorted(penalised, ids), penalised.size - 1)
