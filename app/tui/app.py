@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
@@ -83,7 +84,7 @@ class ChatApp(App[int]):
                 await asyncio.sleep(0.02)
         await asyncio.to_thread(self._engine.close)
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
         if isinstance(screen, ChatScreen):
             yield SystemCommand("New chat", "Ctrl-N", screen.action_new_chat)

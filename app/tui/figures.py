@@ -44,7 +44,7 @@ def sparkline(rates: list[float], width: int) -> str:
     """Draws the newest ``width`` rates as bars."""
     shown = rates[-width:]
     top = max(shown, default=0.0) or 1.0
-    return "".join(BARS[min(int(value / top * len(BARS)), len(BARS) - 1)] for value in shown)
+    return "".join(BARS[round(value / top * (len(BARS) - 1))] for value in shown)
 
 
 def bar(share: float, width: int) -> tuple[str, str]:

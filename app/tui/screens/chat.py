@@ -10,6 +10,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
+from slipstream.app.safe_text import clean
 from slipstream.app.tui.screens.chats import ChatsScreen
 from slipstream.app.tui.screens.help import HelpScreen
 from slipstream.app.tui.screens.talk import TalkScreen
@@ -143,7 +144,7 @@ class ChatScreen(TalkScreen):
         """Copies the last reply through the terminal."""
         reply = self.transcript.last_reply
         if reply and reply.text:
-            self.app.copy_to_clipboard(reply.text)
+            self.app.copy_to_clipboard(clean(reply.text))
             self._hint("Copied the last reply.")
         else:
             self._hint("There is no reply to copy.")

@@ -88,14 +88,11 @@ class Transcript(VerticalScroll, can_focus=False):
         if not batch:
             return
         self._hidden = len(older) - len(batch)
-        height = self.virtual_size.height
         self.release_anchor()
+        first = self.column.children[1]  # the one below "earlier"
         await self.column.mount(*map(_widget_of, batch), after=self._earlier)
         self._earlier.show(self._hidden)
-        self.call_after_refresh(self._keep_place, height)
-
-    def _keep_place(self, height: int) -> None:
-        self.scroll_to(y=self.scroll_y + self.virtual_size.height - height, animate=False, immediate=True)
+        self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
 
     def to_end(self) -> None:
         """Goes to the newest message and stays there."""

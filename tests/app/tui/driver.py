@@ -79,6 +79,10 @@ class Driver:
             if isinstance(widget, Reply | Question)
         ]
 
+    def shows(self, count: int) -> bool:
+        """Whether so many messages are on the screen."""
+        return len(self.texts()) == count
+
     def notices(self) -> list[str]:
         return [str(notice.content) for notice in self.screen.query(Notice)]
 

@@ -1,0 +1,235 @@
+"""Every key of the chat."""
+
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from textual.widgets import Markdown
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import DrafterOffer, Loaded
+from slipstream.app.tui.origins import BONUS, COPIED, DRAFTED, RECOVERED
+from slipstream.app.tui.screens.help import KEYS, HelpScreen
+from slipstream.app.tui.widgets.pieces import Pieces
+from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.widgets.welcome import EXAMPLES, Example
+
+TEXT = "The sea is wide and blue, and it is never quite still."
+
+
+def hints(chat: Driver) -> list[str]:
+    return [notification.message for notification in chat.app._notifications]
+
+
+async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=10)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.press("f2")
+        assert hints(chat) == ["Drafter from the next reply on: lookup"]
+        assert "draft→lookup" in chat.shown()
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert "draft→lookup" not in chat.shown()
+        assert "draft 70 %" in chat.footnote()
+        await chat.say("y")
+        await chat.press("f2")
+        await chat.say("z")
+        assert [request.drafter for request in chat.engine.asked] == ["draft", "lookup", "none"]
+        assert "lookup 70 %" in chat.footnote(1)
+        assert "plain" in chat.footnote(2)
+        await chat.press("f2")
+        assert chat.screen._drafter == "draft"  # medusa is not usable
+
+
+async def test_a_lone_drafter_says_why_the_others_do_not_fit(open_chat: Open) -> None:
+    offers = [DrafterOffer("none", True), DrafterOffer("draft", False, "no draft model")]
+    loaded = Loaded("m", "llama", 512, "f", "CPU", "same text", offers, 10.0)
+    async with open_chat(engine=ScriptedEngine(loaded=loaded), drafter="none") as chat:
+        await chat.press("f2")
+        assert hints(chat) == ["No other drafter fits this model. draft: no draft model"]
+
+
+def styles(reply: Reply) -> dict[str, str]:
+    """The words of a reply by the style they are shown in."""
+    found: dict[str, str] = {}
+    for part in reply.query_one(Pieces).query("Static"):
+        content = part.render()
+        assert hasattr(content, "spans")
+        for span in content.spans:
+            found[str(span.style)] = found.get(str(span.style), "") + str(content)[span.start : span.end]
+    return found
+
+
+async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=10), Script(TEXT)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.press("f3")
+        chat.engine.go()
+        await chat.until(chat.idle)
+        (reply,) = chat.replies()
+        assert reply.coloured
+        assert not reply.query_one(Markdown).display
+        words = styles(reply)
+        assert set(words) == {DRAFTED, RECOVERED, BONUS}
+        assert sum(map(len, words.values())) == len(TEXT)
+        assert all(word in chat.shown() for word in ("draft accepted", "copy accepted", "recovered", "bonus", "plain"))
+
+        await chat.press("f2")
+        await chat.say("y")
+        assert COPIED in styles(chat.replies()[1])
+        await chat.press("f3")
+        assert not any(reply.coloured for reply in chat.replies())
+        assert "recovered" not in chat.shown()
+        await chat.press("f3")
+        assert all(reply.coloured for reply in chat.replies())
+
+
+async def test_replies_of_earlier_sessions_have_no_colours(open_chat: Open, store: ChatStore) -> None:
+    chat_id = store.create().id
+    store.add_user(chat_id, "x")
+    reply = store.begin_reply(chat_id, model="m", fingerprint="f1", drafter="draft", seed=1)
+    store.finish_reply(reply.id, text=TEXT)
+    async with open_chat(chat=chat_id) as chat:
+        await chat.press("f3")
+        assert not chat.replies()[0].coloured
+        assert "have no colours" in hints(chat)[0]
+        assert TEXT in chat.shown()
+
+
+async def test_a_long_coloured_reply_is_cut_at_line_ends(open_chat: Open) -> None:
+    text = "\n".join(f"line {number} of a long reply that goes on" for number in range(120))
+    async with open_chat(Script(text)) as chat:
+        await chat.press("f3")
+        await chat.say("x")
+        parts = list(chat.replies()[0].query_one(Pieces).query("Static"))
+        assert len(parts) > 2
+        assert "\n".join(str(part.render()) for part in parts) == text
+        assert sum(map(len, styles(chat.replies()[0]).values())) >= len(text) - len(parts)
+
+
+async def test_up_recalls_what_was_sent(open_chat: Open, store: ChatStore) -> None:
+    store.add_user(store.create().id, "before")
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.say("one")
+        await chat.say("two\nlines")
+        await chat.press("up")
+        assert prompt.text == "two\nlines"
+        await chat.press("up")
+        assert prompt.text == "one"
+        await chat.press("up", "up", "up")
+        assert prompt.text == "before"
+        await chat.press("down", "down")
+        assert prompt.text == "two\nlines"
+        await chat.press("down")
+        assert prompt.text == ""
+        await chat.press("up", "x", "up")  # changed: the key moves the cursor
+        assert prompt.text == "two\nlinesx"
+        assert prompt.cursor_location[0] == 0
+
+
+async def test_three_keys_begin_a_line_and_the_prompt_grows(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        height = prompt.size.height
+        await chat.press("a", "ctrl+j", "b", "alt+enter", "c", "shift+enter", "d")
+        assert prompt.text == "a\nb\nc\nd"
+        assert prompt.size.height == height + 3
+        prompt.put("x\n" * 40)
+        await chat.pilot.pause()
+        assert prompt.size.height <= 8
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
+        assert prompt.size.height == height
+
+
+async def test_tab_and_a_click_offer_examples(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.press("tab")
+        assert chat.screen.prompt.text == EXAMPLES[0]
+        await chat.press("tab")
+        assert chat.screen.prompt.text == EXAMPLES[1]
+        await chat.pilot.click(list(chat.screen.query(Example))[2])
+        assert chat.screen.prompt.text == EXAMPLES[2]
+        assert chat.screen.prompt.has_focus
+
+
+async def test_the_last_reply_is_copied_clean(open_chat: Open) -> None:
+    async with open_chat(Script("one \x1b[31mtwo")) as chat:
+        await chat.press("ctrl+y")
+        assert hints(chat) == ["There is no reply to copy."]
+        await chat.say("x")
+        await chat.press("ctrl+y")
+        assert chat.app.clipboard == "one ␛[31mtwo"
+
+
+async def test_help_lists_the_keys(open_chat: Open) -> None:
+    async with open_chat(size=(100, 50)) as chat:
+        await chat.press("f1")
+        assert isinstance(chat.app.screen, HelpScreen)
+        assert all(key in chat.shown() for key, _ in KEYS)
+        await chat.press("escape")
+        assert not isinstance(chat.app.screen, HelpScreen)
+
+
+async def test_ctrl_c_stops_then_quits_when_pressed_twice(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=10)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.press("ctrl+c")
+        await chat.until(chat.idle)
+        assert chat.engine.stopped == [1]
+        chat.screen.prompt.put("some text")
+        chat.screen.prompt.select_all()
+        await chat.press("ctrl+c")
+        assert chat.app.clipboard == "some text"
+        chat.screen.prompt.put("kept")
+        await chat.press("ctrl+c")
+        assert chat.app.is_running
+        assert hints(chat)[-1] == "Ctrl-C once more quits."
+        await chat.press("ctrl+c")
+        await chat.until(lambda: not chat.app.is_running)
+
+
+async def test_quitting_ends_the_engine_and_keeps_the_reply(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(TEXT, hold=10)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.press("ctrl+q")
+    assert chat.engine.closed
+    kept = store.messages(store.list_chats()[0].id)[1]
+    assert (kept.status, kept.reason) == ("done", "cancelled")
+    assert TEXT.startswith(kept.content)
+
+
+async def test_page_keys_scroll_and_new_text_does_not_pull_a_reader_down(open_chat: Open) -> None:
+    text = "\n\n".join(f"Paragraph {number}." for number in range(30))
+    async with open_chat(Script(text), Script(text, hold=100)) as chat:
+        transcript = chat.screen.transcript
+        await chat.say("x")
+        assert transcript.is_vertical_scroll_end
+        await chat.say("y", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 100)
+        await chat.press("pageup", "pageup")
+        at = transcript.scroll_y
+        assert 0 < at < transcript.max_scroll_y
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert transcript.scroll_y == at
+        await chat.press("ctrl+home")
+        assert transcript.scroll_y == 0
+        await chat.press("ctrl+end")
+        await chat.until(lambda: transcript.is_vertical_scroll_end)
+        await chat.press("pageup", "pagedown", "pagedown")
+        await chat.until(lambda: transcript.is_vertical_scroll_end)
+
+
+async def test_the_palette_offers_the_commands(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        titles = [command.title for command in chat.app.get_system_commands(chat.screen)]
+        assert {"New chat", "Next drafter", "Colours", "Light or dark", "Quit"} <= set(titles)
+        before = chat.app.theme
+        chat.app.action_light_or_dark()
+        assert {before, chat.app.theme} == {"slipstream-dark", "slipstream-light"}
+        assert LOADED.name in chat.shown()

@@ -1,0 +1,91 @@
+"""Small screens, no colours, and a terminal that changes under the chat."""
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.scripted import Script
+from textual.geometry import Size
+
+from slipstream.app.engine.protocol import Speed
+from slipstream.app.tui.origins import legend
+from slipstream.app.tui.widgets.strip import Strip
+
+TEXT = "The sea is **wide**.\n\n```python\nprint('a line of code that is longer than forty characters')\n```\n"
+
+
+async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=5), Script(TEXT), size=(40, 12)) as chat:
+        assert "Tell me about the sea." in chat.shown()
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 5)
+        chat.engine.go()
+        await chat.until(chat.idle)
+        lines = chat.shown().splitlines()
+        assert len(lines) == 12
+        assert {len(line) for line in lines} == {40}
+        assert "tok/s" in lines[-2]
+        assert "1.7x plain" in lines[-2]
+        assert chat.screen.transcript.size.height >= 4
+        await chat.press("f3")
+        assert "recov." in chat.shown()
+        await chat.press("f1", "escape", "ctrl+o", "ctrl+d", "escape", "escape")
+        assert chat.app.is_running
+
+
+async def test_a_changing_terminal_keeps_the_chat_whole(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT * 4, hold=20)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 20)
+        for size in ((40, 12), (200, 60), (41, 13), (20, 5), (1, 1), (80, 24)):
+            await chat.pilot.resize_terminal(*size)
+            await chat.press("f3")
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert "python" in chat.texts()[1]
+        assert "tokens/step" in chat.shown()
+
+
+async def test_without_colours_weight_and_lines_tell_pieces_apart(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(Script("The sea is wide and blue, and it is never quite still.")) as chat:
+        await chat.say("x")
+        await chat.press("f3")
+        looks = set()
+        for strip in chat.app.screen._compositor.render_strips():
+            for segment in strip:
+                if segment.style and segment.style.color:
+                    red, green, blue = segment.style.color.get_truecolor()
+                    assert red == green == blue
+                if segment.text.strip() in ("draft accepted", "copy accepted", "recovered", "bonus"):
+                    assert segment.style
+                    looks.add((segment.style.bold, segment.style.italic, segment.style.underline))
+        assert len(looks) == 4
+
+
+async def test_a_wide_strip_draws_the_speed_over_time(open_chat: Open) -> None:
+    async with open_chat(Script("word " * 90), size=(140, 40)) as chat:
+        assert not any(bar in chat.shown() for bar in "▂▃▄▅▆▇")
+        await chat.say("x")
+        assert any(bar in chat.shown() for bar in "▂▃▄▅▆▇")
+
+
+@pytest.mark.parametrize("width", range(1, 160, 7))
+def test_the_legend_fits(width: int) -> None:
+    assert legend(width).cell_length <= max(width, 42)
+
+
+@pytest.mark.parametrize("size", [(40, 1), (60, 1), (78, 2), (80, 2), (100, 3), (140, 2), (200, 3)])
+@pytest.mark.parametrize("drafter", ["none", "draft", "a-drafter-with-a-very-long-name"])
+def test_the_strip_never_spills(monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], drafter: str) -> None:
+    monkeypatch.setattr(Strip, "size", Size(*size))
+    strip = Strip(drafter)
+    strip._promise = "same distribution"
+    strip._speed = Speed(12345.6, 1.0, 12.34, 10.04, 9, 9, 9, 9)
+    strip._next = "lookup"
+    strip._legend = size[1] == 3
+    strip._rates.extend([3.0] * 50)
+    lines = str(strip.render()).splitlines()
+    assert len(lines) == size[1]
+    assert all(len(line.rstrip()) <= size[0] for line in lines)
+    assert "12,346" in lines[0]
