@@ -67,7 +67,10 @@ class _Runner:
 
     def __init__(self, settings: Settings, folder: Path, bundled: Load) -> None:
         self._settings, self._folder, self._bundled = settings, folder, bundled
-        self._bundled_options = ContextOptions(kv="q8_0", flash=True, same_text=True)  # as it is loaded
+        threads = settings.threads
+        self._bundled_options = ContextOptions(
+            kv="q8_0", flash=True, same_text=True, threads=threads
+        )  # as it is loaded
 
     def parts(self) -> dict[str, Callable[[], tuple[str, Any]]]:
         return {"plain": self._plain, "overhead": self._overhead, "drafters": self._drafters, "memory": self._memory}
@@ -89,7 +92,7 @@ class _Runner:
         shape, rows = settings.wide, []
         # 32-bit sums, so that the drafter's script stays right whatever branch wins; the cost of the cache is
         # inside llama_decode
-        options = ContextOptions(n_ctx=settings.wide_ctx, kv="f32", flash=False)
+        options = ContextOptions(n_ctx=settings.wide_ctx, kv="f32", flash=False, threads=settings.threads)
         with opened(self._made(shape), options) as target:
             for used in settings.used:
                 for tree in settings.trees:
@@ -114,7 +117,11 @@ class _Runner:
 
     def _large(self) -> tuple[str, Path, ContextOptions]:
         shape = self._settings.large
-        return shape.name, self._made(shape), ContextOptions(n_ctx=self._settings.large_ctx)
+        return (
+            shape.name,
+            self._made(shape),
+            ContextOptions(n_ctx=self._settings.large_ctx, threads=self._settings.threads),
+        )
 
     def _made(self, shape: ModelShape) -> Path:
         path = self._folder / f"{shape.n_vocab}-{shape.n_embd}-{shape.n_layer}.gguf"

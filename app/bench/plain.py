@@ -53,12 +53,15 @@ class PlainFigures:
 
 @contextmanager
 def opened(path: Path, options: ContextOptions) -> Iterator[TimedTarget]:
-    """Loads a model, opens a context on it, chooses the threads as the engine does, and frees both at the end."""
+    """Loads a model, opens a context on it, chooses threads as the engine does, and frees both at the end."""
     model = LlamaModel(path)
     try:
         target = TimedTarget(model, options)
         try:
-            measure_threads(target, physical_cores())
+            if options.threads:
+                target.use_threads(options.threads)
+            else:
+                measure_threads(target, physical_cores())
             yield target
         finally:
             target.close()

@@ -15,6 +15,7 @@ class Settings:
     Attributes:
         large: The model whose plain step should take 10 ms or more.
         wide: The tiny model with a large vocabulary, where everything but the model itself is expensive.
+        threads: Threads of a pass; 0 for as many as the engine chooses.
         large_ctx: Context of the large model, in tokens.
         wide_ctx: Context of the wide model, in tokens.
         plain_rounds: Rounds of part ``plain``; each runs every kind of loop once.
@@ -33,6 +34,7 @@ class Settings:
 
     large: ModelShape = field(default_factory=ModelShape.large)
     wide: ModelShape = field(default_factory=ModelShape.wide)
+    threads: int = 0
     large_ctx: int = 2048
     wide_ctx: int = 8192
     plain_rounds: int = 15
@@ -44,6 +46,6 @@ class Settings:
     overhead_rounds: int = 9
     overhead_steps: int = 48
     temperatures: tuple[float, ...] = (0.0, 0.8)
-    seeds: tuple[int, ...] = (1, 2)
+    seeds: tuple[int, ...] = (1, 2, 3, 4)
     reply: int = 160
     memory_steps: int = 64
