@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from slipstream.models.types import Token
@@ -127,19 +127,3 @@ class SuffixAutomaton:
             self._only_token[state], self._only_target[state] = token, target
         else:
             self._more.setdefault(state, {})[token] = target
-
-
-def longest_repeated_suffix(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Finds by comparing what ``SuffixAutomaton.match`` finds by its index: the reference for tests.
-
-    Returns:
-        Length of the longest suffix that occurred before, and where its most recent earlier occurrence ends.
-    """
-    best = (0, -1)
-    for end in range(len(tokens) - 2, -1, -1):
-        length = 0
-        while length <= end and tokens[end - length] == tokens[len(tokens) - 1 - length]:
-            length += 1
-        if length > best[0]:
-            best = (length, end)
-    return best

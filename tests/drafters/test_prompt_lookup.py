@@ -1,0 +1,232 @@
+"""The suffix automaton against plain comparing, and the drafter on top of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Step
+from slipstream.drafters.prompt_lookup import PromptLookup, copy_probability
+from slipstream.drafters.suffix_automaton import SuffixAutomaton
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import Evaluation, History, Token, TokenTree
+
+NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
+
+
+def longest_repeated_suffix(tokens: Sequence[Token]) -> tuple[int, int]:
+    """Length of the longest suffix that occurred before, and where its most recent earlier occurrence ends."""
+    best = (0, -1)
+    for end in range(len(tokens) - 2, -1, -1):
+        length = 0
+        while length <= end and tokens[end - length] == tokens[len(tokens) - 1 - length]:
+            length += 1
+        if length > best[0]:
+            best = (length, end)
+    return best
+
+
+def random_text(seed: int) -> list[Token]:
+    """Words repeated in random order, as text does, over vocabularies small and large."""
+    rng = np.random.default_rng(seed)
+    vocabulary = int(rng.choice([1, 2, 3, 8, 50_000]))
+    words = [[int(t) for t in rng.integers(0, vocabulary, rng.integers(1, 9))] for _ in range(12)]
+    return [token for i in rng.integers(0, 12, 60) for token in words[i]][:220]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_match_equals_plain_comparing(seed: int) -> None:
+    automaton = SuffixAutomaton()
+    text = random_text(seed)
+    for n, token in enumerate(text, start=1):
+        automaton.extend([token])
+        assert automaton.match == longest_repeated_suffix(text[:n])
+
+
+@given(st.lists(st.integers(0, 2), max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_match_equals_plain_comparing_on_tiny_alphabets(text: list[Token]) -> None:
+    assert SuffixAutomaton(text).match == longest_repeated_suffix(text)
+
+
+def test_bounded_work_may_miss_the_latest_occurrence_but_never_invents_one() -> None:
+    """When the run of 100 ended, its last 20 lay 79 links deep: an older, but true occurrence is found."""
+    text = [1] * 100 + [2, *([1] * 20)]
+    automaton = SuffixAutomaton(text)
+    length, end = automaton.match
+    assert length == longest_repeated_suffix(text)[0] == 20
+    assert text[end - length + 1 : end + 1] == text[-length:]
+    assert end < longest_repeated_suffix(text)[1]
+
+
+def test_a_new_token_matches_nothing() -> None:
+    assert SuffixAutomaton().match == (0, -1)
+    assert SuffixAutomaton([1, 2, 1, 3]).match == (0, -1)
+
+
+def test_the_most_recent_occurrence_is_taken() -> None:
+    automaton = SuffixAutomaton([1, 2, 30, 1, 2, 40, 1, 2])
+    assert automaton.match == (2, 4)
+    assert automaton.continuation(4, 2) == [40, 1]
+
+
+def test_a_copy_that_reaches_the_end_goes_on_with_itself() -> None:
+    automaton = SuffixAutomaton([9, 1, 2, 3, 1, 2])
+    assert automaton.match == (2, 2)
+    assert automaton.continuation(2, 8) == [3, 1, 2, 3, 1, 2, 3, 1]
+    assert SuffixAutomaton([7, 7]).continuation(0, 3) == [7, 7, 7]
+
+
+def test_a_long_run_of_one_token() -> None:
+    automaton = SuffixAutomaton([1] * 3000)
+    assert automaton.match == (2999, 2998)
+    assert len(automaton) == 3000
+
+
+def always(path: float, depth: int) -> bool:
+    return True
+
+
+def draft_after(tokens: list[Token], lookup: PromptLookup | None = None) -> Draft:
+    lookup = lookup or PromptLookup()
+    lookup.begin(History(tokens))
+    return lookup.draft(History(tokens), always, Sampler())
+
+
+def fed(lookup: PromptLookup, history: History, tokens: Sequence[Token]) -> None:
+    """One step that emits these tokens."""
+    history.tokens.extend(tokens)
+    lookup.observe(history, Step(NO_DRAFT, (), tuple(tokens), NO_ROWS))
+
+
+def test_drafts_what_followed() -> None:
+    draft = draft_after([1, 2, 3, 4, 5, 6, 7, 1, 2, 3])
+    assert draft.tree == TokenTree.chain((4, 5, 6, 7))  # one more than matched
+    assert draft.probs == tuple(copy_probability(matched) for matched in (3, 4, 5, 6))
+    assert set(draft.sources) == {"lookup"}
+
+
+def test_short_matches_draft_nothing() -> None:
+    assert draft_after([1, 2, 3, 1]) is NO_DRAFT
+    assert draft_after([]) is NO_DRAFT
+    assert draft_after([1, 2, 3, 1], PromptLookup(min_match=1)).tree.tokens == (2, 3)
+
+
+def test_the_limit_holds() -> None:
+    words = list(range(50))
+    assert len(draft_after(words + words[:20]).tree) == 16
+    assert len(draft_after(words + words[:20], PromptLookup(limit=5)).tree) == 5
+    assert draft_after(words + words[:20], PromptLookup(limit=0)) is NO_DRAFT
+
+
+def test_worth_cuts_the_draft() -> None:
+    asked: list[tuple[float, int]] = []
+
+    def worth(path: float, depth: int) -> bool:
+        asked.append((path, depth))
+        return depth < 3
+
+    history = History([1, 2, 3, 4, 5, 6, 1, 2, 3, 4])
+    lookup = PromptLookup()
+    lookup.begin(history)
+    draft = lookup.draft(history, worth, Sampler())
+    assert draft.tree.tokens == (5, 6)
+    assert [depth for _, depth in asked] == [1, 2, 3]
+    assert [path for path, _ in asked] == pytest.approx(np.cumprod([copy_probability(n) for n in (4, 5, 6)]))
+    assert lookup.draft(history, lambda path, depth: False, Sampler()) is NO_DRAFT
+
+
+def test_longer_matches_are_trusted_more() -> None:
+    trust = [copy_probability(matched) for matched in range(1, 40)]
+    assert trust == sorted(trust)
+    assert 0 < trust[0] < 0.45
+    assert (trust[1], trust[15], trust[-1]) == pytest.approx((0.45, 0.95, 0.95))
+
+
+def test_hears_every_step() -> None:
+    history = History([1, 2, 3])
+    lookup = PromptLookup()
+    lookup.begin(history)
+    for step in ([4, 5], [6], [1, 2], [3]):
+        fed(lookup, history, step)
+        fresh = draft_after(list(history.tokens))
+        assert lookup.draft(history, always, Sampler()) == fresh
+    assert fresh.tree.tokens == (4, 5, 6, 1)
+
+
+def test_the_next_turn_reuses_the_index() -> None:
+    lookup = PromptLookup()
+    first = [5, 6, 7, 8]
+    lookup.begin(History(first))
+    index = lookup._index
+    lookup.begin(History([*first, 9, 5, 6]))
+    assert lookup._index is index
+    assert lookup.draft(History([*first, 9, 5, 6]), always, Sampler()).tree.tokens == (7, 8, 9)
+    lookup.begin(History([5, 6, 0, 5, 6]))
+    assert lookup.draft(History([5, 6, 0, 5, 6]), always, Sampler()).tree.tokens == (0, 5, 6)
+
+
+def test_cut_text_is_forgotten() -> None:
+    lookup = PromptLookup()
+    history = History([1, 2, 3, 1, 2, 4])
+    lookup.begin(history)
+    lookup.rewind(3)
+    history.tokens[3:] = [1, 2, 5]  # as long as before, so that the length alone tells nothing
+    fed(lookup, history, [1, 2])
+    assert lookup.draft(history, always, Sampler()).tree.tokens == (5, 1, 2)
+    fed(lookup, history, [5, 1])
+    assert lookup.draft(history, always, Sampler()) == draft_after(list(history.tokens))
+
+
+def test_text_that_comes_back_after_a_cut_keeps_the_index() -> None:
+    lookup = PromptLookup()
+    history = History([1, 2, 3, 1, 2])
+    lookup.begin(history)
+    index = lookup._index
+    lookup.rewind(4)
+    lookup.begin(History([1, 2, 3, 1, 2, 3]))
+    assert lookup._index is index
+
+
+def test_a_trimmed_history_is_indexed_anew() -> None:
+    lookup = PromptLookup()
+    history = History([8, 8, 8, 1, 2, 3, 1, 2])
+    lookup.begin(history)
+    del history.tokens[:3]
+    history.trimmed = 3
+    assert lookup.draft(history, always, Sampler()).tree.tokens == (3, 1, 2)
+    fed(lookup, history, [3])
+    assert lookup.draft(history, always, Sampler()) == draft_after(list(history.tokens))
+
+
+def test_close_frees_the_index() -> None:
+    lookup = PromptLookup()
+    lookup.begin(History([1, 2] * 50))
+    lookup.close()
+    assert len(lookup._index) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_life_gives_the_drafts_of_a_fresh_one(seed: int) -> None:
+    """Steps, cuts and new turns in any order: the drafts are those of a drafter that reads the history once."""
+    rng = np.random.default_rng(seed)
+    lookup, history, drafts = PromptLookup(), History([1, 2, 3]), 0
+    lookup.begin(history)
+    for _ in range(150):
+        event = rng.random()
+        if event < 0.1:
+            length = int(rng.integers(0, len(history.tokens) + 1))
+            del history.tokens[length:]
+            lookup.rewind(length)
+        elif event < 0.2:
+            history.tokens.extend(int(t) for t in rng.integers(0, 3, rng.integers(0, 9)))
+            lookup.begin(history)
+        else:
+            fed(lookup, history, [int(t) for t in rng.integers(0, 3, rng.integers(1, 5))])
+        if rng.random() < 0.7:
+            draft = lookup.draft(history, always, Sampler())
+            assert draft == draft_after(list(history.tokens))
+            drafts += len(draft.tree) > 0
+    assert drafts > 50
