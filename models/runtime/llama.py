@@ -52,7 +52,6 @@ class LlamaTarget:
         self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
         self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
         self._points: frozenset[int] = frozenset()
-        self._emb_on = False
         self._cancelled: Callable[[], bool] | None = None
         self._everyone = 0 if model.recurrent else -1  # all sequences, to seq_rm; a recurrent memory knows one only
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
@@ -89,7 +88,7 @@ class LlamaTarget:
             if point != LAST_HIDDEN and calls:
                 calls[0](self._context, point, point in points)
         self._points = points
-        self._embeddings(LAST_HIDDEN in points)
+        C.llama_set_embeddings(self._context, LAST_HIDDEN in points)
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
@@ -240,11 +239,6 @@ class LlamaTarget:
         if self._context:
             C.llama_free(self._context)
             self._context = None
-
-    def _embeddings(self, on: bool) -> None:
-        if on != self._emb_on:
-            C.llama_set_embeddings(self._context, on)
-            self._emb_on = on
 
     def _read(self, on_chunk: Callable[[PrefillChunk], None] | None, cancelled: Callable[[], bool] | None) -> bool:
         """Decodes queued tokens in chunks; returns False if cancelled, the rest is dropped then."""
