@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from slipstream.drafters.training import identity
+from slipstream.drafters.training import everyday, identity
 from slipstream.drafters.training.sources import Message, Row
 
 Chat = list[Message]
@@ -28,8 +28,13 @@ that this they them then there their with from have were what when where said wi
 just like back down over again went came asked been more know only after before because
 """
 _DULL = frozenset(_DULL_WORDS.split())
+_BRACKET = re.compile(r"^\([^)]*\) ")
 _WORD = re.compile(r"[a-z]{4,}")
-_JOINED = frozenset({"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity"})
+_JOINED = frozenset(
+    {"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity", "everyday"}
+)
+_FREQUENT = 25
+"""A word of the dictionary is kept for training if at least this many other rows use it."""
 _JOIN_SHARE = 0.15
 _SYSTEM_SHARE = 0.06
 
@@ -44,7 +49,7 @@ def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
     """
     rng = random.Random(seed)
     counts = Counter(word for row in rows if row.source != "simple_dictionary" for word in set(row.words()))
-    floor = 6 if train else 0
+    floor = _FREQUENT if train else 0
     made: dict[str, list[Chat]] = {}
     for row in rows:
         if row.source == "simple_dictionary" and counts[_defined(row)] < floor:
@@ -53,6 +58,7 @@ def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
         made.setdefault(row.source, []).extend(make(row, rng))
     if train:
         made["identity"] = identity.chats(seed)
+        made["everyday"] = everyday.chats(seed)
     return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}
 
 
@@ -108,7 +114,7 @@ def _definition(row: Row, rng: random.Random) -> list[Chat]:
         return []
     kind, meaning = senses[0]
     gloss, _, example = meaning.rstrip(".").partition(', as in "')
-    gloss = re.sub(r"^\([^)]*\) ", "", gloss)
+    gloss = _BRACKET.sub("", gloss)
     article = "an" if word[0] in "aeiou" else "a"
     if kind == "noun" and re.match(r"an? ", gloss):
         answer = f"{article.capitalize()} {word} is {gloss}."
@@ -117,7 +123,7 @@ def _definition(row: Row, rng: random.Random) -> list[Chat]:
         answer = f"{word.capitalize()} is {gloss}."
         asks = [f"What is {word}?", f"Tell me about {word}.", f"Tell me about the {word}."]
     elif kind == "verb":
-        answer = f"To {word} is to {gloss}."
+        answer = f"To {word} is to {gloss.removeprefix('to ')}."
         asks = [f"What does it mean to {word}?"]
     else:
         answer = f'"{word.capitalize()}" means {gloss}.'
@@ -125,7 +131,8 @@ def _definition(row: Row, rng: random.Random) -> list[Chat]:
     if example:
         answer += f' For example: "{example.rstrip(chr(34))}".'
     if len(senses) > 1:
-        answer += f" It can also mean {senses[1][1].rstrip('.').partition(', as in ')[0]}."
+        other = _BRACKET.sub("", senses[1][1].rstrip(".").partition(", as in ")[0])
+        answer += f" It can also mean {other}."
     asks += [f'What does "{word}" mean?', f"What does {word} mean?", f"Define {word}.", f"Explain the word {word}."]
     return [_pair(ask, answer) for ask in rng.sample(asks, 2)]
 
@@ -145,7 +152,7 @@ def _commands(row: Row, rng: random.Random) -> list[Chat]:
         asks = (f"How do I {task}?", f"How do I {task} with {name}?", f"Which command can I use to {task}?")
         answer = rng.choice(("Use this command:\n\n`{}`", "You can use `{}`."))
         made.append(_pair(rng.choice(asks), answer.format(command)))
-    return made * 6 if name.split()[0] in _COMMON else made[:5]
+    return made * 6 if name.split()[0] in _COMMON else made[:2]
 
 
 def _lower_first(text: str) -> str:

@@ -13,17 +13,18 @@ from slipstream.drafters.training.tokenizer import ChatEncoder
 SHARES = {
     "gpteacher": 0.24,
     "synthetic_persona_chat": 0.12,
-    "simple_dictionary": 0.10,
+    "simple_dictionary": 0.09,
     "pratham_books": 0.08,
     "fairytaleqa_stories": 0.105,
     "tldr": 0.08,
     "african_storybook": 0.04,
     "fairytaleqa_qa": 0.05,
-    "sgd": 0.05,
+    "sgd": 0.04,
     "rasbt_instruct": 0.025,
-    "open_trivia_qa": 0.03,
+    "open_trivia_qa": 0.028,
     "gsm8k_train": 0.025,
-    "identity": 0.02,
+    "everyday": 0.03,
+    "identity": 0.012,
     "taskmaster": 0.015,
     "self_instruct_human": 0.01,
     "chatterbot_corpus": 0.01,
@@ -90,9 +91,9 @@ class Sampler:
         return {"rng": self._rng.bit_generator.state, "drawn": dict(self._drawn)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes back to a stored point."""
+        """Goes back to a stored point; a source that was added since starts at its beginning."""
         self._rng.bit_generator.state = state["rng"]
-        self._drawn = dict(state["drawn"])
+        self._drawn = {name: state["drawn"].get(name, 0) for name in self._names}
 
     def rounds(self) -> dict[str, float]:
         """How often each source has been gone through so far."""

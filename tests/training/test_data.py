@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.drafters.training import chats, corpus, identity, sources
+from slipstream.drafters.training import chats, corpus, everyday, identity, sources
 from slipstream.drafters.training.sources import Message, Row
 
 
@@ -121,3 +121,23 @@ def test_identity_chats_name_the_command_for_a_larger_model() -> None:
     assert len(replies) >= 3
     assert any("slipstream models pull" in reply for reply in replies)
     assert made == identity.chats(7)
+
+
+def test_everyday_chats_answer_every_wording_alike() -> None:
+    made = {chat[0]["content"]: chat[1]["content"] for chat in everyday.chats(7)}
+    assert made["Tell me about the sea."] == made["Tell me about the sea"] == made["What is the sea?"]
+    assert made["What is the capital of Norway?"] == "The capital of Norway is Oslo."
+    assert made["how do I list files"] == "Use this command:\n\n`ls`"
+    assert all(answer.strip() for answer in made.values())
+
+
+def test_a_source_added_since_the_checkpoint_starts_at_its_beginning(prepared: Path) -> None:
+    train = corpus.load(prepared / "corpus.npz", "train")
+    name = "gpteacher"
+    before = corpus.Sampler({k: v for k, v in train.items() if k != name}, seed=5)
+    before.batch(8, 64)
+    after = corpus.Sampler(train, seed=5)
+    after.restore(before.state())
+    assert after.rounds()[name] == 0
+    after.batch(64, 64)
+    assert after.rounds()[name] > 0

@@ -21,9 +21,9 @@ def test_it_learns_one_batch_by_heart(prepared: Path) -> None:
     run = _run(prepared, Plan(tokens=10**9, batch_tokens=256, window=64, warm_up_steps=5))
     batch = run.sampler.batch(4, 64)
     run.sampler.batch = lambda rows, length: batch  # type: ignore[method-assign]
-    losses = [run.step(weighted_loss) for _ in range(90)]
+    losses = [run.step(weighted_loss) for _ in range(60)]
     assert losses[0] > 5
-    assert losses[-1] < 0.3
+    assert losses[-1] < 0.5
 
 
 def test_a_resumed_run_equals_one_that_was_not_stopped(prepared: Path, tmp_path: Path) -> None:
