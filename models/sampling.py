@@ -129,9 +129,9 @@ class Sampler:
             ids, below, mass = self._best_by_mass(logits, penalised, adjusted)
         keep = len(ids)
         if self.top_p < 1:
-            keep = int(np.searchsorted(np.cumsum(np.exp(below)), self.top_p * mass)) + 1
+            keep = int(np.exp(below).cumsum().searchsorted(self.top_p * mass)) + 1
         if self.min_p > 0:
-            keep = min(keep, int(np.searchsorted(-below, -math.log(self.min_p), side="right")))
+            keep = min(keep, int((-below).searchsorted(-math.log(self.min_p), side="right")))
         with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
             return ids[:keep], below[:keep] / self.temperature
 
@@ -159,8 +159,8 @@ class Sampler:
 
     def _winner(self, ids: Ids, scaled: Doubles, position: int) -> int:
         scores = scaled + gumbel(self.seed, position, ids)
-        ties = np.flatnonzero(scores == scores.max())
-        return int(ties[np.argmin(ids[ties])])
+        ties = (scores == scores.max()).nonzero()[0]
+        return int(ties[ids[ties].argmin()])
 
     def _penalised(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
         """Ids in the penalty window, ascending, and what their logits become."""
@@ -236,12 +236,13 @@ def _best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, D
     if penalised.size:
         bounds[np.where(penalised < folded, penalised % width, penalised - folded + width)] = -np.inf
         bounds = np.concatenate((bounds, adjusted))
-    bound = np.partition(bounds, bounds.size - k)[bounds.size - k]
+    bounds.partition(bounds.size - k)
+    bound = bounds[bounds.size - k]
     if bound == -np.inf:
         return _best_of_all(_with(row, penalised, adjusted), k)
-    columns = np.flatnonzero(maxima >= bound)  # a second look at the whole row would cost as much as the first
-    line, place = np.nonzero(lines[:, columns] >= bound)
-    ids = np.concatenate((line * width + columns[place], np.flatnonzero(row[folded:] >= bound) + folded))
+    columns = (maxima >= bound).nonzero()[0]  # a second look at the whole row would cost as much as the first
+    line, place = (lines[:, columns] >= bound).nonzero()
+    ids = np.concatenate((line * width + columns[place], (row[folded:] >= bound).nonzero()[0] + folded))
     values = row[ids]
     if penalised.size:
         nearest = np.minimum(np.searchsorted(penalised, ids), penalised.size - 1)
@@ -250,7 +251,7 @@ def _best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, D
         values = np.concatenate((values[untouched], adjusted[adjusted >= bound]))
         order = np.lexsort((ids, -values))[:k]
     else:
-        order = np.argsort(-values, kind="stable")[:k]
+        order = (-values).argsort(kind="stable")[:k]
     return ids[order], values[order].astype(np.float64)
 
 
