@@ -76,7 +76,7 @@ class ChatApp(App[int]):
 
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
-        if self._room.busy:
+        if self._chat.replying:
             self._room.stop()
             for _ in range(int(LAST_WORDS / 0.02)):
                 if not self._room.busy:

@@ -58,7 +58,7 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
     words = []
     if figures:
         speed = figures.speed
-        words = [plural(speed.tokens, "token"), f"{rate(speed.tok_per_s)} tok/s"]
+        words = [plural(speed.tokens, "token"), f"{rate(speed.tok_per_s)} tok/s"] if speed.tokens else ["no words came"]
         if speed.acceptance is not None:
             words.append(f"{drafter} {percent(speed.acceptance)}")
         elif drafter == "none":

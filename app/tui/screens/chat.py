@@ -21,6 +21,8 @@ from slipstream.app.tui.widgets.transcript import Earlier
 from slipstream.app.tui.widgets.welcome import Example
 from slipstream.models.errors import SlipstreamError
 
+MANY = 100_000
+"""More chats than anybody keeps."""
 QUIT_WITHIN = 2.0
 """Seconds in which a second Ctrl-C quits."""
 
@@ -30,13 +32,13 @@ class ChatScreen(TalkScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
+        Binding("f1", "help", "Help"),
         Binding("f2", "next_drafter", "Drafter"),
         Binding("f3", "colours", "Colours"),
         Binding("ctrl+n", "new_chat", "New", priority=True),
         Binding("ctrl+o", "chats", "Chats", priority=True),
         Binding("ctrl+r", "again", "Again", show=False, priority=True),
         Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
-        Binding("f1", "help", "Help"),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),
         Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
@@ -104,7 +106,7 @@ class ChatScreen(TalkScreen):
     async def _chosen(self, chat: str | None) -> None:
         async def go() -> None:
             current = self._conversation.chat
-            kept = {known.id for known in self._store.list_chats(1000)}
+            kept = self._kept()
             if chat and chat in kept:
                 self._conversation.open(chat)
                 await self._show_chat()
@@ -115,15 +117,21 @@ class ChatScreen(TalkScreen):
                 self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
 
         current = self._conversation.chat
-        if chat is None and current and any(known.id == current.id for known in self._store.list_chats(1000)):
+        if chat is None and current and current.id in self._kept():
             await go()  # nothing to stop a reply for: at most the title is new
         elif chat is None or current is None or chat != current.id:
             await self._after_reply(go)
 
+    def _kept(self) -> set[str]:
+        return {chat.id for chat in self._store.list_chats(MANY)}
+
     async def action_again(self) -> None:
         """Replies to the last question once more."""
-        if self._turn or self._loaded is None:
-            self._hint("Esc stops the reply first." if self._turn else "The model is not loaded yet.")
+        if self._turn:
+            self._hint("Esc stops the reply first.")
+            return
+        if self._loaded is None:
+            self._load_for(self.action_again)
             return
         try:
             turn = self._conversation.ask_again(self._loaded, self._drafter, self._room.next_request())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import on
@@ -16,8 +17,9 @@ from textual.widgets.option_list import Option
 
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.safe_text import one_line
+from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.screens.dialogs import ConfirmScreen, RenameScreen
+from slipstream.models.errors import SlipstreamError
 
 
 class ChatsScreen(ModalScreen[str | None]):
@@ -49,7 +51,10 @@ class ChatsScreen(ModalScreen[str | None]):
         """A line to search in and the list."""
         with Vertical(classes="sheet", id="chats") as sheet:
             sheet.border_title = "Chats"
-            sheet.border_subtitle = "Enter opens · ^r renames · ^d deletes · Esc back"
+            wide = self.app.size.width >= 60
+            sheet.border_subtitle = (
+                "Enter opens · ^r renames · ^d deletes · Esc back" if wide else "^r rename · ^d delete"
+            )
             yield Input(placeholder="Search titles")
             yield OptionList(markup=False)
             yield Static(Content(""), classes="empty")
@@ -76,7 +81,7 @@ class ChatsScreen(ModalScreen[str | None]):
 
     def _row(self, chat: StoredChat) -> Content:
         room = max(self.app.size.width - 34, 12)
-        title = Content(one_line(chat.title) or "(no title)").truncate(min(room, 60), ellipsis=True, pad=True)
+        title = Content(one_line(chat.title) or "(no title)").truncate(min(room, 46), ellipsis=True, pad=True)
         when = Content(f"  {ago(time.time() - chat.updated):>10}  ").stylize("$foreground 60%")
         mark = Content("● " if chat.id == self._current else "  ").stylize("$primary")
         return mark.append(title).append(when).append(Content(chat.id).stylize("$foreground 60%"))
@@ -109,8 +114,14 @@ class ChatsScreen(ModalScreen[str | None]):
 
     def _delete(self, chat: str) -> None:
         at = self.query_one(OptionList).highlighted or 0
-        self._store.delete(chat)
+        self._change(lambda: self._store.delete(chat))
         self._list(at)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except SlipstreamError as error:
+            self.notify(clean(f"{error.title} {error.hint}"), severity="error", markup=False)
 
     def action_rename(self) -> None:
         """Asks for another title of the chat under the bar."""
@@ -120,7 +131,7 @@ class ChatsScreen(ModalScreen[str | None]):
             )
 
     def _rename(self, chat: str, title: str) -> None:
-        self._store.rename(chat, title)
+        self._change(lambda: self._store.rename(chat, title))
         self._list(self.query_one(OptionList).highlighted or 0)
 
 

@@ -40,6 +40,10 @@ FIGURES = (
     ("promise", "same text: a drafter changes the speed, not one letter"),
 )
 
+NAME_WIDTH = max(len(name) for name, _ in KEYS + FIGURES)
+NARROW = 70
+"""Columns below which a meaning stands under its key."""
+
 
 class HelpScreen(ModalScreen[None]):
     """A sheet over the chat; any of its keys closes it."""
@@ -51,14 +55,18 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll(classes="sheet", id="help") as sheet:
             sheet.border_title = "Keys"
             sheet.border_subtitle = "Esc closes"
-            yield Static(_rows(KEYS))
+            narrow = self.app.size.width < NARROW
+            yield Static(_rows(KEYS, narrow))
             yield Static(Content("The strip"), classes="heading")
-            yield Static(_rows(FIGURES))
+            yield Static(_rows(FIGURES, narrow))
             yield Static(Content("Colours (F3)"), classes="heading")
-            yield Static(legend(200))
+            yield Static(legend(self.app.size.width - 8))
 
 
-def _rows(rows: tuple[tuple[str, str], ...]) -> Content:
-    width = max(len(name) for name, _ in rows)
-    lines = [Content(f"{name:<{width}}  {meaning}", [Span(0, len(name), "bold $primary")]) for name, meaning in rows]
+def _rows(rows: tuple[tuple[str, str], ...], narrow: bool) -> Content:
+    between = "\n  " if narrow else "  "
+    width = 0 if narrow else NAME_WIDTH
+    lines = [
+        Content(f"{name:<{width}}{between}{meaning}", [Span(0, len(name), "bold $primary")]) for name, meaning in rows
+    ]
     return Content("\n").join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,6 +13,7 @@ from textual.widgets import Footer
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Load, Loaded
+from slipstream.app.safe_text import clean
 from slipstream.app.tui.conversation import Conversation, Turn
 from slipstream.app.tui.engine_room import EngineRoom
 from slipstream.app.tui.figures import footnote
@@ -60,7 +62,7 @@ class TalkScreen(Screen[None]):
         self._drafter = load.drafter
         self._turn: Turn | None = None
         self._reply: Reply | None = None
-        self._waiting = False  # Enter was pressed before the model was ready
+        self._when_ready: Callable[[], Awaitable[None]] | None = None  # what was asked for before the model was loaded
         self._then: Callable[[], Awaitable[None]] | None = None  # what to do once the reply has ended
         self._model = model
         self._welcome: Welcome | None = None
@@ -68,6 +70,11 @@ class TalkScreen(Screen[None]):
         self.prompt = Prompt(store.prompts(), list(EXAMPLES))
         self.strip = Strip(self._drafter)
         self.top_bar = TopBar()
+
+    @property
+    def replying(self) -> bool:
+        """Whether a reply is being written."""
+        return self._turn is not None
 
     # --- what is seen ---------------------------------------------------------------------------------------------
 
@@ -94,8 +101,12 @@ class TalkScreen(Screen[None]):
 
     async def _show_chat(self) -> None:
         """Shows the conversation from its start, or a welcome where nothing was said."""
-        messages = self._conversation.messages()
         self._welcome = None
+        try:
+            messages = self._conversation.messages()
+        except SlipstreamError as error:
+            await self.transcript.add(Notice(error.title, error.hint))
+            return
         await self.transcript.fill(messages)
         self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
         kept = next((m.figures for m in reversed(messages) if m.figures), None)
@@ -107,7 +118,7 @@ class TalkScreen(Screen[None]):
                 self._welcome.ready(self._loaded)
 
     def _hint(self, text: str) -> None:
-        self.notify(text, timeout=3, markup=False)
+        self.notify(clean(text), timeout=3, markup=False)
 
     # --- loading --------------------------------------------------------------------------------------------------
 
@@ -117,7 +128,7 @@ class TalkScreen(Screen[None]):
 
     @on(LoadProgress)
     def _load_progress(self, message: LoadProgress) -> None:
-        doing = "will be sent when the model is loaded:" if self._waiting else "loading the model"
+        doing = "will be sent when the model is loaded:" if self._when_ready else "loading the model"
         self.prompt.border_subtitle = f"{doing} {100 * message.share:.0f} %"
         if self._welcome:
             self._welcome.progress(message.share)
@@ -130,17 +141,24 @@ class TalkScreen(Screen[None]):
         self.strip.promise(message.loaded.promise)
         if self._welcome:
             self._welcome.ready(message.loaded)
-        if self._waiting:
-            self._waiting = False
-            await self._send(self.prompt.text)
+        then, self._when_ready = self._when_ready, None
+        if then:
+            await then()
 
     @on(LoadFailed)
     async def _load_failed(self, message: LoadFailed) -> None:
-        self._waiting = False
+        self._when_ready = None
         self.prompt.border_subtitle = "no model is loaded; Enter tries again"
         if self._welcome:
             self._welcome.failed()
         await self.transcript.add(Notice(message.error.title, message.error.hint))
+
+    def _load_for(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Does something once the model is loaded; begins to load it if it is not on its way."""
+        self._when_ready = then
+        if not self._room.busy:
+            self._start_loading()
+        self.prompt.border_subtitle = "will be sent when the model is loaded"
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -154,10 +172,7 @@ class TalkScreen(Screen[None]):
         if self._turn:
             self._hint("A reply is being written. Esc stops it; your message stays in the prompt.")
         elif self._loaded is None:
-            self._waiting = True
-            if not self._room.busy:
-                self._start_loading()
-            self.prompt.border_subtitle = "will be sent when the model is loaded"
+            self._load_for(lambda: self._send(self.prompt.text))
         else:
             try:
                 turn = self._conversation.ask(text, self._loaded, self._drafter, self._room.next_request())
@@ -226,9 +241,10 @@ class TalkScreen(Screen[None]):
             if message.begun or message.died:
                 await reply.finish("interrupted")
             else:  # refused: as if it had not been sent
-                self._conversation.withdraw(turn)
                 if not turn.again:
                     self.prompt.give_back(turn.asked.content)
+                with suppress(SlipstreamError):  # the error that is shown below came first
+                    self._conversation.withdraw(turn)
                 await self._show_chat()
         await self.transcript.add(Notice(message.error.title, message.error.hint))
         await self._ended()

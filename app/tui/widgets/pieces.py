@@ -29,7 +29,7 @@ class Pieces(Vertical):
     def add(self, pieces: list[Piece]) -> None:
         """Adds text; it is drawn at the next ``draw``."""
         for piece in pieces:
-            text, style = clean(piece.text), style_of(piece)
+            text, style = clean(piece.text).replace("\t", "    "), style_of(piece)
             if not text:
                 continue
             start, end = len(self._text), len(self._text) + len(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content, Span
@@ -16,8 +17,17 @@ from slipstream.app.tui.widgets.pieces import Pieces
 
 
 def parser() -> MarkdownIt:
-    """Reads Markdown without HTML, which would be left out of what is shown."""
-    return MarkdownIt("gfm-like", {"html": False})
+    """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended."""
+    markdown = MarkdownIt("gfm-like", {"html": False})
+    markdown.core.ruler.push("line_ends", _keep_line_ends)
+    return markdown
+
+
+def _keep_line_ends(state: StateCore) -> None:
+    for token in state.tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
 
 
 class Reply(Vertical):

@@ -144,11 +144,11 @@ class Strip(Widget):
             widths.pop()
         spare = width - sum(widths) - 2 * (len(widths) - 1)
         bars = min(max(spare - 4 * len(cells), 0), 30)
-        if bars >= 8:
+        if bars >= 12:
             drawn = sparkline(list(self._rates), bars)
-            cells[0] = Cell(f"{cells[0].value:<6} {drawn}", cells[0].label, cells[0].style)
-            widths[0] = 7 + bars
-            spare -= widths[0] - 5
+            cells.append(Cell(drawn, "tok/s over time" if drawn else "", "$primary"))
+            widths.append(bars)
+            spare -= bars + 2
         gap = 2 + min(max(spare, 0) // max(len(cells) - 1, 1), 6)
         above, below = Content(""), Content("")
         for cell, cell_width in zip(cells, widths, strict=True):
@@ -160,19 +160,16 @@ class Strip(Widget):
     def _line(self, width: int) -> Content:
         """Values with short labels in one line."""
         words: list[tuple[str, str]] = []
-        used = 0
-        short = {
-            "tok/s": " tok/s",
-            "acceptance": " acc",
-            "vs plain": " plain",
-            "tokens/step": "/step",
-            "reading": " read",
-        }
-        for cell in self._cells():
-            text = cell.value + short.get(cell.label, "")
-            if used + len(text) + 3 * bool(words) > width:
+        used = -3
+        units = {"tok/s": " tok/s", "acceptance": " acc", "vs plain": " plain", "tokens/step": "/step"}
+        cells = self._cells()
+        if sum(len(cell.value + units.get(cell.label, "")) + 3 for cell in cells[:4]) - 3 > width:
+            units = {"tok/s": " tok/s"}
+        for cell in cells:
+            text = cell.value + units.get(cell.label, "")
+            used += len(text) + 3
+            if used > width:
                 break
-            used += len(text) + 3 * bool(words)
             words.append((text, cell.style))
         line, spans = "", []
         for text, style in words:

@@ -145,7 +145,7 @@ def play(generate: Generate, text: str) -> Iterator[Stepped]:
     words = [word + " " for word in words[:-1]] + words[-1:]
     plain = generate.drafter == "none"
     at = step = drafted = accepted = 0
-    while at < len(words):
+    while text and at < len(words):
         size = 1 if plain else 1 + (step * 7 + len(words[at])) % 4
         group = words[at : at + size]
         at += size

@@ -34,11 +34,11 @@ def assert_inert(chat: Driver) -> None:
 
 async def test_a_hostile_reply_and_question_are_shown_as_typed(open_chat: Open, store: ChatStore) -> None:
     text = (
-        f"{HOSTILE}\n\n```python\n{CONTROLS}\n{MARKUP}\n```\n\n"
+        f"{HOSTILE}\ttab\n\n```python\n{CONTROLS}\n{MARKUP}\n```\n\n"
         f"| a | {MARKUP} |\n|---|---|\n| {CONTROLS} | b |\n\n# {HOSTILE}\n"
     )
     async with open_chat(Script(text), size=(120, 50)) as chat:
-        await chat.say(HOSTILE)
+        await chat.say(HOSTILE + "\t.")
         for coloured in (False, True):
             assert_inert(chat)
             shown = " ".join(chat.shown().split())
@@ -48,7 +48,7 @@ async def test_a_hostile_reply_and_question_are_shown_as_typed(open_chat: Open, 
             assert chat.replies()[0].coloured is coloured
             await chat.press("f3")
         kept = store.list_chats()[0]
-        assert [m.content for m in store.messages(kept.id)] == [HOSTILE, text]  # the store keeps the original
+        assert [m.content for m in store.messages(kept.id)] == [HOSTILE + "\t.", text]  # the store keeps the original
         await chat.press("ctrl+o")
         assert_inert(chat)
         await chat.press("ctrl+d")

@@ -147,6 +147,7 @@ async def test_an_engine_that_dies_leaves_its_words_and_comes_back(open_chat: Op
         await chat.press(*"again", "enter")
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
         assert len(chat.engine.loads) == 2
+        assert "again" not in chat.screen.prompt.text
         assert [m.content for m in chat.engine.asked[1].messages] == ["x", written, "again"]
         assert chat.texts() == ["x", written, "again", TEXT]
 
@@ -214,3 +215,26 @@ async def test_a_refused_second_reply_leaves_the_first(open_chat: Open) -> None:
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
         assert chat.texts() == ["x", "One."]
         assert chat.screen.prompt.text == ""
+
+
+async def test_a_reply_that_died_is_asked_for_again(open_chat: Open) -> None:
+    death = EngineDiedError("the engine ended.")
+    async with open_chat(Script(fails=death), Script(TEXT)) as chat:
+        await chat.say("x")
+        assert chat.texts() == ["x", ""]
+        await chat.press("ctrl+r")
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+        assert len(chat.engine.loads) == 2
+        assert chat.texts() == ["x", TEXT]
+
+
+async def test_a_reply_without_a_word_says_so(open_chat: Open) -> None:
+    async with open_chat(Script("")) as chat:
+        await chat.say("x")
+        assert chat.footnote() == "no words came · first token 85 ms"
+
+
+async def test_lines_end_where_the_model_ended_them(open_chat: Open) -> None:
+    async with open_chat(Script("Roses are red,\nviolets are blue.")) as chat:
+        await chat.say("x")
+        assert "violets" not in next(line for line in chat.shown().splitlines() if "Roses" in line)
