@@ -51,6 +51,10 @@ class TokenTree:
         tokens: One token a node.
         parents: Index of each node's parent, smaller than its own; ``ROOT`` for children of the last committed token.
         probes: Indices of the nodes that must not be accepted; everything below a probe is a probe.
+        depths: Depth of each node; children of the root have depth 1.
+        first_leaves: Index of the first leaf at or below each node, leaves counted in layout order.
+        last_leaves: Index of the last leaf at or below each node, leaves counted in layout order.
+        leaves: Number of leaves; 1 for an empty tree, whose only path is the root's.
 
     Raises:
         ValueError: If the nodes are not laid out as above.
@@ -59,35 +63,42 @@ class TokenTree:
     tokens: tuple[Token, ...] = ()
     parents: tuple[int, ...] = ()
     probes: frozenset[int] = frozenset()
+    depths: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    first_leaves: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    last_leaves: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    leaves: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks the layout, once, so that nobody after needs to."""
+        """Checks the layout, once, so that nobody after needs to, and measures it on the way: a tree lives one step."""
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
         open_path = [ROOT]  # root to the previous node: a depth-first node hangs on one of these
         probed_under: set[int] = set()
+        depths, first, last, leaf = list[int](), list[int](), [0] * len(self.parents), 0
         for node, parent in enumerate(self.parents):
-            while open_path and open_path[-1] != parent:
-                open_path.pop()
-            if not open_path:
-                raise ValueError(f"node {node} is not in depth-first order below {parent}")
+            if open_path[-1] != parent:
+                while open_path and open_path[-1] != parent:
+                    last[open_path.pop()] = leaf  # the last one popped may be the root: it is an error then
+                if not open_path:
+                    raise ValueError(f"node {node} is not in depth-first order below {parent}")
+                leaf += 1
+            depths.append(len(open_path))
+            first.append(leaf)
             open_path.append(node)
             if node in self.probes:
                 probed_under.add(parent)
             elif parent in self.probes or parent in probed_under:
                 raise ValueError(f"node {node} is acceptable but stands below or after a probe")
+        for node in open_path[1:]:
+            last[node] = leaf
+        object.__setattr__(self, "depths", tuple(depths))
+        object.__setattr__(self, "first_leaves", tuple(first))
+        object.__setattr__(self, "last_leaves", tuple(last))
+        object.__setattr__(self, "leaves", leaf + 1)
 
     def __len__(self) -> int:
         """Number of nodes."""
         return len(self.tokens)
-
-    @cached_property
-    def depths(self) -> tuple[int, ...]:
-        """Depth of each node; children of the root have depth 1."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(1 if parent == ROOT else depths[parent] + 1)
-        return tuple(depths)
 
     @cached_property
     def depth(self) -> int:
@@ -96,39 +107,10 @@ class TokenTree:
             return max(self.depths, default=0)
         return max((d for node, d in enumerate(self.depths) if node not in self.probes), default=0)
 
-    @cached_property
+    @property
     def drafted(self) -> int:
         """Number of nodes that may be accepted."""
         return len(self.tokens) - len(self.probes)
-
-    @cached_property
-    def first_leaves(self) -> tuple[int, ...]:
-        """Index of the first leaf at or below each node, leaves counted in layout order."""
-        return self._leaf_spans[0]
-
-    @cached_property
-    def last_leaves(self) -> tuple[int, ...]:
-        """Index of the last leaf at or below each node, leaves counted in layout order."""
-        return self._leaf_spans[1]
-
-    @cached_property
-    def leaves(self) -> int:
-        """Number of leaves; 1 for an empty tree, whose only path is the root's."""
-        return self.last_leaves[-1] + 1 if self.tokens else 1
-
-    @cached_property
-    def _leaf_spans(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        inner = set(self.parents)
-        first, count = [], 0
-        for node in range(len(self.tokens)):
-            first.append(count)  # depth first: the next leaf to come is the first below this node
-            count += node not in inner
-        last = list(first)
-        for node in range(len(self.tokens) - 1, -1, -1):
-            parent = self.parents[node]
-            if parent != ROOT:
-                last[parent] = max(last[parent], last[node])
-        return tuple(first), tuple(last)
 
     def child(self, parent: int, token: Token) -> int | None:
         """Finds the acceptable child of ``parent`` that carries ``token``, or None."""

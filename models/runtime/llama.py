@@ -194,11 +194,13 @@ class LlamaTarget:
             return
         if len(tree) > in_first:  # whoever's they are: one call, where one for each sequence would walk all cells again
             C.llama_memory_seq_rm(self._memory, self._everyone, end, -1)
-        for sequence in range(1, tree.leaves):
-            shared = after + sum(1 for node in path[:in_first] if tree.last_leaves[node] >= sequence)
-            if shared < end:
-                C.llama_memory_seq_rm(self._memory, sequence, shared, end)
-            self._in_step[sequence] = shared
+        shared = in_first
+        for sequence in range(1, tree.leaves):  # each one shares less of the path than the one before
+            while shared and tree.last_leaves[path[shared - 1]] < sequence:
+                shared -= 1
+            if shared < in_first:
+                C.llama_memory_seq_rm(self._memory, sequence, after + shared, end)
+            self._in_step[sequence] = after + shared
 
     def rewind(self, length: int) -> None:
         """Drops every token from index ``length`` on; a memory that cannot be cut is cleared and read again."""
