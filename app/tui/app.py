@@ -17,6 +17,7 @@ from slipstream.app.engine.protocol import Load, Sampling
 from slipstream.app.tui.conversation import Conversation
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.engine_room import EngineRoom
+from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.screens.chat import ChatScreen
 from slipstream.app.tui.theme import DARK, LIGHT
 
@@ -53,6 +54,7 @@ class ChatApp(App[int]):
             UsageError: If there is no such chat.
         """
         super().__init__()
+        teach_alt_enter()
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         if self.theme == "textual-dark":  # TEXTUAL_THEME chose no other

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.app.chats.store import ChatStore
+
 ROOT = Path(__file__).parents[3]
 CHILD = """
 import sys
@@ -55,7 +57,10 @@ def test_a_signal_ends_the_chat_and_leaves_the_terminal_as_it_was(tmp_path: Path
                 break
 
     read_until(b"ready")
-    os.write(master, b"hello\r")
+    os.write(master, b"hello\x1b\r")  # Alt-Enter: a second line
+    os.write(master, b"you")
+    read_until(b"you")
+    os.write(master, b"\r")
     read_until(b"writing")
     if number == signal.SIGKILL:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -72,5 +77,11 @@ def test_a_signal_ends_the_chat_and_leaves_the_terminal_as_it_was(tmp_path: Path
     assert b"\x1b[?25h" in output
     assert termios.tcgetattr(slave) == before
     assert b"Traceback" not in output
+    kept = ChatStore(tmp_path / "chats.db")
+    question, answer = kept.messages(kept.list_chats()[0].id)
+    assert question.content == "hello\nyou"
+    assert answer.status == ("interrupted" if number == signal.SIGKILL else "done")
+    assert answer.content.startswith("one two")
+    kept.close()
     os.close(master)
     os.close(slave)
