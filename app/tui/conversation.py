@@ -71,8 +71,14 @@ class Conversation:
         self.chat = self._store.get(self.chat.id)
         return self._turn(asked, self._store.messages(self.chat.id), loaded, drafter, request)
 
-    def ask_again(self, loaded: Loaded, drafter: str, request: int) -> Turn | None:
-        """Begins another reply to the last question, with another seed; the one before stays kept as a branch.
+    def ask_again(self, loaded: Loaded, drafter: str, request: int, same_seed: bool = False) -> Turn | None:
+        """Begins another reply to the last question; the one before stays kept as a branch.
+
+        Args:
+            loaded: The model.
+            drafter: Who drafts.
+            request: Number of the request.
+            same_seed: Whether it is to be the same reply, which did not come; else it gets a seed of its own.
 
         Returns:
             The turn, or None where nothing was asked yet.
@@ -85,7 +91,9 @@ class Conversation:
             said.pop()
         if not said:
             return None
-        turn = self._turn(said[-1], said, loaded, drafter, request, seed=secrets.randbelow(1 << 31))
+        turn = self._turn(
+            said[-1], said, loaded, drafter, request, seed=None if same_seed else secrets.randbelow(1 << 31)
+        )
         return dataclasses.replace(turn, again=True)
 
     def withdraw(self, turn: Turn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from textual import on
 from textual.app import ComposeResult
@@ -64,6 +65,7 @@ class TalkScreen(Screen[None]):
         self._reply: Reply | None = None
         self._when_ready: Callable[[], Awaitable[None]] | None = None  # what was asked for before the model was loaded
         self._then: Callable[[], Awaitable[None]] | None = None  # what to do once the reply has ended
+        self._retried = False  # the engine was started again for this question
         self._model = model
         self._welcome: Welcome | None = None
         self.transcript = Transcript()
@@ -187,6 +189,13 @@ class TalkScreen(Screen[None]):
             await self.transcript.add(Question(turn.asked.id, text))
             await self._begin(turn)
 
+    async def _retry(self, chat: str) -> None:
+        """Asks again what a dead engine did not hear, unless its owner has gone to another chat."""
+        if self._loaded and self._conversation.chat and self._conversation.chat.id == chat:
+            turn = self._conversation.ask_again(self._loaded, self._drafter, self._room.next_request(), same_seed=True)
+            if turn:
+                await self._begin(turn)
+
     async def _begin(self, turn: Turn) -> None:
         """Shows the empty reply and asks the engine for it."""
         self._turn = turn
@@ -214,6 +223,7 @@ class TalkScreen(Screen[None]):
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:
         done = message.done
+        self._retried = False
         turn, reply = self._turn, self._reply
         self.top_bar.used = done.prompt_tokens + len(done.tokens)
         self.strip.end(done.speed, done.ttft_ms)
@@ -233,10 +243,17 @@ class TalkScreen(Screen[None]):
     @on(ReplyFailed)
     async def _failed(self, message: ReplyFailed) -> None:
         turn, reply = self._turn, self._reply
+        self.strip.idle()
         if message.died:
             self._loaded = None
             self.prompt.border_subtitle = "the engine has ended; the next message starts it again"
-        self.strip.idle()
+            unheard = turn and not message.begun and not self._retried and not self._then
+            if turn and reply and unheard:  # it may have ended while nothing was asked
+                self._retried = True
+                await reply.remove()
+                await self._ended()
+                self._load_for(partial(self._retry, turn.asked.chat))
+                return
         if turn and reply:
             if message.begun or message.died:
                 await reply.finish("interrupted")

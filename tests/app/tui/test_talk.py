@@ -219,13 +219,25 @@ async def test_a_refused_second_reply_leaves_the_first(open_chat: Open) -> None:
 
 async def test_a_reply_that_died_is_asked_for_again(open_chat: Open) -> None:
     death = EngineDiedError("the engine ended.")
-    async with open_chat(Script(fails=death), Script(TEXT)) as chat:
-        await chat.say("x")
+    async with open_chat(Script(fails=death), Script(fails=death), Script(TEXT)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle() and bool(chat.notices()))
         assert chat.texts() == ["x", ""]
         await chat.press("ctrl+r")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert len(chat.engine.loads) == 2
+        await chat.until(lambda: len(chat.engine.asked) == 3 and chat.idle())
+        assert len(chat.engine.loads) == 3
         assert chat.texts() == ["x", TEXT]
+
+
+async def test_an_engine_that_died_unnoticed_is_started_again_at_once(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(fails=EngineDiedError("the engine ended.")), Script(TEXT)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle() and chat.texts() == ["x", TEXT])
+        assert chat.notices() == []
+        assert len(chat.engine.loads) == 2
+        assert chat.engine.asked[1].messages == chat.engine.asked[0].messages
+        assert chat.engine.asked[1].sampling == chat.engine.asked[0].sampling
+        assert [m.content for m in store.messages(store.list_chats()[0].id)] == ["x", TEXT]
 
 
 async def test_a_reply_without_a_word_says_so(open_chat: Open) -> None:
