@@ -12,6 +12,9 @@ from slipstream.app.bench.weights import ModelShape
 class Settings:
     """Sizes and repetitions; the defaults take a few minutes on two cores.
 
+    Rounds are short and many, so that the median is that of rounds that nothing else disturbed; in part ``overhead`` a
+    round is whole turns of every script.
+
     Attributes:
         large: The model whose plain step should take 10 ms or more.
         wide: The tiny model with a large vocabulary, where everything but the model itself is expensive.
@@ -37,14 +40,14 @@ class Settings:
     threads: int = 0
     large_ctx: int = 2048
     wide_ctx: int = 8192
-    plain_rounds: int = 15
-    large_steps: int = 32
-    bundled_steps: int = 128
+    plain_rounds: int = 40
+    large_steps: int = 8
+    bundled_steps: int = 48
     start: int = 64
     used: tuple[int, ...] = (100, 6000)
     trees: tuple[TreeShape, ...] = (NODES_1, NODES_4, NODES_16)
-    overhead_rounds: int = 9
-    overhead_steps: int = 48
+    overhead_rounds: int = 36
+    overhead_steps: int = 12
     temperatures: tuple[float, ...] = (0.0, 0.8)
     seeds: tuple[int, ...] = (1, 2, 3, 4)
     reply: int = 160
