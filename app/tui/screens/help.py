@@ -32,12 +32,12 @@ KEYS = (
     ("Ctrl-Q", "quit"),
 )
 FIGURES = (
-    ("tok/s", "tokens of the reply a second, reading the prompt left out"),
+    ("tok/s", "tokens a second, reading the prompt left out"),
     ("acceptance", "share of the drafted tokens that the model accepted"),
     ("tokens/step", "tokens that one pass of the model yields"),
     ("vs plain", "speed against this model without a drafter, here"),
     ("first token", "time from Enter to the first token"),
-    ("promise", "same text: a drafter changes the speed, not one letter"),
+    ("promise", "same text: a drafter changes the speed alone"),
 )
 
 NAME_WIDTH = max(len(name) for name, _ in KEYS + FIGURES)

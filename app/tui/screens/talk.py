@@ -120,6 +120,7 @@ class TalkScreen(Screen[None]):
                 self._welcome.ready(self._loaded)
 
     def _hint(self, text: str) -> None:
+        self.app.clear_notifications()  # the newest hint is the one that counts
         self.notify(clean(text), timeout=3, markup=False)
 
     # --- loading --------------------------------------------------------------------------------------------------
