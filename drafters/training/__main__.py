@@ -11,7 +11,7 @@ from slipstream.drafters.training.export import KINDS
 from slipstream.drafters.training.loop import Plan
 from slipstream.drafters.training.model import DRAFT, TARGET
 
-_DRAFT_PLAN = Plan(matrix_rate=0.02, other_rate=6e-3)
+_DRAFT_PLAN = Plan(batch_tokens=4096, other_rate=6e-3, check_every=100)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,15 +13,15 @@ from slipstream.drafters.training.__main__ import main
 SIZES = "--vocabulary=600 --width=64 --layers=1 --heads=2 --kv-heads=1 --head-size=32 --ffn=96"
 
 
-def test_from_text_to_a_file_that_loads(tmp_path: Path) -> None:
+def test_from_text_to_a_file_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
     for source, lines in rows(random.Random(4)).items():
         (data / f"{source}.jsonl.xz").write_bytes(lzma.compress("".join(lines).encode()))
 
     def stage(*words: str) -> str:
-        command = [sys.executable, "-m", "slipstream.drafters.training", *words, "--out", str(out), "--threads", "1"]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+        main([*words, "--out", str(out), "--threads", "1"])
+        return capsys.readouterr().out
 
     assert "gpteacher" in stage("tokenizer", "--data", str(data), "--vocabulary", "600")
     training = [*SIZES.split(), "--tokens", "20000", "--batch-tokens", "2048", "--check-every", "5"]
@@ -29,7 +29,9 @@ def test_from_text_to_a_file_that_loads(tmp_path: Path) -> None:
     assert "held-out" in first
     assert "held-out" in stage("draft", *training)
     assert "step" not in stage("target", *training)  # the budget is used up: nothing is trained again
-    report = stage("export", "--models", str(tmp_path / "models"))
+    command = [sys.executable, "-m", "slipstream.drafters.training", "export", "--out", str(out)]
+    command += ["--models", str(tmp_path / "models"), "--threads", "1"]
+    report = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     assert '"same_best"' in report
     for name in ("slipstream-mini-q8_0.gguf", "slipstream-mini-draft-q8_0.gguf"):
         with LlamaFile(tmp_path / "models" / name) as file:
