@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import Script
 from textual.widgets import Input
@@ -11,7 +12,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
 from slipstream.app.tui.screens.chats import ChatsScreen, ago
 from slipstream.app.tui.screens.dialogs import ConfirmScreen, RenameScreen
-from slipstream.app.tui.widgets.transcript import AT_ONCE, MOST_SHOWN, Earlier
+from slipstream.app.tui.widgets.transcript import AT_ONCE, Earlier
 
 
 def kept(store: ChatStore, question: str, answer: str, turns: int = 1) -> str:
@@ -117,14 +118,14 @@ async def test_a_long_chat_shows_its_end_and_more_on_demand(open_chat: Open, sto
         assert not chat.screen.query_one(Earlier).display
 
 
-async def test_the_oldest_messages_leave_a_long_session(open_chat: Open) -> None:
+async def test_the_oldest_messages_leave_a_long_session(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.app.tui.widgets.transcript.MOST_SHOWN", 4)
     async with open_chat(Script("ok")) as chat:
-        for number in range(MOST_SHOWN // 2 + 2):
+        for number in range(4):
             await chat.say(f"m{number}")
-        assert len(chat.texts()) == MOST_SHOWN
-        assert chat.texts()[-2:] == [f"m{MOST_SHOWN // 2 + 1}", "ok"]
+        assert chat.texts() == ["m2", "ok", "m3", "ok"]
         await chat.press("ctrl+home", "pageup")
-        await chat.until(lambda: len(chat.texts()) == MOST_SHOWN + 4)
+        await chat.until(lambda: len(chat.texts()) == 8)
         assert chat.texts()[0] == "m0"
 
 

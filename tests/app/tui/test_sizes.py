@@ -23,7 +23,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
         assert len(lines) == 12
         assert {len(line) for line in lines} == {40}
         assert "tok/s" in lines[-2]
-        assert "1.7x plain" in lines[-2]
+        assert "1.7x · draft" in lines[-2]
         assert chat.screen.transcript.size.height >= 4
         await chat.press("f3")
         assert "recov." in chat.shown()
