@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import re
 import secrets
-import sqlite3
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from slipstream.app.chats.opening import hold, open_database, storage_error
+from slipstream.app.chats.database import Database
 from slipstream.app.chats.records import (
     MESSAGE_COLUMNS,
     Figures,
@@ -35,13 +31,8 @@ ID_LENGTH = 6
 _CHAT = "id, title, created, updated, model"
 
 
-class ChatStore:
-    """All chats; safe to call from any thread.
-
-    Attributes:
-        path: The database.
-        notice: A line for the user if a damaged file had to be set aside on opening, else "".
-    """
+class ChatStore(Database):
+    """All chats; safe to call from any thread."""
 
     def __init__(self, path: Path) -> None:
         """Opens or makes the database; replies that a killed process left streaming become interrupted.
@@ -49,17 +40,10 @@ class ChatStore:
         Raises:
             SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
         """
-        self.path = path
-        self._lock = threading.RLock()
-        self._hold, alone = hold(path)
-        try:
-            self._db, self.notice = open_database(path, alone)
-            if alone:  # otherwise they may be the other process's, still growing
-                with self._write():
-                    self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
-        except BaseException:
-            self._hold.close()
-            raise
+        super().__init__(path)
+        if self.alone:  # otherwise they may be the other process's, still growing
+            with self._write():
+                self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
 
     # --- chats ----------------------------------------------------------------------------------------------------
 
@@ -164,6 +148,15 @@ class ChatStore:
             )
             return [str(row[0]) for row in rows][::-1]
 
+    def refused(self, chat: str) -> str:
+        """What its owner typed last in a chat, if the engine refused it; else empty."""
+        with self._read():
+            row = self._db.execute(
+                "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' ORDER BY id DESC LIMIT 1",
+                (chat,),
+            ).fetchone()
+        return str(row[0]) if row and row[1] == "failed" else ""
+
     def add_user(self, chat: str, text: str) -> StoredMessage:
         """Keeps what its owner typed, on disk when this returns.
 
@@ -267,12 +260,6 @@ class ChatStore:
         with self._write(durable=True):
             self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
 
-    def close(self) -> None:
-        """Closes the file; calling it again does nothing."""
-        with self._lock:
-            self._db.close()
-            self._hold.close()
-
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _add(
@@ -297,28 +284,6 @@ class ChatStore:
     def _last(self, chat: str) -> int | None:
         row = self._db.execute("SELECT max(id) FROM messages WHERE chat = ? AND status != 'failed'", (chat,)).fetchone()
         return None if row[0] is None else int(row[0])
-
-    @contextmanager
-    def _read(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except sqlite3.Error as error:
-                raise storage_error(self.path, error) from error
-
-    @contextmanager
-    def _write(self, durable: bool = False) -> Iterator[None]:
-        """One transaction; ``durable`` ones have reached the disk when it ends."""
-        with self._read():
-            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has rolled back already
-                    self._db.execute("ROLLBACK")
-                raise
 
 
 def new_id() -> str:

@@ -59,6 +59,10 @@ class Conversation:
         kept = self._store.messages(self.chat.id) if self.chat else []
         return [message for message in kept if message.role != "system"]
 
+    def refused(self) -> str:
+        """What the user said last, if the engine refused it; else empty."""
+        return self._store.refused(self.chat.id) if self.chat else ""
+
     def ask(self, text: str, loaded: Loaded, drafter: str, request: int) -> Turn:
         """Keeps what the user said, and begins a reply.
 

@@ -74,6 +74,9 @@ def test_a_withdrawn_message_leaves_the_chat_and_stays_in_the_file(store: ChatSt
     store.withdraw(refused.id)
     assert [m.content for m in store.messages(chat.id)] == ["a", "A"]
     assert "much too long" in store.prompts()
+    assert store.refused(chat.id) == "much too long"
+    store.add_user(chat.id, "short")
+    assert store.refused(chat.id) == ""
 
 
 def test_chats_are_listed_newest_first(store: ChatStore) -> None:

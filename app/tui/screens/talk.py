@@ -106,6 +106,7 @@ class TalkScreen(Screen[None]):
         self._welcome = None
         try:
             messages = self._conversation.messages()
+            refused = self._conversation.refused()
         except SlipstreamError as error:
             await self.transcript.add(Notice(error.title, error.hint))
             return
@@ -113,6 +114,8 @@ class TalkScreen(Screen[None]):
         self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
         kept = next((m.figures for m in reversed(messages) if m.figures), None)
         self.top_bar.used = kept.prompt_tokens + kept.speed.tokens if kept else 0
+        if refused and not self.prompt.text:
+            self.prompt.put(refused)
         if not messages:
             self._welcome = Welcome(self._model)
             await self.transcript.add(self._welcome)

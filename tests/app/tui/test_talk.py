@@ -128,6 +128,11 @@ async def test_a_refused_first_message_leaves_an_empty_chat(open_chat: Open) -> 
         assert chat.screen.prompt.text == "first"
         assert chat.texts() == []
         assert "is ready" in chat.shown()
+        chat.screen.prompt.put("")
+        await chat.press("ctrl+n")
+        assert chat.screen.prompt.text == ""
+        await chat.press("ctrl+o", "enter")  # it waits in its chat
+        await chat.until(lambda: chat.screen.prompt.text == "first")
 
 
 async def test_an_engine_that_dies_leaves_its_words_and_comes_back(open_chat: Open, store: ChatStore) -> None:
