@@ -8,7 +8,6 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.protocol import Load, Sampling
 from slipstream.app.paths import Paths
-from slipstream.app.tui.app import ChatApp
 
 
 def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
@@ -26,8 +25,12 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
     Raises:
         SlipstreamError: If chats cannot be kept, or the name cannot be one.
     """
-    with closing(ChatStore(paths.chats)) as store:
+    with closing(ChatStore(paths.chats, paths.states)) as store:
         kept = store.open_or_create(name).id if name else None
-        app = ChatApp(Engine(paths.logs / "chat-engine.log"), load, store, kept, sampling)
+        engine = Engine(paths.logs / "chat-engine.log")
+        engine.start()
+        from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
+
+        app = ChatApp(engine, load, store, kept, sampling)
         app.run()
         return app.return_code or 0

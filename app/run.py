@@ -9,19 +9,20 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from slipstream.app.chats.history import history
-from slipstream.app.chats.records import Figures, Status
+from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Message, Sampling, Stepped
 from slipstream.app.paths import Paths, private_folder
 from slipstream.app.safe_text import clean
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
 INTERRUPTED: Final = 130
 _PATIENCE: Final = 2.0
@@ -61,7 +62,7 @@ def run(request: RunRequest, paths: Paths) -> int:
     Raises:
         SlipstreamError: If it cannot be done; nothing is lost.
     """
-    store = ChatStore(paths.chats) if request.chat else None
+    store = ChatStore(paths.chats, paths.states) if request.chat else None
     engine = Engine(paths.logs / "engine.log")
     try:
         loaded = engine.load(request.load)
@@ -90,21 +91,15 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
         drafter=request.load.drafter,
         seed=request.sampling.seed,
     )
-    state = str(private_folder(paths.states) / f"{chat.id}.state")
-    written: list[Stepped] = []
+    private_folder(paths.states)
     try:
-        done = _print_reply(request, engine, messages, state, written.append)
-    except (SlipstreamError, KeyboardInterrupt):
-        text = "".join(piece.text for step in written for piece in step.pieces)
-        store.finish_reply(reply.id, "interrupted", text=text, tokens=[])
-        if not written:
-            store.withdraw(reply.id)
-            store.withdraw(asked.id)
+        done = _print_reply(
+            request, engine, messages, store.state(chat.id), lambda events: recorded(events, store, reply.id)
+        )
+    except SlipstreamError as error:
+        if not isinstance(error, EngineDiedError):
+            store.withdraw(asked.id)  # it was refused, so the chat goes on without it
         raise
-    status: Status = "interrupted" if done.reason == "cancelled" else "done"
-    store.finish_reply(
-        reply.id, status, text=done.text, tokens=done.tokens, reason=done.reason, figures=Figures.of(done)
-    )
     return _code(done)
 
 
@@ -116,8 +111,8 @@ def _print_reply(
     request: RunRequest,
     engine: Engine,
     messages: list[Message],
-    state: str | None,
-    hear: Callable[[Stepped], None] = lambda _: None,
+    state: Path | None,
+    keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
 ) -> Done:
     """Prints a reply as it comes; the first Ctrl-C ends it early but in order, a second one at once."""
     generate = Generate(
@@ -127,7 +122,7 @@ def _print_reply(
         drafter=request.load.drafter,
         max_tokens=request.max_tokens,
         stop=request.stop,
-        state=state,
+        state=str(state) if state else None,
     )
     hard = signal.getsignal(signal.SIGINT)
 
@@ -137,9 +132,8 @@ def _print_reply(
 
     signal.signal(signal.SIGINT, interrupted)
     try:
-        for event in engine.reply(generate):
+        for event in keep(engine.reply(generate)):
             if isinstance(event, Stepped):
-                hear(event)
                 _print_step(event, request.as_json)
             elif isinstance(event, Done):
                 _print_done(event, request.as_json, request.sampling.seed)

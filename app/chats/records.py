@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from slipstream.app.engine.protocol import Done, Speed
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 TITLE_WORDS = 8
 TITLE_LENGTH = 60
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
+ID_LENGTH = 6
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
 
@@ -148,3 +151,8 @@ def title_of(text: str) -> str:
     if len(title) > TITLE_LENGTH:
         return title[: TITLE_LENGTH - 1].rstrip() + "…"
     return title + "…" if len(words) > TITLE_WORDS else title
+
+
+def new_id() -> str:
+    """Draws a name for a chat."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))

@@ -8,7 +8,6 @@ synchronous.
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from pathlib import Path
 
@@ -20,27 +19,31 @@ from slipstream.app.chats.records import (
     StoredChat,
     StoredMessage,
     message_of_row,
+    new_id,
     pack_tokens,
     title_of,
 )
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
 
-ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
-ID_LENGTH = 6
 _CHAT = "id, title, created, updated, model"
 
 
 class ChatStore(Database):
     """All chats; safe to call from any thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, states: Path | None = None) -> None:
         """Opens or makes the database; replies that a killed process left streaming become interrupted.
+
+        Args:
+            path: The database.
+            states: Folder of the kept KV caches, which go with their chats.
 
         Raises:
             SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
         """
         super().__init__(path)
+        self._states = states
         if self.alone:  # otherwise they may be the other process's, still growing
             with self._write():
                 self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
@@ -104,8 +107,12 @@ class ChatStore(Database):
         with self._write(durable=True):
             self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (_storable(title), chat))
 
+    def state(self, chat: str) -> Path | None:
+        """The file that keeps a chat's KV cache; None where states are not kept."""
+        return self._states / f"{chat}.state" if self._states else None
+
     def delete(self, chat: str) -> None:
-        """Deletes a chat and its messages, and overwrites what they were in the file and its log.
+        """Deletes a chat, its messages and its kept state, and overwrites what they were in the file and its log.
 
         Raises:
             UsageError: If there is no such chat.
@@ -113,6 +120,8 @@ class ChatStore(Database):
         self.get(chat)
         with self._write(durable=True):
             self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
+        if state := self.state(chat):
+            state.unlink(missing_ok=True)
         with self._read():  # deleted text stays in the log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -284,11 +293,6 @@ class ChatStore(Database):
     def _last(self, chat: str) -> int | None:
         row = self._db.execute("SELECT max(id) FROM messages WHERE chat = ? AND status != 'failed'", (chat,)).fetchone()
         return None if row[0] is None else int(row[0])
-
-
-def new_id() -> str:
-    """Draws a name for a chat."""
-    return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))
 
 
 def _storable(text: str) -> str:

@@ -30,6 +30,7 @@ from slipstream.app.engine.protocol import (
 from slipstream.app.paths import private_folder
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
+_LAST_WORDS = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "CUDA error", "Error:")
 _SECRETS = ("TOKEN", "API_KEY", "SECRET", "PASSWORD", "LD_PRELOAD")
 
 
@@ -43,12 +44,36 @@ class Engine:
         """Keeps where the process writes its log; nothing is started yet."""
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._greeted = False
         self._writing = threading.Lock()
 
     @property
     def process_id(self) -> int | None:
         """The process, or None while there is none."""
         return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Starts the process if there is none; it gets ready while the caller does other things.
+
+        Raises:
+            SlipstreamError: If its log cannot be written.
+        """
+        if self._process and self._process.poll() is None:
+            return
+        self.close()
+        private_folder(self._log.parent)
+        environment = {k: v for k, v in os.environ.items() if not any(word in k.upper() for word in _SECRETS)}
+        environment["GGML_NO_BACKTRACE"] = "1"  # or an abort starts a debugger and hangs
+        with open(os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "slipstream.app.engine.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
+            )
+        self._greeted = False
 
     def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
         """Loads a model.
@@ -57,7 +82,9 @@ class Engine:
             SlipstreamError: If it cannot be loaded; the title says why.
             EngineDiedError: If the process ended while loading.
         """
-        self._start()
+        self.start()
+        if not self._greeted:
+            self._greet()
         self._send(load)
         while True:
             event = self._receive("while it loaded the model")
@@ -110,26 +137,12 @@ class Engine:
         if process.stdout:
             process.stdout.close()
 
-    def _start(self) -> None:
-        if self._process and self._process.poll() is None:
-            return
-        self.close()
-        private_folder(self._log.parent)
-        environment = {k: v for k, v in os.environ.items() if not any(word in k.upper() for word in _SECRETS)}
-        environment["GGML_NO_BACKTRACE"] = "1"  # or an abort starts a debugger and hangs
-        with open(os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "slipstream.app.engine.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
-            )
+    def _greet(self) -> None:
         hello = self._receive("while it started")
         if not isinstance(hello, Hello) or hello.version != VERSION:
             self.close()
             raise SlipstreamError("the engine is of another version than the interface.", "Install slipstream again.")
+        self._greeted = True
 
     def _send(self, message: Frame) -> None:
         process = self._process
@@ -179,7 +192,7 @@ class Engine:
     def _last_words(self) -> str:
         with suppress(OSError):
             lines = self._log.read_bytes()[-4096:].decode("utf-8", "replace").splitlines()
-            telling = [line for line in lines if "GGML_ASSERT" in line or "Error" in line or "error" in line]
+            telling = [line for line in lines if any(mark in line for mark in _LAST_WORDS)]
             if telling:
                 return f" ({telling[-1].strip()[:200]})"
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Final
 
 import llama_cpp
 
@@ -22,6 +23,9 @@ from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.template import ChatTemplate
 from slipstream.models.vocabulary import check_same_vocabulary
+
+_SMALL: Final = 1 << 30
+"""Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
 
 
 def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, Loaded]:
@@ -55,7 +59,9 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             same_text=request.same_text,
         )
         target = opened.enter_context(closing(LlamaTarget(model, options)))
-        threads = measure_threads(target, physical_cores())
+        threads = physical_cores()
+        if header.weight_bytes < _SMALL:
+            threads = measure_threads(target, threads)
         draft = None
         if request.draft_model:
             small = _open_model(

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from importlib import import_module
 from typing import IO
 
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
@@ -30,6 +31,7 @@ class Worker:
     def serve(self) -> None:
         """Works until the interface leaves."""
         self._tell(Hello())
+        import_module("slipstream.app.engine.loading")  # llama.cpp: while the interface gets ready, too
         while (task := self._work.get()) is not None:
             number = task.request if isinstance(task, Generate) else 0
             try:
@@ -43,7 +45,7 @@ class Worker:
             self._session.close()
 
     def _load(self, task: Load) -> None:
-        from slipstream.app.engine.loading import load  # llama.cpp: after Hello, so that the start is seen
+        from slipstream.app.engine.loading import load
 
         if self._session:
             self._session.close()

@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.chats.records import Figures, StoredMessage, pack_tokens, title_of, unpack_tokens
+from slipstream.app.chats.records import (
+    ALPHABET,
+    ID_LENGTH,
+    Figures,
+    StoredMessage,
+    pack_tokens,
+    title_of,
+    unpack_tokens,
+)
 from slipstream.app.chats.schema import MIGRATIONS
-from slipstream.app.chats.store import ALPHABET, ID_LENGTH, ChatStore
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -272,3 +280,18 @@ def test_a_system_message_comes_first(store: ChatStore) -> None:
     store.add_user(other, "x")
     with pytest.raises(UsageError, match="began without"):
         store.set_system(other, "Be brief.")
+
+
+def test_a_deleted_chat_takes_its_kept_state_along(tmp_path: Path) -> None:
+    states = tmp_path / "states"
+    states.mkdir()
+    with closing(ChatStore(tmp_path / "chats.db", states)) as store:
+        gone, kept = store.create().id, store.create().id
+        for chat in (gone, kept):
+            state = store.state(chat)
+            assert state is not None
+            state.write_bytes(b"x")
+        store.delete(gone)
+        assert [path.stem for path in states.iterdir()] == [kept]
+        store.delete(kept)
+        assert not list(states.iterdir())
