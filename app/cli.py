@@ -90,6 +90,7 @@ def _one_reply(options: argparse.Namespace) -> int:
 def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     """The chat runs as a child of this process, which restores the terminal whatever becomes of it."""
     from slipstream.app import launcher
+    from slipstream.app.model_choice import check_files
     from slipstream.app.paths import Paths, private_folder
 
     paths = Paths.default()
@@ -104,6 +105,7 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
     private_folder(paths.chats.parent)
+    check_files(load)  # a file that is no model is one line here, not a notice on a screen
     return launcher.run([sys.executable, "-m", "slipstream.app.cli", "--as-child", *arguments])
 
 
