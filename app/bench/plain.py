@@ -11,8 +11,8 @@ from time import perf_counter
 
 from slipstream.app.bench.clocks import Spread, TimedTarget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.measuring import measure_threads
 from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.threads import Threads
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.models.runtime.library import physical_cores
@@ -61,7 +61,7 @@ def opened(path: Path, options: ContextOptions) -> Iterator[TimedTarget]:
             if options.threads:
                 target.use_threads(options.threads)
             else:
-                measure_threads(target, physical_cores())
+                Threads(target, [], physical_cores())
             yield target
         finally:
             target.close()

@@ -9,11 +9,12 @@ from typing import Final
 
 import llama_cpp
 
-from slipstream.app.engine.measuring import measure_plain, measure_promise, measure_threads
+from slipstream.app.engine.measuring import measure_plain, measure_promise
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import DrafterOffer, Load, Loaded
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
+from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf import read_header
@@ -59,9 +60,6 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             same_text=request.same_text,
         )
         target = opened.enter_context(closing(LlamaTarget(model, options)))
-        threads = physical_cores()
-        if header.weight_bytes < _SMALL:
-            threads = measure_threads(target, threads)
         draft = None
         if request.draft_model:
             small = _open_model(
@@ -69,7 +67,9 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             )
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
             draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=1))))
-            draft.use_threads(threads)  # a smaller model has no use for more
+        threads = None
+        if header.weight_bytes < _SMALL and not model.recurrent:
+            threads = Threads(target, [draft] if draft else [], physical_cores())
         milliseconds = measure_plain(target)
         plain = PlainClock()
         plain.hear(milliseconds)
@@ -78,7 +78,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         parts = registry.Parts(target.abilities, draft)
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         registry.make(request.drafter, parts)  # a drafter that cannot serve is an error before the first token
-        session = Session(target, model, prompts, parts, plain, key, opened.pop_all())
+        session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all())
     reasons = {name: registry.why_not(name, parts) for name in registry.METHODS}
     on_progress(1.0)
     return session, Loaded(
@@ -86,7 +86,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         architecture=header.architecture,
         n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
-        device=device(threads),
+        device=device(threads.count if threads else physical_cores()),
         promise=promise,
         drafters=[DrafterOffer(name, not reason, reason) for name, reason in reasons.items()],
         plain_tok_per_s=1e3 / milliseconds,

@@ -1,10 +1,10 @@
-"""What is measured at load: how many threads help, how fast plain decoding is, what may be promised of the text."""
+"""What is measured at load: how fast plain decoding is, and what may be promised of the text."""
 
 from __future__ import annotations
 
 from statistics import median
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -16,48 +16,6 @@ SAME_DISTRIBUTION: Final = "same distribution"
 _PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
 _WIDTHS: Final = (2, 3, 5, 9, 17)
 _ROWS: Final = 18
-_THREAD_SECONDS: Final = 0.3
-
-
-class Threaded(Target, Protocol):
-    """A target whose number of threads can be chosen."""
-
-    def use_threads(self, count: int) -> None:
-        """Sets the number of threads."""
-
-
-def measure_threads(target: Threaded, cores: int) -> int:
-    """Finds out whether all cores are the fastest, as they are on an idle machine, and sets what is.
-
-    Threads wait for each other many times a pass. Where other programs keep the cores busy, one thread can be many
-    times faster than all of them (a 7M model on two busy cores, four rows: 15 ms against 159 ms).
-
-    Args:
-        target: The target; empty.
-        cores: Physical cores.
-
-    Returns:
-        The number of threads set: ``cores`` unless fewer were a quarter faster.
-    """
-    took: dict[int, float] = {}
-    for count in sorted({cores, (cores + 1) // 2, 1}, reverse=True):
-        target.use_threads(count)
-        passes = []
-        for _ in range(4):
-            began = perf_counter()
-            target.evaluate(_token(target, 1), EMPTY_TREE)
-            target.keep(())
-            target.evaluate(_token(target, 2), TokenTree.chain([_token(target, at) for at in range(3)]))
-            target.keep(())
-            passes.append(perf_counter() - began)
-            target.rewind(0)
-            if sum(passes) > _THREAD_SECONDS:
-                break
-        took[count] = median(passes[1:] or passes)  # the first one warms up
-    best = min(took, key=lambda count: took[count])
-    chosen = best if took[best] < 0.75 * took[cores] else cores
-    target.use_threads(chosen)
-    return chosen
 
 
 def measure_plain(target: Target, seconds: float = 0.25) -> float:

@@ -17,6 +17,7 @@ from slipstream.app.engine.rules import Rules
 from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
 from slipstream.app.engine.text import TextStream
+from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
 from slipstream.drafters.base import Drafter, Step
 from slipstream.models.errors import SlipstreamError
@@ -50,6 +51,7 @@ class Session:
         prompts: PromptBuilder,
         parts: registry.Parts,
         plain: PlainClock,
+        threads: Threads | None,
         key: str,
         opened: ExitStack,
     ) -> None:
@@ -61,11 +63,13 @@ class Session:
             prompts: Makes its prompts.
             parts: What its drafters are made of.
             plain: Clock of plain decoding.
+            threads: Chooses the number of threads; None where it is fixed.
             key: Names model, build and settings: kept states are good for it alone.
             opened: Closes everything above.
         """
         self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
-        self._parts, self._plain, self._key, self._opened = parts, plain, key, opened
+        self._parts, self._plain, self._threads = parts, plain, threads
+        self._key, self._opened = key, opened
         self._drafters: dict[str, Drafter] = {}
 
     def reply(
@@ -102,6 +106,8 @@ class Session:
             emit(Prefilling(request.request, chunk.done, chunk.total))
 
         prefill = target.prefill(history.tokens[:-1], chunk_read, cancelled)
+        if self._threads:
+            self._threads.begin()
         stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)
         first_token_ms = 0.0
         before = perf_counter()
@@ -112,6 +118,8 @@ class Session:
                 milliseconds, before = 1e3 * (now - before), now
                 stats.hear(step, milliseconds)
                 budget.step += 1
+                if self._threads:
+                    self._threads.hear(step)
                 pieces = self._pieces(step, stream)
                 depth, accepted = step.draft.tree.depth, len(step.path)
                 report = Stepped(

@@ -21,8 +21,11 @@ from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 
 TEMPERATURES = [0.0, 0.2, 0.8, 1.5]
-COPY = "Say this again, word for word: the sea is wide and the sea is deep, and the sea is wide and the sea is deep."
-PROMPTS = ["Tell me about the sea", COPY]
+PROMPTS = [
+    "Tell me about the sea",
+    "Tell me a story about a small fox.",
+    "Write a list of ten animals.",  # invites copying: each line begins like the last
+]
 SEEDS = range(20)
 
 
@@ -33,7 +36,7 @@ def bundled() -> Iterator[tuple[Session, Loaded]]:
     session.close()
 
 
-def reply(session: Session, drafter: str, prompt: str, temperature: float, seed: int, size: int = 40) -> Done:
+def reply(session: Session, drafter: str, prompt: str, temperature: float, seed: int, size: int = 48) -> Done:
     sampling = Sampling(temperature=temperature, seed=seed)
     request = Generate(1, [Message("user", prompt)], sampling, drafter, max_tokens=size)
     return session.reply(request, lambda _: None, lambda: False)
