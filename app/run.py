@@ -123,6 +123,7 @@ def _print_reply(
         max_tokens=request.max_tokens,
         stop=request.stop,
         state=str(state) if state else None,
+        frame_ms=0.0 if request.as_json else 16.0,
     )
     hard = signal.getsignal(signal.SIGINT)
 

@@ -80,6 +80,7 @@ class Generate:
         max_tokens: Most tokens of the reply; 0 means until it ends by itself or the context is full.
         stop: Strings that end the reply; they are not part of it.
         state: File that keeps the KV cache of this chat between processes, or None.
+        frame_ms: Steps that come faster than this are joined into one event; 0 for an event a step.
     """
 
     request: int
@@ -89,6 +90,7 @@ class Generate:
     max_tokens: int = 0
     stop: list[str] = field(default_factory=list)
     state: str | None = None
+    frame_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,8 @@ class Speed:
         tok_per_s: Emitted tokens a second, prefill left out.
         acceptance: Accepted tokens over the depths of the drafts; None before the first draft.
         tokens_per_step: Tokens a step.
-        speedup: ``tok_per_s`` over the measured speed of plain decoding; None until that was measured.
+        speedup: Speed over that of plain decoding, both over the latest steps without the slowest fifth; None until plain
+            decoding was measured.
         drafted: Tokens drafted (depths of the drafts).
         accepted: Drafted tokens that the target accepted.
         steps: Steps so far.
@@ -211,7 +214,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step of the loop.
+    """One step of the loop, or several joined.
 
     Attributes:
         request: Which reply.

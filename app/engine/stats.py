@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
+from typing import Final
 
 from slipstream.app.engine.protocol import Origin, Speed
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT
+
+_WINDOW: Final = 64
+"""Steps that the speed-up looks back: sorting them costs 10 us a step."""
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class PlainClock:
 
     def __init__(self) -> None:
         """Knows nothing yet."""
-        self._recent: deque[float] = deque(maxlen=33)
+        self._recent: deque[float] = deque(maxlen=_WINDOW)
 
     def hear(self, milliseconds: float) -> None:
         """Takes one plain step's time, its drafting left out."""
@@ -33,8 +36,9 @@ class PlainClock:
 
     @property
     def milliseconds(self) -> float | None:
-        """The median, which one slow step does not move; None until a step was measured."""
-        return median(self._recent) if self._recent else None
+        """The mean of all but the slowest fifth; None until a step was measured."""
+        kept = sorted(self._recent)[: _kept(len(self._recent))]
+        return sum(kept) / len(kept) if kept else None
 
 
 @dataclass(slots=True)
@@ -57,11 +61,15 @@ class ReplyStats:
     whole: Count = field(default_factory=Count)
     by_drafter: dict[str, Count] = field(default_factory=dict)
     by_depth: list[list[int]] = field(default_factory=list)
+    _latest: deque[tuple[float, float, int]] = field(
+        default_factory=lambda: deque(maxlen=_WINDOW)
+    )  # ms a row, ms, tokens
 
     def hear(self, step: Step, milliseconds: float) -> None:
         """Adds a step that took ``milliseconds``, everything around it included."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
+        self._latest.append((milliseconds / (1 + len(step.draft.tree)), milliseconds, len(step.tokens)))
         if not step.draft.tree.drafted:
             self.plain.hear(milliseconds - step.timings.draft)
         depth, accepted = step.draft.tree.depth, len(step.path)
@@ -77,6 +85,11 @@ class ReplyStats:
             self.by_depth[at][0] += 1
             self.by_depth[at][1] += at < first_ranked
 
+    def _undisturbed_rate(self) -> float:
+        """Tokens a second over those of the latest steps that count, slowness taken per row evaluated."""
+        kept = sorted(self._latest)[: _kept(len(self._latest))]
+        return 1e3 * sum(tokens for _, _, tokens in kept) / sum(ms for _, ms, _ in kept)
+
     def speed(self) -> Speed:
         """The figures so far."""
         rate = self.tokens / self.seconds if self.seconds else 0.0
@@ -86,12 +99,20 @@ class ReplyStats:
             tok_per_s=rate,
             acceptance=whole.accepted / whole.drafted if whole.drafted else None,
             tokens_per_step=self.tokens / whole.steps if whole.steps else 0.0,
-            speedup=rate * plain / 1e3 if plain and self.seconds else None,
+            speedup=self._undisturbed_rate() * plain / 1e3 if plain and self._latest else None,
             drafted=whole.drafted,
             accepted=whole.accepted,
             steps=whole.steps,
             tokens=self.tokens,
         )
+
+
+def _kept(count: int) -> int:
+    """How many of ``count`` measured steps count: the slowest fifth were disturbed by something else, or may have been.
+
+    Plain and drafted steps are compared without them: one step that waited for a busy core would decide the ratio.
+    """
+    return count - count // 5
 
 
 def drafter_of(step: Step) -> str:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import IO
 
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
+from slipstream.app.engine.pace import Pace
 from slipstream.app.engine.protocol import Failed, Frame, Generate, Hello, Load, Loading, Quit, Stop
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import SlipstreamError
@@ -56,7 +57,12 @@ class Worker:
     def _reply(self, task: Generate) -> None:
         if self._session is None:
             raise SlipstreamError("no model is loaded.", "Load one first.")
-        self._tell(self._session.reply(task, self._tell, lambda: self._stopped >= task.request))
+        pace = Pace(self._tell, task.frame_ms)
+        try:
+            done = self._session.reply(task, pace, lambda: self._stopped >= task.request)
+        finally:
+            pace.flush()
+        self._tell(done)
         if task.state:
             with suppress(OSError):  # a full disk costs the next start its head start, nothing else
                 self._session.keep_state(task.state)

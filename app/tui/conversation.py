@@ -11,6 +11,9 @@ from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Generate, Loaded, Sampling
 
+FRAME = 33.0
+"""Milliseconds between two pictures of a reply: what comes faster nobody sees."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -124,4 +127,4 @@ class Conversation:
             parent=asked.id,
         )
         messages = history(said, loaded.fingerprint)
-        return Turn(asked, reply, Generate(request, messages, sampling, drafter))
+        return Turn(asked, reply, Generate(request, messages, sampling, drafter, frame_ms=FRAME))

@@ -56,3 +56,15 @@ def test_every_token_has_an_origin() -> None:
     assert origins(step(chain(1), (0,))) == [("accepted", "draft"), ("bonus", "")]
     probe = Draft(TokenTree((1, 2), (-1, 0), frozenset({1})), (0.5, 0.0), ("space", "space"))
     assert origins(step(probe, (0,)))[-1] == ("bonus", "")
+
+
+def test_a_step_that_waited_for_a_busy_core_does_not_decide_the_speedup() -> None:
+    clock = PlainClock()
+    for milliseconds in (1.0, 1.0, 40.0, 1.0, 1.0):
+        clock.hear(milliseconds)
+    assert clock.milliseconds == 1.0
+    stats = ReplyStats(clock)
+    for milliseconds in (2.0, 2.0, 90.0, 2.0, 2.0):
+        stats.hear(step(chain(2), (0, 1)), milliseconds)
+    speed = stats.speed()
+    assert speed.speedup == pytest.approx(3 / 2) and speed.tok_per_s == pytest.approx(15 / 0.098)
