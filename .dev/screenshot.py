@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from slipstream.app.chats.store import ChatStore
@@ -13,7 +14,7 @@ from slipstream.app.paths import Paths
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.widgets.prompt import Prompt
 
-PROMPTS = ("What can you do?", "Tell me a story about a small fox.")
+PROMPTS = ("Tell me about the sea", "What is the capital of France?", "Who are you?", "Tell me a story about a dog.")
 SIZE = (100, 32)
 
 
@@ -21,7 +22,12 @@ async def draw(path: Path, home: Path) -> None:
     """Asks the prompts as a user would, colours the tokens, and writes the screen as SVG."""
     paths = Paths.default({"SLIPSTREAM_HOME": str(home)})
     with closing(ChatStore(paths.chats)) as store:
-        app = ChatApp(Engine(paths.logs / "engine.log"), choose(paths), store, sampling=Sampling(seed=11))
+        app = ChatApp(
+            Engine(paths.logs / "engine.log"),
+            replace(choose(paths), spare_cores=1),
+            store,
+            sampling=Sampling(temperature=0.4, seed=3),
+        )
         async with app.run_test(size=SIZE) as pilot:
             for count, text in enumerate(PROMPTS, 1):
                 prompt = app.screen.query_one(Prompt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
@@ -31,6 +32,6 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
         engine.start()
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
-        app = ChatApp(engine, load, store, kept, sampling)
+        app = ChatApp(engine, replace(load, spare_cores=1), store, kept, sampling)
         app.run()
         return app.return_code or 0

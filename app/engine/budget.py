@@ -20,8 +20,8 @@ class FixedBudget:
     """
 
     rules: Rules
-    rows: int = 16
-    least: float = 0.3
+    rows: int = 8
+    least: float = 0.5
     probe_every: int = 64
     step: int = 0
 

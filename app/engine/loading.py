@@ -25,6 +25,8 @@ from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.template import ChatTemplate
 from slipstream.models.vocabulary import check_same_vocabulary
 
+_WEIGHT: Final = 4
+"""Plain steps that the measurement at load counts as: enough to outweigh one that was disturbed."""
 _SMALL: Final = 1 << 30
 """Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
 
@@ -69,10 +71,11 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=1))))
         threads = None
         if header.weight_bytes < _SMALL and not model.recurrent:
-            threads = Threads(target, [draft] if draft else [], physical_cores())
+            threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
         milliseconds = measure_plain(target)
         plain = PlainClock()
-        plain.hear(milliseconds)
+        for _ in range(_WEIGHT):
+            plain.hear(milliseconds)
         promise = measure_promise(target, milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
         parts = registry.Parts(target.abilities, draft)

@@ -43,6 +43,7 @@ class Load:
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
         same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
         gpu_layers: Layers on the GPU; -1 for all that fit.
+        spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Load:
     n_ctx: int = 0
     same_text: bool = False
     gpu_layers: int = -1
+    spare_cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +196,8 @@ class Speed:
         tok_per_s: Emitted tokens a second, prefill left out.
         acceptance: Accepted tokens over the depths of the drafts; None before the first draft.
         tokens_per_step: Tokens a step.
-        speedup: Speed over that of plain decoding, both over the latest steps without the slowest fifth; None until plain
-            decoding was measured.
+        speedup: Speed over that of plain decoding, both over the latest steps without the slowest fifth; None until
+            plain decoding was measured.
         drafted: Tokens drafted (depths of the drafts).
         accepted: Drafted tokens that the target accepted.
         steps: Steps so far.
