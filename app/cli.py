@@ -27,6 +27,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted."""
+    _open_closed_streams()
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
     except SlipstreamError as error:
@@ -39,6 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stderr.close()
         code = 1
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Gives a process that was started with closed streams (``<&-``) empty ones: Python has None in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open as long as the process)
 
 
 def _run(arguments: list[str]) -> int:

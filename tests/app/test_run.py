@@ -156,6 +156,13 @@ def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> N
     assert done.returncode == 0 and summary["prefilled_tokens"] == summary["prompt_tokens"]
 
 
+def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m slipstream.app.cli run -p 'Who are you?' --max-tokens 5 <&-"
+    environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120, env=environment)
+    assert done.returncode == 0 and done.stdout.strip() and done.stderr == b""
+
+
 def test_paths_prints_where_things_are(tmp_path: Path) -> None:
     done = slipstream("paths", home=tmp_path)
     assert done.returncode == 0 and str(tmp_path / "chats.db") in done.stdout.decode()
