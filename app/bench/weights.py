@@ -44,8 +44,8 @@ class ModelShape:
 
     @staticmethod
     def large() -> ModelShape:
-        """About 330 MB: 300M weights, half of them the embedding of 152,000 tokens, as in small Qwen models."""
-        return ModelShape("made, 300M", 152_000, 1024, 12, 2816, 16, 8)
+        """About 380 MB: 350M weights, nearly half of them the embedding of 152,000 tokens, as in small Qwen models."""
+        return ModelShape("made, 350M", 152_000, 1024, 17, 2816, 16, 8)
 
     @staticmethod
     def wide() -> ModelShape:
