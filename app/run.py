@@ -26,6 +26,7 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageErro
 
 INTERRUPTED: Final = 130
 _PATIENCE: Final = 2.0
+_SAVING: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ def run(request: RunRequest, paths: Paths) -> int:
         SlipstreamError: If it cannot be done; nothing is lost.
     """
     store = ChatStore(paths.chats, paths.states) if request.chat else None
+    if store and store.notice:
+        print(f"slipstream: {store.notice}", file=sys.stderr)
     engine = Engine(paths.logs / "engine.log")
     try:
         loaded = engine.load(request.load)
@@ -72,7 +75,7 @@ def run(request: RunRequest, paths: Paths) -> int:
         messages.append(Message("user", request.prompt))
         return _code(_print_reply(request, engine, messages, None))
     finally:
-        engine.close()
+        engine.close(_SAVING if store else 2.0)  # the KV cache of a long chat is large
         if store:
             store.close()
 

@@ -8,7 +8,7 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Worth
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.runtime.target import Target
 from slipstream.models.sampling import Sampler
-from slipstream.models.types import EMPTY_TREE, History, Token
+from slipstream.models.types import EMPTY_TREE, History, Token, shared_prefix
 
 _CATCH_UP: Final = 512
 """Tokens of a prompt that the draft model reads in one step, so that no step is long."""
@@ -67,11 +67,9 @@ class DraftModel(Drafter):
         """Brings the cache to the history without its last token; False while it is too far behind."""
         if len(tokens) > self._model.abilities.n_ctx:
             return False
-        mine, wanted = self._model.tokens, len(tokens) - 1
-        shared = self._agreed
-        while shared < min(len(mine), wanted) and mine[shared] == tokens[shared]:
-            shared += 1
-        if shared < len(mine):
+        wanted = len(tokens) - 1
+        shared = min(shared_prefix(self._model.tokens, tokens, self._agreed), wanted)
+        if shared < len(self._model.tokens):
             self._model.rewind(shared)
         behind = wanted - shared
         if behind <= 16:

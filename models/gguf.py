@@ -142,10 +142,6 @@ class Header:
         """Bytes of all weights."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
-    def token_text(self, token: int | None) -> str:
-        """Returns a token's text as the file spells it; empty for None."""
-        return self.tokens[token] if token is not None and 0 <= token < len(self.tokens) else ""
-
     def _special(self, name: str, place: int) -> int | None:
         default = _DEFAULT_SPECIAL.get(self.tokenizer_model or "", (None, None))[place]
         value = self.metadata.get(f"tokenizer.ggml.{name}_token_id", default)

@@ -65,7 +65,6 @@ class ChatTemplate:
         source: Text of the template.
         bos: Text of the token that begins a conversation; the rendered text holds it if the template wants it.
         eos: Text of the token that ends a reply.
-        is_default: Whether it stands in for a template that the model's file does not have.
     """
 
     def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:
@@ -81,16 +80,13 @@ class ChatTemplate:
             ModelFileError: If it is too long or does not compile.
         """
         self.source, self.bos, self.eos = source, bos, eos
-        self.is_default = False
         self._sandbox = TemplateSandbox(time_limit)
         self._template: Template = compile_template(source, self._sandbox)
 
     @classmethod
     def default(cls) -> ChatTemplate:
         """Returns ChatML, for a model whose file has no template."""
-        template = cls(CHATML, eos="<|im_end|>")
-        template.is_default = True
-        return template
+        return cls(CHATML, eos="<|im_end|>")
 
     def parts(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[TemplatePart]:
         """Renders a conversation.

@@ -22,6 +22,14 @@ LAST_HIDDEN: Final = -1
 """The hidden point after the last layer and its norm; points >= 0 are the inputs of that layer."""
 
 
+def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0) -> int:
+    """Length of the common prefix of two texts, of which the first ``start`` tokens are known to be equal."""
+    end = min(len(mine), len(theirs))
+    while start < end and mine[start] == theirs[start]:
+        start += 1
+    return start
+
+
 @dataclass(slots=True)
 class History:
     """The tokens of a conversation, as the target sees them.

@@ -120,8 +120,12 @@ class Engine:
         with suppress(SlipstreamError):
             self._send(Stop(request))
 
-    def close(self) -> None:
-        """Ends the process; harmless if there is none."""
+    def close(self, patience: float = 2.0) -> None:
+        """Ends the process; harmless if there is none.
+
+        Args:
+            patience: Seconds that it may take, to keep the state of a chat for example, before it is killed.
+        """
         process, self._process = self._process, None
         if process is None:
             return
@@ -130,7 +134,7 @@ class Engine:
             write_frame(process.stdin, Quit())
             process.stdin.close()
         try:
-            process.wait(2)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

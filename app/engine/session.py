@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +23,7 @@ from slipstream.drafters.base import Drafter, Step
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.target import PrefillChunk, Target
 from slipstream.models.sampling import Sampler
-from slipstream.models.types import History, Token
+from slipstream.models.types import History, Token, shared_prefix
 
 
 class Vocabulary(Protocol):
@@ -173,10 +173,10 @@ class Session:
 
     def _restore(self, path: str | None, history: History) -> None:
         """Takes a kept state where it covers more of the prompt than the cache does."""
-        if not path or _shared(self._target.tokens, history.tokens):
+        if not path or shared_prefix(self._target.tokens, history.tokens):
             return
         kept = read_state(Path(path), self._key)
-        if kept and _shared(kept[0], history.tokens):
+        if kept and shared_prefix(kept[0], history.tokens):
             try:
                 self._target.restore(kept[1], kept[0])
             except SlipstreamError:
@@ -193,11 +193,3 @@ class Session:
         if tokens and tokens[-1] in self._vocabulary.ends:
             tokens = tokens[:-1]
         return tokens if b"".join(map(self._vocabulary.piece, tokens)) == text.encode() else []
-
-
-def _shared(mine: Sequence[Token], theirs: Sequence[Token]) -> int:
-    """Length of the common prefix."""
-    count = 0
-    while count < min(len(mine), len(theirs)) and mine[count] == theirs[count]:
-        count += 1
-    return count

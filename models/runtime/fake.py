@@ -9,7 +9,17 @@ import numpy as np
 
 from slipstream.models.errors import ContextFullError
 from slipstream.models.runtime.target import Prefill, PrefillChunk
-from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, ROOT, Abilities, Evaluation, Floats, Token, TokenTree
+from slipstream.models.types import (
+    EMPTY_TREE,
+    LAST_HIDDEN,
+    ROOT,
+    Abilities,
+    Evaluation,
+    Floats,
+    Token,
+    TokenTree,
+    shared_prefix,
+)
 
 
 class FakeTarget:
@@ -68,9 +78,7 @@ class FakeTarget:
             raise ContextFullError(
                 f"the prompt has {len(tokens):,} tokens, but the context holds {self.abilities.n_ctx:,}."
             )
-        shared = 0
-        while shared < min(len(self._tokens), len(tokens)) and self._tokens[shared] == tokens[shared]:
-            shared += 1
+        shared = shared_prefix(self._tokens, tokens)
         self.rewind(shared)
         for start in range(shared, len(tokens), 32):
             if cancelled and cancelled():

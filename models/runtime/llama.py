@@ -15,7 +15,16 @@ from slipstream.models.runtime.library import LAYER_INPUT_ARCHITECTURES, layer_i
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Prefill, PrefillChunk
-from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Abilities, Evaluation, Floats, Token, TokenTree
+from slipstream.models.types import (
+    EMPTY_TREE,
+    LAST_HIDDEN,
+    Abilities,
+    Evaluation,
+    Floats,
+    Token,
+    TokenTree,
+    shared_prefix,
+)
 
 _FIRST_CHUNK: Final = 64
 _CHUNK_SECONDS: Final = 0.08
@@ -119,11 +128,7 @@ class LlamaTarget:
                 f"the prompt has {len(tokens):,} tokens, but the context holds {self.abilities.n_ctx:,}.",
                 "Shorten it, or load the model with a larger context.",
             )
-        shared = 0
-        for mine, theirs in zip(self._tokens, tokens, strict=False):
-            if mine != theirs:
-                break
-            shared += 1
+        shared = shared_prefix(self._tokens, tokens)
         self.rewind(shared)
         reused = self._cached
         self._tokens.extend(tokens[shared:])

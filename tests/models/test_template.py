@@ -225,7 +225,6 @@ def test_refusals_of_the_template_are_put_in_words() -> None:
 
 
 def test_the_default_is_marked() -> None:
-    assert ChatTemplate.default().is_default and not ChatTemplate(CHATML).is_default
     assert joined(ChatTemplate.default().parts(user("Hi"))) == plain(CHATML, user("Hi"))
 
 

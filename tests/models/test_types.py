@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.models.types import ROOT, TokenTree
+from slipstream.models.types import ROOT, TokenTree, shared_prefix
 
 
 def test_a_tree_knows_depths_leaves_and_children() -> None:
@@ -60,3 +60,11 @@ def _is_above(tree: TokenTree, node: int, leaf: int) -> bool:
     while leaf > node:
         leaf = tree.parents[leaf]
     return leaf == node
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "start", "length"),
+    [([], [1], 0, 0), ([1, 2, 3], [1, 2, 4], 0, 2), ([1, 2], [1, 2, 3], 0, 2), ([1, 2, 3], [1, 2, 3], 2, 3)],
+)
+def test_the_common_prefix_of_two_texts(mine: list[int], theirs: list[int], start: int, length: int) -> None:
+    assert shared_prefix(mine, theirs, start) == length
