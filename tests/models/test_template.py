@@ -224,7 +224,7 @@ def test_refusals_of_the_template_are_put_in_words() -> None:
         ChatTemplate(GEMMA).parts([*user("a"), *user("b")])
 
 
-def test_the_default_is_marked() -> None:
+def test_the_default_is_chatml() -> None:
     assert joined(ChatTemplate.default().parts(user("Hi"))) == plain(CHATML, user("Hi"))
 
 
