@@ -50,8 +50,9 @@ class Header:
         architecture: ``general.architecture``.
         name: ``general.name``, or the file's name without its ending.
         metadata: Key to value.
+        types: Key to its type id, or to -1 - the element's type id for an array.
         tensors: All tensors, those of further files of a split model included.
-        data_offset: First byte of the weights in ``path``.
+        data_offsets: First byte of the weights in each file of ``parts``.
         fingerprint: SHA-256 in hex over the header bytes and sizes of all files: names the file for kept token ids.
         parts: Every file of the model, ``path`` first.
     """
@@ -60,8 +61,9 @@ class Header:
     architecture: str
     name: str
     metadata: Mapping[str, Value]
+    types: Mapping[str, int]
     tensors: tuple[TensorInfo, ...]
-    data_offset: int
+    data_offsets: tuple[int, ...]
     fingerprint: str
     parts: tuple[Path, ...]
 
@@ -177,7 +179,7 @@ def _read_model(path: Path) -> Header:
     if not isinstance(architecture, str) or not architecture.isascii() or not architecture.isprintable():
         raise DamagedError("is damaged: it does not name the architecture of its model")
     check_metadata(framing, architecture)
-    offset = data_start(framing, alignment_of(framing))
+    offsets = [data_start(framing, alignment_of(framing))]
     digest = hashlib.sha256(framing.header + framing.size.to_bytes(8, "little"))
     tensors = list(framing.tensors)
     parts = part_paths(path, framing)
@@ -185,7 +187,7 @@ def _read_model(path: Path) -> Header:
         try:
             further = _read_file(part)
             check_part(further, number, len(parts))
-            data_start(further, alignment_of(further))
+            offsets.append(data_start(further, alignment_of(further)))
         except DamagedError as error:
             raise DamagedError(f"cannot be used: its part {shown_path(part.name)} {error}", error.hint) from None
         digest.update(further.header + further.size.to_bytes(8, "little"))
@@ -199,8 +201,9 @@ def _read_model(path: Path) -> Header:
         architecture=architecture,
         name=name if isinstance(name, str) and name.strip() else path.stem,
         metadata=framing.metadata,
+        types=framing.types,
         tensors=tuple(tensors),
-        data_offset=offset,
+        data_offsets=tuple(offsets),
         fingerprint=digest.hexdigest(),
         parts=parts,
     )

@@ -11,6 +11,8 @@ U32: Final = 4
 I32: Final = 5
 F32: Final = 6
 BOOL: Final = 7
+I64: Final = 11
+F64: Final = 12
 
 SCALARS: Final = MappingProxyType(
     {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}

@@ -46,7 +46,7 @@ def test_a_good_file(model: RawModel, save: Save) -> None:
         ("t2.weight", (3, 5), "F32", 352, 60),
     ]
     assert header.weight_bytes == 412
-    assert header.data_offset + len(model.data) == header.path.stat().st_size
+    assert header.data_offsets[0] + len(model.data) == header.path.stat().st_size
     assert header.chat_template and header.chat_template.startswith("{% for m")
 
 
@@ -88,7 +88,7 @@ def test_the_bundled_model() -> None:
     assert header.architecture == "llama" and header.n_vocab > 256
     assert header.chat_template and "<|im_start|>" in header.chat_template
     assert header.tokens[header.eos or 0] == "<|im_end|>"
-    assert header.data_offset + header.weight_bytes <= BUNDLED.stat().st_size
+    assert header.data_offsets[0] + header.weight_bytes <= BUNDLED.stat().st_size
 
 
 def test_an_unknown_architecture_is_left_to_llama_cpp(model: RawModel, save: Save) -> None:

@@ -109,7 +109,7 @@ def look_around(header: Header, size: int) -> None:
     assert header.add_bos in (True, False) and header.add_eos in (True, False)
     for token in (header.bos, header.eos):
         assert token is None or 0 <= token < len(header.tokens)
-    assert header.data_offset + header.weight_bytes <= size
+    assert header.data_offsets[0] + header.weight_bytes <= size
 
 
 def test_mutants_are_of_both_kinds(model: RawModel, save: Callable[..., Path]) -> None:

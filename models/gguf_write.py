@@ -1,0 +1,125 @@
+"""Writes GGUF files: all or nothing, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf_check import DEFAULT_ALIGNMENT
+from slipstream.models.gguf_parse import Value
+from slipstream.models.gguf_types import ARRAY, BOOL, F64, I64, STRING
+from slipstream.models.quoting import shown_path
+
+Metadata = Mapping[str, tuple[int, Value]]
+"""Key to type id and value; the type id of an array is -1 - its elements', as ``Header.types`` has it."""
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """A tensor to be written.
+
+    Attributes:
+        name: Its name.
+        shape: Its sizes in numpy's order.
+        kind: How it is stored.
+        values: Gives its values when their turn comes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: gguf.GGMLQuantizationType
+    values: Callable[[], NDArray[Any]]
+
+    def stored(self) -> NDArray[Any]:
+        """The values as they stand in the file."""
+        values = self.values()
+        if np.issubdtype(values.dtype, np.integer) or values.dtype == np.float64:
+            return np.ascontiguousarray(values)  # no weights: ``kind`` is their own type
+        return np.ascontiguousarray(gguf.quants.quantize(values.astype(np.float32, copy=False), self.kind))
+
+
+def typed(value: Value) -> tuple[int, Value]:
+    """Returns a value with the type id that keeps all of it.
+
+    Raises:
+        TypeError: If no GGUF file can hold it.
+    """
+    for python, kind in ((bool, BOOL), (int, I64), (float, F64), (str, STRING)):
+        if isinstance(value, python):
+            return kind, value
+        if isinstance(value, list) and all(isinstance(item, python) for item in value):
+            return -1 - kind, value
+    raise TypeError(f"no GGUF value: {value!r}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Lends a name beside ``path``; what is written there takes the place of ``path`` if the body ends well.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = "Free some room there" if error.errno in _FULL else "Check the folder and its permissions"
+        raise SlipstreamError(
+            f"cannot write {shown_path(path)}: {reason}.", f"{hint}, or choose another folder."
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Sequence[NewTensor]) -> None:
+    """Writes a GGUF file under a temporary name and moves it into place.
+
+    Args:
+        path: The file.
+        architecture: ``general.architecture``.
+        metadata: Everything else; empty lists are left out, since a GGUF writer knows none.
+        tensors: What follows, in this order.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    """
+    with replacing(path) as part:
+        writer = gguf.GGUFWriter(part, architecture)
+        try:
+            for key, (kind, value) in metadata.items():
+                if kind >= 0:
+                    writer.add_key_value(key, value, gguf.GGUFValueType(kind))
+                elif value:
+                    writer.add_key_value(key, value, gguf.GGUFValueType(ARRAY), gguf.GGUFValueType(-1 - kind))
+            for tensor in tensors:
+                size, count = gguf.GGML_QUANT_SIZES[tensor.kind], int(np.prod(tensor.shape))
+                # any type but uint8 tells the writer that the shape counts elements
+                writer.add_tensor_info(
+                    tensor.name, tensor.shape, np.dtype(np.float32), count // size[0] * size[1], tensor.kind
+                )
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+        finally:
+            writer.close()
+        with part.open("ab") as file:  # the package writes arrays with tofile, which hides why a disk refused them
+            for tensor in tensors:
+                file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
+                file.write(tensor.stored().data)
