@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf_check import DEFAULT_ALIGNMENT
 from slipstream.models.gguf_parse import Value
+from slipstream.models.gguf_tensors import PLAIN
 from slipstream.models.gguf_types import ARRAY, BOOL, F64, I64, STRING
 from slipstream.models.quoting import shown_path
 
@@ -45,8 +46,8 @@ class NewTensor:
     def stored(self) -> NDArray[Any]:
         """The values as they stand in the file."""
         values = self.values()
-        if np.issubdtype(values.dtype, np.integer) or values.dtype == np.float64:
-            return np.ascontiguousarray(values)  # no weights: ``kind`` is their own type
+        if self.kind in PLAIN:
+            return np.ascontiguousarray(values, PLAIN[self.kind])
         return np.ascontiguousarray(gguf.quants.quantize(values.astype(np.float32, copy=False), self.kind))
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import gguf
-import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
@@ -245,7 +244,7 @@ def _info(header: Header) -> HeadsInfo:
 
 def _new_tensor(name: str, values: NDArray[Any], kind: Kind) -> NewTensor:
     if name == TOKEN_IDS:
-        return NewTensor(name, values.shape, gguf.GGMLQuantizationType.I32, lambda: values.astype(np.int32))
+        return NewTensor(name, values.shape, gguf.GGMLQuantizationType.I32, lambda: values)
     stored = _KINDS[kind]
     if values.ndim == 1 or name == "masks":
         stored = gguf.GGMLQuantizationType.F32

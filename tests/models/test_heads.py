@@ -41,6 +41,11 @@ def kangaroo(rng: np.random.Generator) -> Tensors:
     return {f"{name}.weight": rng.normal(size=shape).astype(np.float32) for name, shape in (shapes | norms).items()}
 
 
+def doubled(tensors: Tensors) -> Tensors:
+    """The same values as float64, as numpy computes by default."""
+    return {name: values.astype(np.float64) for name, values in tensors.items()}
+
+
 @pytest.fixture
 def tensors() -> Tensors:
     return medusa(np.random.default_rng(3))
@@ -84,6 +89,9 @@ def test_kangaroo_and_space_files(target: Header, info: HeadsInfo, tmp_path: Pat
     write_heads(path, replace(info, method="kangaroo", settings={"exit_layer": 1}), adapter, "f32")
     found = read_heads(path, target)
     assert all(np.array_equal(found.tensors[name], values) for name, values in adapter.items())
+    write_heads(path, replace(info, method="kangaroo", settings={"exit_layer": 1}), doubled(adapter), "f32")
+    again = read_heads(path, target)
+    assert all(np.array_equal(again.tensors[name], values) for name, values in adapter.items())
     masks = rng.normal(size=(5, WIDTH)).astype(np.float32)
     write_heads(path, replace(info, method="space", settings={}), {"masks": masks})
     assert np.array_equal(read_heads(path, target).tensors["masks"], masks)  # never quantized

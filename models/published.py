@@ -1,0 +1,229 @@
+"""Reads drafting heads that others trained and published, and turns them into ours.
+
+Medusa: github.com/FasterDecoding/Medusa, medusa/model/medusa_model.py. Kangaroo: github.com/Equationliu/Kangaroo,
+kangaroo/adapter.py and kangaroo_model.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.models.gguf import Header
+from slipstream.models.gguf_parse import DamagedError, Value
+from slipstream.models.heads import HeadsInfo, identity, write_heads
+from slipstream.models.heads_check import Method, attention_rows, check_heads
+from slipstream.models.quoting import quoted, shown_path
+from slipstream.models.safetensors import read_safetensors
+
+Tensors = Mapping[str, NDArray[Any]]
+LoadPickle = Callable[[Path], Tensors]
+"""Reads a PyTorch file; ``slipstream.drafters.training.pickles.load_pickle`` is the one there is."""
+
+_NAMES: Final = (
+    "medusa_lm_head.safetensors",
+    "model.safetensors",
+    "medusa_lm_head.pt",
+    "medusa_lm_head.bin",
+    "pytorch_model.bin",
+)
+"""Files that a folder of published heads may hold, the safe ones first."""
+
+_PICKLES: Final = (".pt", ".pth", ".bin")
+_CONVERT: Final = (
+    'python -c "import sys, torch; from safetensors.torch import save_file; '
+    "save_file(torch.load(sys.argv[1], map_location='cpu', weights_only=True), sys.argv[2])\" {} {}"
+)
+_MAX_CONFIG: Final = 1 << 20
+_BLOCK: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.linear\.(weight|bias)")
+_OUTPUT: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.weight")
+_ADAPTER: Final = {
+    "layers.0.input_layernorm.weight": "attn_norm.weight",
+    "layers.0.self_attn.q_proj.weight": "attn_q.weight",
+    "layers.0.self_attn.k_proj.weight": "attn_k.weight",
+    "layers.0.self_attn.v_proj.weight": "attn_v.weight",
+    "layers.0.self_attn.o_proj.weight": "attn_output.weight",
+    "norm.weight": "output_norm.weight",
+}
+_IGNORED: Final = "layers.0.self_attn.rotary_emb.inv_freq"  # older torch modules store what they can compute
+
+
+def import_heads(
+    source: Path,
+    target: Header,
+    out: Path,
+    licence: str,
+    load_pickle: LoadPickle | None = None,
+    exit_layer: int | None = None,
+) -> Path:
+    """Writes published heads as a file of ours.
+
+    Args:
+        source: The published folder, or the file in it with the weights.
+        target: The model that they were trained for. That cannot be checked beyond its sizes.
+        out: The file to write.
+        licence: Of the published heads; empty if it is not known.
+        load_pickle: Reads PyTorch files; without it they are refused.
+        exit_layer: Layers of the target that a Kangaroo adapter reads from, where its configuration does not say.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        ModelFileError: If the files are missing, damaged, no published heads, or do not fit the target.
+        UsageError: If the exit layer of a Kangaroo adapter is not known.
+        SlipstreamError: If the disk is full or the folder cannot be written to.
+    """
+    method, tensors, settings = read_published(source, target, load_pickle, exit_layer)
+    info = HeadsInfo(method, identity(target), target.name, "published", (), int(time.time()), settings, licence)
+    write_heads(out, info, tensors)
+    return out
+
+
+def read_published(
+    source: Path, target: Header, load_pickle: LoadPickle | None = None, exit_layer: int | None = None
+) -> tuple[Method, dict[str, NDArray[Any]], dict[str, Value]]:
+    """Reads published heads; for the arguments and errors see :func:`import_heads`.
+
+    Returns:
+        The method, the tensors under our names, checked against the target, and the settings.
+    """
+    path = _weights_of(source)
+    config = _config(path.parent / "config.json")
+    stored = _load(path, load_pickle)
+    try:
+        named = {name.removeprefix("medusa_head."): values for name, values in stored.items()}
+        method: Method
+        if any(_BLOCK.fullmatch(name) for name in named):
+            method, (tensors, settings) = "medusa", _medusa(named, config)
+        else:
+            named = {name.removeprefix("adapter_model."): values for name, values in stored.items()}
+            if not all(name in named for name in _ADAPTER):
+                raise DamagedError(
+                    "holds neither Medusa heads nor a Kangaroo adapter",
+                    "Give the folder that was published, with config.json and the weights.",
+                )
+            method, (tensors, settings) = "kangaroo", _kangaroo(named, config, target, path, exit_layer)
+        check_heads(method, {name: values.shape for name, values in tensors.items()}, settings, target)
+    except DamagedError as error:
+        hint = error.hint or f"These heads may belong to another model than {shown_path(target.path)}."
+        raise ModelFileError(f"{shown_path(path)} {error}.", hint) from None
+    return method, tensors, settings
+
+
+def _weights_of(source: Path) -> Path:
+    if not source.is_dir():
+        return source
+    for name in _NAMES:
+        if (source / name).is_file():
+            return source / name
+    raise ModelFileError(
+        f"{shown_path(source)} holds no published heads: none of {', '.join(_NAMES)} is there.",
+        "Give the folder that was published, or the file with the weights.",
+    )
+
+
+def _load(path: Path, load_pickle: LoadPickle | None) -> Tensors:
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)
+    if path.suffix not in _PICKLES:
+        raise ModelFileError(
+            f"{shown_path(path)} is no file of published heads by its name.",
+            "Give a folder, or a file whose name ends in .safetensors.",
+        )
+    if not path.is_file():
+        raise ModelFileError(f"{shown_path(path)}: no such file.", "Check the name and the folder.")
+    if load_pickle is None:
+        raise ModelFileError(
+            f"{shown_path(path)} is a Python pickle: to open one can run any program that its author put into it.",
+            "Install torch, which can read the weights alone (pip install 'slipstream[train]'), or convert the file on "
+            f"another machine: {_CONVERT.format(shlex.quote(path.name), shlex.quote(path.stem + '.safetensors'))}",
+        )
+    return load_pickle(path)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The published configuration, or nothing where there is none."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MAX_CONFIG).decode())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        raise ModelFileError(
+            f"{shown_path(path)} cannot be read or is no JSON.", "Fetch the published files again."
+        ) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _medusa(named: Tensors, config: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Value]]:
+    """A head is an nn.Sequential: residual blocks at 0, 1, and so on, and the vocabulary layer behind them."""
+    tensors: dict[str, NDArray[Any]] = {}
+    layers: dict[int, int] = {}
+    outputs: dict[int, int] = {}
+    for name, values in named.items():
+        if block := _BLOCK.fullmatch(name):
+            head, layer = int(block[1]), int(block[2])
+            layers[head] = max(layers.get(head, 0), layer + 1)
+            tensors[f"head.{head}.{layer}.{block[3]}"] = values
+        elif output := _OUTPUT.fullmatch(name):
+            outputs[int(output[1])] = int(output[2])
+            tensors[f"head.{int(output[1])}.output.weight"] = values
+        else:
+            raise DamagedError(f"holds tensor {quoted(name)}, which is no part of Medusa heads")
+    if outputs != layers:
+        raise DamagedError(
+            "holds Medusa heads that are not whole: each needs its blocks and a vocabulary layer of its own",
+            "Choose heads that were published with their vocabulary layers.",
+        )
+    settings: dict[str, Value] = {"n_heads": len(layers), "n_layers": max(layers.values())}
+    for name, key in (("n_heads", "medusa_num_heads"), ("n_layers", "medusa_num_layers")):
+        if config.get(key, settings[name]) != settings[name]:
+            raise DamagedError(
+                f"holds {settings[name]} where its config.json announces {key} {quoted(str(config[key]))}",
+                "Fetch both files from one place.",
+            )
+    base = config.get("base_model_name_or_path")
+    return tensors, settings | ({"base_model": base} if isinstance(base, str) else {})
+
+
+def _kangaroo(
+    named: Tensors, config: dict[str, Any], target: Header, path: Path, exit_layer: int | None
+) -> tuple[dict[str, NDArray[Any]], dict[str, Value]]:
+    """An adapter is one llama layer without its feed-forward network, and a norm behind it."""
+    for name in named:
+        if name not in _ADAPTER and name != _IGNORED:
+            raise DamagedError(f"holds tensor {quoted(name)}, which is no part of a Kangaroo adapter")
+    tensors = {ours: named[theirs] for theirs, ours in _ADAPTER.items()}
+    if target.architecture == "llama":
+        for name, key in (("attn_q.weight", "attention.head_count"), ("attn_k.weight", "attention.head_count_kv")):
+            tensors[name] = _paired(tensors[name], name, target, key)
+    found = exit_layer
+    if found is None:
+        found = next((config[key] for key in ("exitlayer", "exit_layer") if key in config), None)
+    if type(found) is not int:
+        raise UsageError(
+            f"{shown_path(path)} does not say after which layer of the model its adapter starts.",
+            "Give the exit layer: the authors used 2 for 7B models and 3 for 13B.",
+        )
+    return tensors, {"exit_layer": found}
+
+
+def _paired(rows: NDArray[Any], name: str, target: Header, key: str) -> NDArray[Any]:
+    """Reorders the rows of queries or keys from halves that rotate together, as Hugging Face has them, to pairs.
+
+    llama.cpp rotates neighbours in its llama architecture; the order is that of its convert_hf_to_gguf.py
+    (LlamaModel.permute).
+    """
+    wanted, heads = attention_rows(target, key), target.number(key) or target.number("attention.head_count")
+    if wanted is None or not heads or rows.ndim != 2 or len(rows) != wanted or wanted // heads % 2:
+        raise DamagedError(f"does not fit {quoted(target.name)}: {quoted(name)} is {list(rows.shape)}")
+    return rows.reshape(heads, 2, wanted // heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
