@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,12 +53,12 @@ class NewTensor:
 
 
 def typed(value: Value) -> tuple[int, Value]:
-    """Returns a value with the type id that keeps all of it.
+    """Returns a value with the type id that keeps all of it; numpy's numbers count as numbers.
 
     Raises:
         TypeError: If no GGUF file can hold it.
     """
-    for python, kind in ((bool, BOOL), (int, I64), (float, F64), (str, STRING)):
+    for python, kind in ((bool, BOOL), (Integral, I64), (Real, F64), (str, STRING)):
         if isinstance(value, python):
             return kind, value
         if isinstance(value, list) and all(isinstance(item, python) for item in value):

@@ -60,7 +60,8 @@ def target(model: RawModel, save: Save) -> Header:
 def info(target: Header) -> HeadsInfo:
     return HeadsInfo(
         "medusa", identity(target), target.name, "chats", ("a1", "b2"), 1_700_000_000,
-        {"n_heads": 2, "rate": 0.001, "note": "", "deep": True, "accuracies": [0.61, 0.4], "names": ["é"]}, "mit",
+        {"n_heads": 2, "rate": 0.001, "note": "", "deep": True, "accuracies": [0.61, 0.4], "mixed": [1, 0.5],
+         "names": ["é"]}, "mit",
     )  # fmt: skip
 
 
@@ -95,6 +96,12 @@ def test_kangaroo_and_space_files(target: Header, info: HeadsInfo, tmp_path: Pat
     masks = rng.normal(size=(5, WIDTH)).astype(np.float32)
     write_heads(path, replace(info, method="space", settings={}), {"masks": masks})
     assert np.array_equal(read_heads(path, target).tensors["masks"], masks)  # never quantized
+
+
+def test_settings_may_be_numbers_of_numpy(info: HeadsInfo, tensors: Tensors, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"share": np.float32(0.5), "n": np.int64(3), "shares": [np.float32(0.25)]}
+    write_heads(tmp_path / "h.gguf", replace(info, settings=settings), tensors)
+    assert read_info(tmp_path / "h.gguf").settings == {"share": 0.5, "n": 3, "shares": [0.25]}
 
 
 def test_rows_that_are_no_whole_blocks_become_f16(info: HeadsInfo, tmp_path: Path) -> None:
