@@ -1,4 +1,4 @@
-"""A decoder that computes exactly what llama.cpp's ``llama`` architecture computes."""
+"""A decoder that computes exactly what llama.cpp's ``llama`` and ``qwen3`` architectures compute."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from slipstream.drafters.training.attention import (
+    Pairing,
+    RopeFactors,
+    Turn,
+    chat_mask,
+    chat_numbers,
+    frequencies,
+    rotate,
+    rotations,
+)
 from slipstream.drafters.training.tokenizer import CONTROL, END_OF_TEXT
-
-_END_OF_TEXT_ID = CONTROL.index(END_OF_TEXT)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a model; every width is a multiple of 32, so that each matrix can be stored as Q8_0."""
+    """Sizes and kinds of a model's parts; the defaults are those of the models made here.
+
+    Every width is a multiple of 32, so that each matrix can be stored as Q8_0. Checkpoints keep these fields: a new
+    one needs a default.
+
+    Attributes:
+        rope: Which numbers of a head turn together.
+        rope_base: Base of the rotary wavelengths.
+        rope_scaling: What every position is divided by.
+        rope_factors: Whether the frequencies have factors of their own (``rope_freqs.weight``).
+        qk_norm: Whether each head's query and key pass a norm before they turn.
+        tied: Whether the embedding is the output matrix too.
+        separator: The id that ends a chat in a window of several; None where a window is always one text.
+    """
 
     width: int = 256
     layers: int = 8
@@ -22,9 +43,15 @@ class Shape:
     head_size: int = 64
     ffn: int = 704
     vocabulary: int = 4096
-    context: int = 1024
+    context: int = 2048
     rope_base: float = 10000.0
     eps: float = 1e-5
+    rope: Pairing = "pairs"
+    rope_scaling: float = 1.0
+    rope_factors: bool = False
+    qk_norm: bool = False
+    tied: bool = True
+    separator: int | None = CONTROL.index(END_OF_TEXT)
 
 
 TARGET = Shape()
@@ -42,7 +69,8 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (…, width) to the same shape."""
-        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        dtype = torch.promote_types(x.dtype, self.weight.dtype)  # autocast hands bfloat16 to float32 weights
+        return functional.rms_norm(x.to(dtype), self.weight.shape, self.weight.to(dtype), self.eps)
 
 
 class Layer(nn.Module):
@@ -54,6 +82,8 @@ class Layer(nn.Module):
         width, kv = shape.width, shape.kv_heads * shape.head_size
         self.shape = shape
         self.attn_norm = Norm(width, shape.eps)
+        self.attn_q_norm = Norm(shape.head_size, shape.eps) if shape.qk_norm else nn.Identity()
+        self.attn_k_norm = Norm(shape.head_size, shape.eps) if shape.qk_norm else nn.Identity()
         self.attn_q = nn.Linear(width, shape.heads * shape.head_size, bias=False)
         self.attn_k = nn.Linear(width, kv, bias=False)
         self.attn_v = nn.Linear(width, kv, bias=False)
@@ -65,18 +95,19 @@ class Layer(nn.Module):
         nn.init.zeros_(self.attn_output.weight)
         nn.init.zeros_(self.ffn_down.weight)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, turn: Turn, mask: Tensor) -> Tensor:
         """Maps the stream (batch, length, width) to the next layer's input.
 
         Args:
             x: the stream.
-            turn: cosines and sines of the positions, each (length, head_size / 2).
+            turn: cosines and sines of the positions.
             mask: True where a row may look, (batch, 1, length, length).
         """
         batch, length, _ = x.shape
         y = self.attn_norm(x)
-        q = rotate(self.attn_q(y).view(batch, length, self.shape.heads, -1), turn)
-        k = rotate(self.attn_k(y).view(batch, length, self.shape.kv_heads, -1), turn)
+        q = self.attn_q_norm(self.attn_q(y).view(batch, length, self.shape.heads, -1))
+        k = self.attn_k_norm(self.attn_k(y).view(batch, length, self.shape.kv_heads, -1))
+        q, k = (rotate(part, turn, self.shape.rope) for part in (q, k))
         v = self.attn_v(y).view(batch, length, self.shape.kv_heads, -1).transpose(1, 2)
         groups = self.shape.heads // self.shape.kv_heads
         k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
@@ -87,7 +118,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, norm, and the embedding again as the output matrix."""
+    """Embedding, layers, norm, and the output matrix, which may be the embedding again."""
 
     def __init__(self, shape: Shape) -> None:
         """Draws the weights from torch's current seed."""
@@ -96,13 +127,39 @@ class Decoder(nn.Module):
         self.token_embd = nn.Embedding(shape.vocabulary, shape.width)
         self.blk = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.output_norm = Norm(shape.width, shape.eps)
+        if not shape.tied:
+            self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.rope_freqs = RopeFactors(shape.head_size) if shape.rope_factors else nn.Identity()
         nn.init.normal_(self.token_embd.weight, std=0.02)
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        """Last hidden states, after the norm: (batch, length) to (batch, length, width)."""
-        turn = rotations(ids.shape[1], self.shape)
-        mask = chat_mask(ids)
-        x = self.token_embd(ids)
+    def hidden(self, ids: Tensor, chats: Tensor | None = None) -> Tensor:
+        """Last hidden states, after the norm, of windows of text.
+
+        Args:
+            ids: (batch, length).
+            chats: number of the chat that each id belongs to, (batch, length); without it the separators tell.
+
+        Returns:
+            (batch, length, width).
+        """
+        if chats is None:
+            chats = chat_numbers(ids, self.shape.separator)
+        return self.run(self.token_embd(ids), torch.arange(ids.shape[1], device=ids.device), chat_mask(chats))
+
+    def run(self, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """Last hidden states, after the norm, of rows that need not be tokens one after the other.
+
+        Args:
+            x: embeddings, (batch, length, width).
+            positions: of each row in its text, (length,) or (batch, length); rows may share one.
+            mask: True where a row may look, (batch, 1, length, length).
+
+        Returns:
+            (batch, length, width).
+        """
+        shape = self.shape
+        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, x.device)
+        turn = rotations(positions, self.rope_freqs(per_position))
         for layer in self.blk:
             x = layer(x, turn, mask)
         out: Tensor = self.output_norm(x)
@@ -110,39 +167,8 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every id: (…, width) to (…, vocabulary)."""
-        return functional.linear(hidden, self.token_embd.weight)
+        return functional.linear(hidden, (self.token_embd if self.shape.tied else self.output).weight)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Logits of the id after each one: (batch, length) to (batch, length, vocabulary)."""
-        return self.logits(self.hidden(ids))
-
-
-def rotations(length: int, shape: Shape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of positions 0 to length - 1, each (length, head_size / 2) (Su et al., arXiv 2104.09864)."""
-    steps = torch.arange(0, shape.head_size, 2, dtype=torch.float32) / shape.head_size
-    angles = torch.outer(torch.arange(length, dtype=torch.float32), shape.rope_base**-steps)
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotates adjacent pairs, as the ``llama`` architecture does.
-
-    Args:
-        x: (batch, length, heads, head_size).
-        turn: what ``rotations`` gave.
-
-    Returns:
-        (batch, heads, length, head_size).
-    """
-    cos, sin = (part[:, None, :] for part in turn)
-    even, odd = x[..., 0::2].float(), x[..., 1::2].float()
-    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-    return turned.flatten(-2).to(x.dtype).transpose(1, 2)
-
-
-def chat_mask(ids: Tensor) -> Tensor:
-    """Each row sees itself and earlier rows of its own chat; chats end with the end-of-text id."""
-    ends = (ids == _END_OF_TEXT_ID).int()
-    chat = ends.cumsum(1) - ends
-    same = chat[:, :, None] == chat[:, None, :]
-    return (same & torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()).unsqueeze(1)
+    def forward(self, ids: Tensor, chats: Tensor | None = None) -> Tensor:
+        """Logits of the id after each one, (batch, length, vocabulary); arguments as for ``hidden``."""
+        return self.logits(self.hidden(ids, chats))

@@ -1,10 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.training.llama_file import LlamaFile
 
+from slipstream.drafters.training.attention import Pairing
 from slipstream.drafters.training.export import write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
 
@@ -51,3 +54,52 @@ def test_a_chat_does_not_see_the_one_before_it() -> None:
         other = model(torch.tensor([[30, 31, 32, 33, *second]]))[0, 4:]
     torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-4)
     assert float((other - alone).abs().max()) > 0.01
+
+
+def test_given_chat_numbers_count_and_not_the_separators() -> None:
+    model = _random(SHAPES["grouped heads"])
+    ids = torch.tensor([[30, 31, 0, 40, 41, 42]])
+    with torch.no_grad():
+        counted = model(ids)
+        torch.testing.assert_close(model(ids, torch.tensor([[5, 5, 5, 6, 6, 6]])), counted)
+        joined = model(ids, torch.zeros_like(ids))
+    torch.testing.assert_close(joined[:, :3], counted[:, :3])
+    assert float((joined - counted)[:, 3:].abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("rope", ["pairs", "halves"])
+def test_rows_are_told_apart_by_position_and_mask_not_by_their_order(rope: Pairing) -> None:
+    model = _random(replace(SHAPES["grouped heads"], rope=rope, qk_norm=rope == "halves"))
+    ids, order = torch.tensor([[30, 31, 32, 33, 34], [40, 41, 42, 43, 44]]), torch.tensor([3, 0, 4, 2, 1])
+    mask = (order[:, None] >= order)[None, None].expand(2, 1, 5, 5)
+    with torch.no_grad():
+        in_order = model.hidden(ids, torch.zeros_like(ids))
+        for positions in (order, order.expand(2, 5), order + 100):  # only the distance between positions counts
+            mixed = model.run(model.token_embd(ids[:, order]), positions, mask)
+            torch.testing.assert_close(mixed, in_order[:, order], atol=1e-4, rtol=1e-4)
+        per_row = torch.stack((order, order.flip(0)))
+        other = model.run(model.token_embd(ids[:, order]), per_row, mask)
+    torch.testing.assert_close(other[0], in_order[0, order], atol=1e-4, rtol=1e-4)
+    assert float((other[1] - in_order[1, order]).abs().max()) > 0.01
+
+
+@pytest.mark.filterwarnings("error")
+def test_norms_of_queries_take_what_autocast_hands_them() -> None:
+    model = _random(replace(SHAPES["grouped heads"], qk_norm=True))
+    ids = torch.arange(30, 60)[None]
+    with torch.no_grad():
+        exact = model(ids)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = model(ids)
+    assert 0 < float((rounded - exact).abs().mean()) < 0.03 * float(exact.std())
+
+
+def test_a_checkpoint_from_before_the_newer_fields_loads() -> None:
+    stored: dict[str, Any] = {"width": 64, "layers": 1, "heads": 2, "kv_heads": 1, "head_size": 32, "ffn": 96}
+    stored |= {"vocabulary": 600, "context": 128, "rope_base": 10000.0, "eps": 1e-5}
+    model = Decoder(Shape(**stored))
+    block = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
+    names = ["token_embd.weight", *(f"blk.0.{part}.weight" for part in block), "output_norm.weight"]
+    assert list(model.state_dict()) == names
+    ids = torch.tensor([[30, 0, 31]])
+    torch.testing.assert_close(model(ids)[:, 2:], model(ids[:, 2:]))  # the end-of-text id still ends a chat

@@ -1,0 +1,184 @@
+"""Loads a GGUF into the torch decoder, for methods that need gradients through the target.
+
+What the decoder does not compute is refused by name: to leave a tensor or a key out would train for another model
+than the one that llama.cpp runs. Architectures: llama.cpp, src/models/llama.cpp and src/models/qwen3.cpp.
+"""
+
+import math
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import gguf
+import numpy as np
+import torch
+from torch import Tensor
+
+from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf_check import alignment_of, data_start
+from slipstream.models.gguf_parse import TensorInfo, Value, parse
+from slipstream.models.quoting import quoted, shown_path
+
+ARCHITECTURES: Final = ("llama", "qwen3")
+"""Architectures that the decoder computes."""
+
+_LARGEST_SIZE: Final = 1 << 24
+_INSTEAD: Final = "Train medusa or kangaroo: they need no gradients through the target."
+
+_CHANGES_NOTHING: Final = MappingProxyType(
+    {
+        "expert_count": (0,),
+        "nextn_predict_layers": (0,),
+        "attention.causal": (True,),
+        "attention.clamp_kqv": (0,),
+        "attention.max_alibi_bias": (0,),
+        "attention.scale": (0,),
+        "attention.sliding_window": (0,),
+        "attention.temperature_scale": (0,),
+        "embedding_scale": (0, 1),
+        "final_logit_softcapping": (0,),
+        "logit_scale": (0, 1),
+        "residual_scale": (0, 1),
+        "rope.dimension_sections": (),
+        "rope.scaling.alpha": (0,),
+        "rope.scaling.attn_factor": (1,),
+        "rope.scaling.type": ("none", "linear"),
+    }
+)
+"""Keys that can change what a model computes, and the values with which the decoder still computes the same."""
+
+
+def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
+    """The model of a GGUF, dequantized, frozen and in evaluation mode.
+
+    At its peak this holds the model and one tensor more. Windows are taken as one text each (``Shape.separator`` is
+    None); frequency factors stay float32.
+
+    Args:
+        path: the file, or the first file of a split model.
+        dtype: of the weights, float32 or bfloat16.
+
+    Raises:
+        ModelFileError: If the file is missing or damaged.
+        SlipstreamError: If the decoder does not compute what the model computes.
+    """
+    header = read_header(path)
+    with torch.device("meta"):
+        model = Decoder(shape_of(header))
+    _check_tensors(header, model)
+    starts = [_data_start(part) for part in header.parts]
+    state = {}
+    for info in header.tensors:
+        values = _dequantized(header, info, starts[info.part] + info.offset)
+        state[info.name] = values if info.name == "rope_freqs.weight" else values.to(dtype)
+    model.load_state_dict(state, assign=True)
+    return model.requires_grad_(False).eval()
+
+
+def shape_of(header: Header) -> Shape:
+    """The decoder's shape for a model file.
+
+    Raises:
+        SlipstreamError: If the decoder does not compute this kind of model.
+    """
+    architecture = header.architecture
+    if architecture not in ARCHITECTURES:
+        raise SlipstreamError(
+            f"{shown_path(header.path)} has the architecture {quoted(architecture)}: training through the target works "
+            f"for {' and '.join(ARCHITECTURES)}.",
+            _INSTEAD,
+        )
+    for key, harmless in _CHANGES_NOTHING.items():
+        value = header.metadata.get(f"{architecture}.{key}")
+        if value is not None and value not in harmless:
+            raise _refusal(header, f"sets {architecture}.{key} to {_shown(value)}")
+    width, heads = _count(header, "embedding_length"), _count(header, "attention.head_count")
+    head_size = _count(header, "attention.key_length", width // heads)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if _count(header, key, head_size) != head_size:
+            raise _refusal(header, f"sets {architecture}.{key} to another size than its heads have, {head_size}")
+    kv_heads = _count(header, "attention.head_count_kv", heads)
+    if heads % kv_heads or head_size % 2:
+        raise _refusal(header, f"has {heads} heads of {head_size} for {kv_heads} heads of keys")
+    names = {info.name: info for info in header.tensors}
+    embedding = names.get("token_embd.weight")
+    return Shape(
+        width=width,
+        layers=_count(header, "block_count"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        ffn=_count(header, "feed_forward_length"),
+        vocabulary=embedding.shape[-1] if embedding else header.n_vocab,
+        context=_count(header, "context_length"),
+        rope_base=_real(header, "rope.freq_base", 10_000.0),
+        eps=_real(header, "attention.layer_norm_rms_epsilon"),
+        rope="pairs" if architecture == "llama" else "halves",
+        rope_scaling=_scaling(header),
+        rope_factors=architecture == "llama" and "rope_freqs.weight" in names,
+        qk_norm=architecture == "qwen3",
+        tied="output.weight" not in names,
+        separator=None,
+    )
+
+
+def _scaling(header: Header) -> float:
+    if header.metadata.get(f"{header.architecture}.rope.scaling.type") == "none":
+        return 1.0
+    old_name = _real(header, "rope.scale_linear", 0.0)
+    return _real(header, "rope.scaling.factor", old_name) or 1.0
+
+
+def _count(header: Header, key: str, default: int | None = None) -> int:
+    value = header.metadata.get(f"{header.architecture}.{key}", default)
+    if not isinstance(value, int) or not 1 <= value <= _LARGEST_SIZE:
+        raise _refusal(header, f"has {_shown(value)} as {header.architecture}.{key} where one whole number is needed")
+    return value
+
+
+def _real(header: Header, key: str, default: float | None = None) -> float:
+    value = header.metadata.get(f"{header.architecture}.{key}", default)
+    if not isinstance(value, int | float):
+        raise _refusal(header, f"has {_shown(value)} as {header.architecture}.{key} where a number is needed")
+    return float(value)
+
+
+def _check_tensors(header: Header, model: Decoder) -> None:
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {info.name: info.shape[::-1] for info in header.tensors}
+    for name in found:
+        if name not in wanted:
+            raise _refusal(header, f"has the tensor {quoted(name, 64)}")
+    for name, shape in wanted.items():
+        if name not in found:
+            raise _refusal(header, f"lacks the tensor {name}")
+        if found[name] != shape:
+            raise _refusal(header, f"has {name} in the shape {found[name]} in place of {shape}")
+
+
+def _data_start(part: Path) -> int:
+    with part.open("rb") as file:
+        framing = parse(file, part.stat().st_size)
+    return data_start(framing, alignment_of(framing))
+
+
+def _dequantized(header: Header, info: TensorInfo, offset: int) -> Tensor:
+    rows = math.prod(info.shape[1:])
+    raw = np.memmap(header.parts[info.part], np.uint8, "r", offset, (rows, info.nbytes // rows))
+    try:
+        values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(info.type))
+    except (NotImplementedError, ValueError):  # no way back to numbers; not a type that the package knows
+        raise _refusal(header, f"stores {info.name} as {info.type_name}") from None
+    return torch.from_numpy(np.require(values, np.float32, ["W", "E"]).reshape(info.shape[::-1]))
+
+
+def _refusal(header: Header, what: str) -> SlipstreamError:
+    return SlipstreamError(
+        f"{shown_path(header.path)} {what}, which training through the target does not compute.", _INSTEAD
+    )
+
+
+def _shown(value: Value | None) -> str:
+    return "nothing" if value is None else quoted(value) if isinstance(value, str) else quoted(str(value))

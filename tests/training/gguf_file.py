@@ -1,0 +1,79 @@
+"""Writes a decoder as a GGUF without a tokenizer, in any of the kinds that ``from_gguf`` must read back."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType as Kind
+
+from slipstream.drafters.training.model import Decoder, Shape
+
+
+def random_decoder(shape: Shape) -> Decoder:
+    """Weights large enough that every part of the model matters for the logits."""
+    torch.manual_seed(1)
+    model = Decoder(shape)
+    for name, values in model.state_dict().items():
+        if name == "rope_freqs.weight":
+            values.copy_(torch.linspace(1, 8, len(values)))
+        else:
+            torch.nn.init.normal_(values, mean=float(values.ndim == 1), std=0.1)
+    return model.eval()
+
+
+def write_model(
+    path: Path,
+    model: Decoder,
+    kind: Kind = Kind.F32,
+    keys: dict[str, int | float | bool | str] | None = None,
+    tensors: dict[str, torch.Tensor] | None = None,
+    tensors_per_file: int = 0,
+) -> None:
+    """Writes the file.
+
+    Args:
+        path: where it goes.
+        model: what it holds.
+        kind: how its matrices are stored.
+        keys: more metadata, by name after the architecture's; it wins over what the shape says.
+        tensors: more tensors; they win over the model's.
+        tensors_per_file: splits the model; 0 does not.
+    """
+    shape = model.shape
+    architecture = "qwen3" if shape.qk_norm else "llama"
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_per_file)
+    values = {
+        "context_length": shape.context,
+        "embedding_length": shape.width,
+        "block_count": shape.layers,
+        "feed_forward_length": shape.ffn,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_size,
+        "attention.value_length": shape.head_size,
+        "attention.layer_norm_rms_epsilon": shape.eps,
+        "rope.freq_base": shape.rope_base,
+        "rope.dimension_count": shape.head_size,
+        "vocab_size": shape.vocabulary,
+        **(keys or {}),
+    }
+    for key, value in values.items():
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        add[type(value)](f"{architecture}.{key}", value)
+    writer.add_tokenizer_model("none")
+    for name, tensor in {**model.state_dict(), **(tensors or {})}.items():
+        matrix = tensor.numpy()
+        if kind == Kind.F32 or matrix.ndim == 1:
+            writer.add_tensor(name, matrix)
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(matrix, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def dequantized(values: torch.Tensor, kind: Kind) -> np.ndarray:
+    """What is left of a matrix after it was stored."""
+    return gguf.quants.dequantize(gguf.quants.quantize(values.numpy(), kind), kind)
