@@ -11,7 +11,7 @@ import os
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def _entry(name: str, value: object) -> _Entry:
     return offsets[0], offsets[1], dtype, tuple(shape)
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 

@@ -1,4 +1,4 @@
-"""Command line of the recipe: ``python -m slipstream.drafters.training STAGE --data DIR --out DIR``."""
+"""Command line of the recipe: ``python -m slipstream.drafters.training family --data DIR --out DIR``."""
 
 import argparse
 from dataclasses import replace
@@ -6,48 +6,61 @@ from pathlib import Path
 
 import torch
 
+from slipstream.drafters.training import family as recipe
 from slipstream.drafters.training import stages
-from slipstream.drafters.training.export import KINDS
-from slipstream.drafters.training.loop import Plan
-from slipstream.drafters.training.model import DRAFT, TARGET
+from slipstream.drafters.training.decoders import keep_memory
+from slipstream.drafters.training.sizes import BUNDLED, TINY, Family
 
-_DRAFT_PLAN = Plan(batch_tokens=4096, other_rate=6e-3, check_every=100)
+STAGES = ("tokenizer", "target", "answers", "draft", "medusa", "kangaroo", "eagle3", "space", "space-tuned", "report")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Parses the arguments and runs one stage."""
+    """Parses the arguments and runs one stage, or all of them in order."""
     parser = argparse.ArgumentParser(prog="python -m slipstream.drafters.training", description=__doc__)
-    parser.add_argument("stage", choices=("tokenizer", "target", "draft", "export"))
+    parser.add_argument("stage", choices=("family", *STAGES), help="family runs all of them in this order")
     parser.add_argument("--data", type=Path, help="folder of *.jsonl.xz (stage tokenizer)")
     parser.add_argument("--out", type=Path, required=True, help="folder for everything that is made")
-    parser.add_argument("--minutes", type=float, default=0.0, help="time budget")
-    parser.add_argument("--tokens", type=int, default=0, help="token budget")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--vocabulary", type=int, default=TARGET.vocabulary)
-    for name in ("width", "layers", "heads", "kv-heads", "head-size", "ffn", "batch-tokens", "check-every"):
-        parser.add_argument(f"--{name}", type=int, help="instead of the stage's own value")
-    parser.add_argument("--models", type=Path, help="where the GGUF files go (stage export; else --out)")
-    parser.add_argument("--kind", choices=KINDS, default="q8_0", help="how export stores matrices")
+    parser.add_argument("--tiny", action="store_true", help="the same recipe on a very small scale, in a minute")
+    parser.add_argument("--tokens", type=int, default=0, help="another budget than the recipe's, for the target")
+    parser.add_argument("--minutes", type=float, default=0.0, help="a time budget, for the target")
+    parser.add_argument("--threads", type=int, default=0, help="of torch (0: its own choice)")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    sizes = {k: v for k in ("width", "layers", "heads", "kv_heads", "head_size", "ffn") if (v := getattr(given, k))}
-    plans = {k: v for k in ("batch_tokens", "check_every") if (v := getattr(given, k))}
-    budget = {"minutes": given.minutes, "tokens": given.tokens, "seed": given.seed}
-    if given.stage in ("target", "draft") and not (given.minutes or given.tokens):
-        parser.error("give --minutes or --tokens")
-    if given.stage == "tokenizer":
-        if given.data is None:
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    keep_memory()
+    family = TINY if given.tiny else BUNDLED
+    budget = {"tokens": given.tokens, "minutes": given.minutes}
+    if any(budget.values()):
+        family = replace(family, target_plan=replace(family.target_plan, **budget))
+    for stage in STAGES if given.stage == "family" else (given.stage,):
+        if stage == "tokenizer" and given.data is None:
             parser.error("the stage tokenizer needs --data")
-        stages.make_tokenizer(given.data, given.out, given.vocabulary, given.seed)
-    elif given.stage == "target":
-        shape = replace(TARGET, vocabulary=given.vocabulary, **sizes)
-        stages.train_target(given.out, shape, replace(Plan(), **budget, **plans))
-    elif given.stage == "draft":
-        shape = replace(DRAFT, vocabulary=given.vocabulary, **sizes)
-        stages.train_draft(given.out, shape, replace(_DRAFT_PLAN, **budget, **plans))
-    else:
-        stages.export(given.out, given.models or given.out, given.kind)
+        stages.say(f"--- {stage}")
+        run_stage(stage, given.data, given.out, family)
+
+
+def run_stage(stage: str, data: Path, out: Path, family: Family) -> None:
+    """Runs one stage; each reads what the ones before it left in ``out``, and goes on where it was stopped."""
+    match stage:
+        case "tokenizer":
+            stages.make_tokenizer(data, out, family.target.vocabulary, family.target_plan.seed)
+        case "target":
+            stages.train_target(out, family.target, family.target_plan, family.compiled)
+        case "answers":
+            recipe.make_answers(out, family)
+        case "draft":
+            stages.train_draft(out, family.draft, family.draft_plan, family.compiled)
+            recipe.measure_draft(out)
+        case "medusa":
+            recipe.train_medusa(out, family)
+        case "kangaroo":
+            recipe.train_kangaroo(out, family)
+        case "eagle3":
+            recipe.train_eagle(out, family)
+        case "space":
+            recipe.train_masks(out, family)
+        case "space-tuned":
+            recipe.train_tuned(out, family)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ def rotations(positions: Tensor, per_position: Tensor) -> Turn:
     return angles.cos(), angles.sin()
 
 
+def shorter(turn: Turn, length: int) -> Turn:
+    """The rotations of the first places."""
+    return turn[0][:length], turn[1][:length]
+
+
 def rotate(x: Tensor, turn: Turn, pairing: Pairing) -> Tensor:
     """Turns every pair of numbers by its position's angle.
 
@@ -65,14 +70,6 @@ def rotate(x: Tensor, turn: Turn, pairing: Pairing) -> Tensor:
         first, second = (half.float() for half in x.chunk(2, dim=-1))
         turned = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
     return turned.to(x.dtype).transpose(1, 2)
-
-
-def chat_numbers(ids: Tensor, separator: int | None) -> Tensor:
-    """Which chat of its window each id belongs to, (batch, length): the separator ends one; None leaves all in one."""
-    if separator is None:
-        return torch.zeros_like(ids)
-    ends = (ids == separator).int()
-    return ends.cumsum(1) - ends
 
 
 def chat_mask(chats: Tensor) -> Tensor:

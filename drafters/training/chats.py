@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from slipstream.drafters.training import everyday, identity
+from slipstream.drafters.training import everyday, identity, plain
 from slipstream.drafters.training.sources import Message, Row
 
 Chat = list[Message]
@@ -32,6 +32,7 @@ _BRACKET = re.compile(r"^\([^)]*\) ")
 _WORD = re.compile(r"[a-z]{4,}")
 _JOINED = frozenset(
     {"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity", "everyday"}
+    | {f"plain_{part}" for part in ("stories_a", "stories_b", "words", "explain", "tasks")}
 )
 _FREQUENT = 25
 """A word of the dictionary is kept for training if at least this many other rows use it."""
@@ -45,7 +46,8 @@ def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
     Args:
         rows: the rows of this split.
         seed: chooses wordings, system prompts and which chats are joined into longer ones.
-        train: whether to add the hand-written chats; they are never held out.
+        train: whether to add the chats known by heart, which are never held out, and to leave out those that ask what
+            the model card's exam asks.
     """
     rng = random.Random(seed)
     counts = Counter(word for row in rows if row.source != "simple_dictionary" for word in set(row.words()))
@@ -59,7 +61,13 @@ def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
     if train:
         made["identity"] = identity.chats(seed)
         made["everyday"] = everyday.chats(seed)
+        exam = plain.exam_questions()
+        made = {s: [chat for chat in chats if not _asks(chat, exam)] for s, chats in made.items()}
     return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}
+
+
+def _asks(chat: Chat, questions: frozenset[str]) -> bool:
+    return any(m["role"] == "user" and plain.bare(m["content"]) in questions for m in chat)
 
 
 def _vary(source: str, chats: list[Chat], rng: random.Random) -> list[Chat]:

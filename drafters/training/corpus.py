@@ -8,37 +8,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.drafters.training.chats import Chat
-from slipstream.drafters.training.tokenizer import ChatEncoder
+from slipstream.drafters.training.tokenizer import START_ID, ChatEncoder
 
 SHARES = {
-    "gpteacher": 0.24,
-    "synthetic_persona_chat": 0.12,
-    "simple_dictionary": 0.09,
-    "pratham_books": 0.08,
-    "fairytaleqa_stories": 0.105,
-    "tldr": 0.08,
-    "african_storybook": 0.04,
-    "fairytaleqa_qa": 0.05,
-    "sgd": 0.04,
-    "rasbt_instruct": 0.025,
-    "open_trivia_qa": 0.028,
-    "gsm8k_train": 0.025,
-    "everyday": 0.03,
-    "identity": 0.012,
-    "taskmaster": 0.015,
+    "gpteacher": 0.17,
+    "synthetic_persona_chat": 0.08,
+    "simple_dictionary": 0.05,
+    "pratham_books": 0.06,
+    "fairytaleqa_stories": 0.08,
+    "tldr": 0.05,
+    "african_storybook": 0.03,
+    "fairytaleqa_qa": 0.04,
+    "sgd": 0.05,
+    "rasbt_instruct": 0.02,
+    "open_trivia_qa": 0.015,
+    "gsm8k_train": 0.02,
+    "taskmaster": 0.01,
     "self_instruct_human": 0.01,
     "chatterbot_corpus": 0.01,
+    "everyday": 0.015,
+    "identity": 0.01,
+    "plain_stories_a": 0.035,
+    "plain_stories_b": 0.035,
+    "plain_words": 0.04,
+    "plain_facts": 0.04,
+    "plain_explain": 0.04,
+    "plain_explainmore": 0.04,
+    "plain_tasks": 0.04,
+    "plain_tasksmore": 0.04,
+    "plain_talk": 0.04,
+    "plain_mixed": 0.04,
+    "answers": 1.0,
 }
-"""Share of the training tokens by source; sources that are absent leave theirs to the others."""
+"""Parts of the training tokens by source; ``answers`` are the target's own, about half where they are there."""
 
 _OTHER_SHARE = 0.05
+_LONG = 1024
+"""Windows from this length on hold joined chats."""
 
 
 @dataclass(frozen=True)
 class Source:
     """Chats of one source, end to end: chat i is ``ids[offsets[i]:offsets[i + 1]]``."""
 
-    ids: NDArray[np.uint16]
+    ids: NDArray[Any]
     weights: NDArray[np.float32]
     offsets: NDArray[np.int64]
 
@@ -99,29 +112,35 @@ class Sampler:
         """How often each source has been gone through so far."""
         return {name: self._drawn[name] / max(1, len(self._sources[name].offsets) - 1) for name in self._names}
 
-    def batch(self, rows: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Ids and weights, both of shape (rows, length + 1)."""
+    def batch(self, rows: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Ids, weights, and the number of the chat that each id belongs to, all of shape (rows, length + 1).
+
+        In long windows half of the chats go on with the next one, as a long conversation does.
+        """
         chances = self._chances(length)
         ids = np.zeros((rows, length + 1), np.int64)
         weights = np.zeros((rows, length + 1), np.float32)
+        chats = np.zeros((rows, length + 1), np.int64)
         for row in range(rows):
-            at = 0
+            at = number = first = 0
             while at <= length:
                 piece, weight = self._draw(chances, length + 1, alone=at == 0)
-                piece, weight = piece[: length + 1 - at], weight[: length + 1 - at]
-                ids[row, at : at + len(piece)] = piece
-                weights[row, at : at + len(piece)] = weight
-                at += len(piece)
-        return ids, weights
+                if at and length >= _LONG and first == piece[0] == START_ID and self._rng.random() < 0.5:
+                    at -= 1  # over the id that ended the last chat
+                else:
+                    number += 1
+                end = min(at + len(piece), length + 1)
+                ids[row, at:end], weights[row, at:end] = piece[: end - at], weight[: end - at]
+                chats[row, at:end] = number
+                at, first = end, int(piece[0])
+        return ids, weights, chats
 
     def _chances(self, length: int) -> NDArray[np.float64]:
         means = [np.minimum(np.diff(self._sources[n].offsets), length + 1).mean() for n in self._names]
         chances = np.array([SHARES.get(n, _OTHER_SHARE) for n in self._names]) / np.array(means)
         return np.asarray(chances / chances.sum(), np.float64)
 
-    def _draw(
-        self, chances: NDArray[np.float64], most: int, alone: bool
-    ) -> tuple[NDArray[np.uint16], NDArray[np.float32]]:
+    def _draw(self, chances: NDArray[np.float64], most: int, alone: bool) -> tuple[NDArray[Any], NDArray[np.float32]]:
         name = self._names[int(self._rng.choice(len(self._names), p=chances))]
         source = self._sources[name]
         count = len(source.offsets) - 1

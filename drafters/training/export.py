@@ -2,13 +2,15 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafters.training.model import Decoder
+from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.drafters.training.tokenizer import CHAT_TEMPLATE, CONTROL, END, END_OF_TEXT
 
 _KINDS = {
@@ -22,7 +24,7 @@ _LICENCE_NOTE = "Weights: MIT. Trained on open texts whose licences and authors 
 
 
 def write_gguf(model: Decoder, tokenizer: Path, path: Path, name: str, description: str, kind: str = "q8_0") -> None:
-    """Writes the file under a temporary name and moves it into place.
+    """Writes a decoder under a temporary name and moves it into place.
 
     Args:
         model: the trained model.
@@ -32,25 +34,77 @@ def write_gguf(model: Decoder, tokenizer: Path, path: Path, name: str, descripti
         description: one sentence.
         kind: one of ``KINDS``.
     """
+    facts = {"general.name": name, "general.description": description}
+    facts["general.size_label"] = _size_label(sum(p.numel() for p in model.parameters()))
+    _write(path, "llama", model.shape, model.shape.layers, facts, tokenizer, tensors(model), kind)
+
+
+def write_eagle(
+    weights: Mapping[str, NDArray[np.float32]],
+    shape: Shape,
+    layers: Sequence[int],
+    tokenizer: Path,
+    path: Path,
+    target: str,
+    kind: str = "q8_0",
+) -> None:
+    """Writes an EAGLE-3 head as llama.cpp's architecture ``eagle3``; the embedding stays the target's.
+
+    Args:
+        weights: what ``eagle.tensors`` gave.
+        shape: of its layer.
+        layers: the target's layers whose inputs it reads.
+        tokenizer: the tokenizer's JSON file.
+        path: where the GGUF goes.
+        target: identity of the model it was trained for.
+        kind: one of ``KINDS``.
+    """
+    facts = {
+        "general.name": "Slipstream mini EAGLE-3",
+        "general.description": "EAGLE-3 head for Slipstream mini.",
+        "slipstream.heads.target": target,
+        "eagle3.target_layers": list(layers),
+        "eagle3.target_hidden_size": shape.width,
+        "eagle3.norm_before_residual": False,
+    }
+    _write(path, "eagle3", shape, 1, facts, tokenizer, weights, kind)
+
+
+def _write(
+    path: Path,
+    architecture: str,
+    shape: Shape,
+    blocks: int,
+    facts: Mapping[str, Any],
+    tokenizer: Path,
+    weights: Mapping[str, NDArray[np.float32]],
+    kind: str,
+) -> None:
     quantization, file_type = _KINDS[kind]
     part = path.with_name(path.name + ".part")
-    writer = gguf.GGUFWriter(part, "llama")
-    writer.add_name(name)
-    writer.add_description(description)
+    writer = gguf.GGUFWriter(part, architecture)
+    for key, value in facts.items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, list):
+            writer.add_array(key, value)
+        else:
+            writer.add_string(key, value)
     writer.add_author("The Slipstream authors")
     writer.add_license("mit")
     writer.add_string("general.license.note", _LICENCE_NOTE)
     writer.add_languages(["en"])
-    writer.add_size_label(_size_label(sum(p.numel() for p in model.parameters())))
-    _add_shape(writer, model)
+    _add_shape(writer, shape, blocks)
     _add_tokenizer(writer, tokenizer)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(file_type)
-    for key, values in tensors(model).items():
+    for name, values in weights.items():
         if values.ndim == 1 or kind == "f32":
-            writer.add_tensor(key, values)
+            writer.add_tensor(name, values)
         else:
-            writer.add_tensor(key, gguf.quants.quantize(values, quantization), raw_dtype=quantization)
+            writer.add_tensor(name, gguf.quants.quantize(values, quantization), raw_dtype=quantization)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -63,11 +117,10 @@ def tensors(model: Decoder) -> dict[str, NDArray[np.float32]]:
     return {name: p.detach().float().numpy() for name, p in model.named_parameters()}
 
 
-def _add_shape(writer: gguf.GGUFWriter, model: Decoder) -> None:
-    shape = model.shape
+def _add_shape(writer: gguf.GGUFWriter, shape: Shape, blocks: int) -> None:
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
+    writer.add_block_count(blocks)
     writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)

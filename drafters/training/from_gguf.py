@@ -4,12 +4,10 @@ What the decoder does not compute is refused by name: to leave a tensor or a key
 than the one that llama.cpp runs. Architectures: llama.cpp, src/models/llama.cpp and src/models/qwen3.cpp.
 """
 
-import math
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import gguf
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,8 +15,8 @@ from torch import Tensor
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.gguf_check import alignment_of, data_start
-from slipstream.models.gguf_parse import TensorInfo, Value, parse
+from slipstream.models.gguf_parse import TensorInfo, Value
+from slipstream.models.gguf_tensors import read_tensor
 from slipstream.models.quoting import quoted, shown_path
 
 ARCHITECTURES: Final = ("llama", "qwen3")
@@ -53,8 +51,7 @@ _CHANGES_NOTHING: Final = MappingProxyType(
 def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     """The model of a GGUF, dequantized, frozen and in evaluation mode.
 
-    At its peak this holds the model and one tensor more. Windows are taken as one text each (``Shape.separator`` is
-    None); frequency factors stay float32.
+    At its peak this holds the model and one tensor more. Frequency factors stay float32.
 
     Args:
         path: the file, or the first file of a split model.
@@ -68,10 +65,9 @@ def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     with torch.device("meta"):
         model = Decoder(shape_of(header))
     _check_tensors(header, model)
-    starts = [_data_start(part) for part in header.parts]
     state = {}
     for info in header.tensors:
-        values = _dequantized(header, info, starts[info.part] + info.offset)
+        values = _dequantized(header, info)
         state[info.name] = values if info.name == "rope_freqs.weight" else values.to(dtype)
     model.load_state_dict(state, assign=True)
     return model.requires_grad_(False).eval()
@@ -120,7 +116,6 @@ def shape_of(header: Header) -> Shape:
         rope_factors=architecture == "llama" and "rope_freqs.weight" in names,
         qk_norm=architecture == "qwen3",
         tied="output.weight" not in names,
-        separator=None,
     )
 
 
@@ -158,20 +153,8 @@ def _check_tensors(header: Header, model: Decoder) -> None:
             raise _refusal(header, f"has {name} in the shape {found[name]} in place of {shape}")
 
 
-def _data_start(part: Path) -> int:
-    with part.open("rb") as file:
-        framing = parse(file, part.stat().st_size)
-    return data_start(framing, alignment_of(framing))
-
-
-def _dequantized(header: Header, info: TensorInfo, offset: int) -> Tensor:
-    rows = math.prod(info.shape[1:])
-    raw = np.memmap(header.parts[info.part], np.uint8, "r", offset, (rows, info.nbytes // rows))
-    try:
-        values = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(info.type))
-    except (NotImplementedError, ValueError):  # no way back to numbers; not a type that the package knows
-        raise _refusal(header, f"stores {info.name} as {info.type_name}") from None
-    return torch.from_numpy(np.require(values, np.float32, ["W", "E"]).reshape(info.shape[::-1]))
+def _dequantized(header: Header, info: TensorInfo) -> Tensor:
+    return torch.from_numpy(np.require(read_tensor(header, info), np.float32, ["W", "E"]))
 
 
 def _refusal(header: Header, what: str) -> SlipstreamError:

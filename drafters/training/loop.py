@@ -1,37 +1,59 @@
-"""The training loop both models share: budget, schedule, optimizer, checkpoints and the progress line."""
+"""The training loop that every recipe shares: budget, schedule, optimizers, checkpoints and the progress line."""
 
+import errno
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
-from torch.nn import functional
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from slipstream.drafters.training.corpus import Sampler, Source
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.models.errors import SlipstreamError
 
-BatchLoss = Callable[[Decoder, Tensor, Tensor], Tensor]
-"""Loss of (model, ids, weights), ids and weights of shape (rows, length + 1)."""
+BatchLoss = Callable[..., Tensor]
+"""Loss of (model, *batch), the batch being what the run's ``Draws`` gave, as tensors."""
+
+Say = Callable[[str], None]
+"""Takes a progress line."""
+
+_HIDDEN = ("blk.", "attn_", "head.", "fc.")
+"""Names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""
+
+
+class Draws(Protocol):
+    """Where batches come from, in an order that can be stored and taken up again."""
+
+    def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
+        """Arrays whose first axis is ``rows``."""
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs to go on from here."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes back to a stored point."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run does. The budget is minutes or tokens, whichever is used up first; 0 means no such limit."""
+    """What one run does.
+
+    The budget is minutes or tokens, whichever is used up first; 0 means no such limit. ``longer`` names the shares of
+    the budget from which windows are longer than ``window``.
+    """
 
     minutes: float = 0.0
     tokens: int = 0
     batch_tokens: int = 8192
     window: int = 256
-    long_window: int = 1024
-    long_share: float = 0.18
+    longer: tuple[tuple[float, int], ...] = ()
     matrix_rate: float = 0.02
     other_rate: float = 4e-3
     warm_up_steps: int = 40
-    decay_from: float = 0.6
+    decay_from: float = 0.75
     final_rate: float = 0.02
     seed: int = 7
     save_seconds: float = 180.0
@@ -42,6 +64,10 @@ class Plan:
         by_time = seconds / (self.minutes * 60) if self.minutes else 0.0
         by_tokens = tokens / self.tokens if self.tokens else 0.0
         return min(1.0, max(by_time, by_tokens))
+
+    def length(self, done: float) -> int:
+        """Tokens in a window when this share of the budget is used."""
+        return max([self.window, *(length for share, length in self.longer if done >= share)])
 
     def rate(self, step: int, done: float) -> float:
         """Factor on the learning rates: warm-up by steps, then constant, then linear to ``final_rate``."""
@@ -63,38 +89,49 @@ class Progress:
 class Run:
     """A model, its optimizers and its data, which can be stored and taken up again."""
 
-    def __init__(self, shape: Shape, plan: Plan, train: dict[str, Source], held_out: dict[str, Source]) -> None:
-        """Seeds torch and builds everything; ``resume`` then replaces it by a stored state."""
-        torch.manual_seed(plan.seed)
-        self.plan = plan
-        self.model = Decoder(shape)
-        self.sampler = Sampler(train, plan.seed)
-        self.held_out = held_out
+    def __init__(
+        self, model: nn.Module, plan: Plan, draws: Draws, check: Callable[[nn.Module], float], about: dict[str, Any]
+    ) -> None:
+        """Builds the optimizers; ``resume`` then replaces everything by a stored state.
+
+        Args:
+            model: what is trained: those of its parameters that want gradients.
+            plan: budget and rates.
+            draws: the training split.
+            check: loss of the model on the held-out split.
+            about: plain values to keep with the checkpoint.
+        """
+        self.model, self.plan, self.draws, self.check, self.about = model, plan, draws, check, about
         self.progress = Progress()
-        matrices = [p for n, p in self.model.named_parameters() if p.ndim == 2 and n.startswith("blk.")]
-        others = [p for n, p in self.model.named_parameters() if not (p.ndim == 2 and n.startswith("blk."))]
-        # Muon (Jordan et al., github.com/KellerJordan/Muon) needs 1.6 times fewer tokens than AdamW here.
+        wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        matrices = [p for name, p in wanted.items() if p.ndim == 2 and name.startswith(_HIDDEN)]
+        others = [p for name, p in wanted.items() if not (p.ndim == 2 and name.startswith(_HIDDEN))]
         self.optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.01, momentum=0.95, nesterov=True),
-            torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
+            torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
         ]
+        self.rates = [plan.other_rate]
+        if matrices:  # Muon (Jordan et al., github.com/KellerJordan/Muon) needs 1.6 times fewer tokens than AdamW here
+            muon = torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.01, momentum=0.95, nesterov=True)
+            self.optimizers.insert(0, muon)
+            self.rates.insert(0, plan.matrix_rate)
 
     def step(self, batch_loss: BatchLoss) -> float:
         """One optimizer step on one batch; returns its loss."""
         plan, progress = self.plan, self.progress
         began = time.monotonic()
         done = plan.done(progress.tokens, progress.seconds)
-        length = plan.long_window if done >= 1 - plan.long_share else plan.window
+        length = plan.length(done)
         rows = max(1, plan.batch_tokens // length)
-        ids, weights = (torch.from_numpy(part) for part in self.sampler.batch(rows, length))
+        device = next(self.model.parameters()).device
+        batch = [torch.from_numpy(part).to(device) for part in self.draws.batch(rows, length)]
         factor = plan.rate(progress.step, done)
-        for optimizer, rate in zip(self.optimizers, (plan.matrix_rate, plan.other_rate), strict=True):
+        for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
             optimizer.zero_grad(set_to_none=True)
-        loss = batch_loss(self.model, ids, weights)
+        loss = batch_loss(self.model, *batch)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.grad is not None], 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
         progress.step += 1
@@ -105,10 +142,10 @@ class Run:
     def save(self, path: Path) -> None:
         """Writes everything to ``path`` in one move."""
         state = {
-            "shape": asdict(self.model.shape),
+            "about": self.about,
             "model": self.model.state_dict(),
             "optimizers": [o.state_dict() for o in self.optimizers],
-            "sampler": self.sampler.state(),
+            "draws": self.draws.state(),
             "progress": asdict(self.progress),
         }
         save_atomically(state, path)
@@ -119,11 +156,11 @@ class Run:
         self.model.load_state_dict(state["model"])
         for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(stored)
-        self.sampler.restore(state["sampler"])
+        self.draws.restore(state["draws"])
         self.progress = Progress(**state["progress"])
 
 
-def train(run: Run, path: Path, batch_loss: BatchLoss, say: Callable[[str], None] = print) -> None:
+def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say = print) -> None:
     """Trains until the budget is used up; continues from ``path`` if it exists and ends with it written.
 
     Args:
@@ -131,6 +168,9 @@ def train(run: Run, path: Path, batch_loss: BatchLoss, say: Callable[[str], None
         path: the checkpoint.
         batch_loss: what to minimise.
         say: takes the progress lines.
+
+    Raises:
+        SlipstreamError: If a checkpoint cannot be written; the one before it is kept.
     """
     if path.exists():
         run.resume(path)
@@ -142,7 +182,7 @@ def train(run: Run, path: Path, batch_loss: BatchLoss, say: Callable[[str], None
         average = loss if not average else 0.95 * average + 0.05 * loss
         if progress.step % plan.check_every == 0 or progress.step == 10:
             began = time.monotonic()
-            held = held_out_loss(run.model, run.held_out, plan, rows=32)
+            held = run.check(run.model)
             progress.seconds += time.monotonic() - began
             speed = (progress.tokens - mark[0]) / (time.monotonic() - mark[1])
             mark = (progress.tokens, time.monotonic())
@@ -160,48 +200,21 @@ def train(run: Run, path: Path, batch_loss: BatchLoss, say: Callable[[str], None
     run.save(path)
 
 
-def weighted_loss(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
-    """Mean cross-entropy over the ids that weigh anything, in nats."""
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(ids[:, :-1])  # of all rows: a shape that changes with every batch fills oneDNN's cache
-    weight = weights[:, 1:].flatten()
-    losses = functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    return (losses * weight).sum() / weight.sum()
-
-
-@torch.no_grad()
-def held_out_loss(model: Decoder, held_out: dict[str, Source], plan: Plan, rows: int, length: int = 0) -> float:
-    """Mean loss of the reply's own tokens on a fixed draw of held-out windows, in nats per token.
-
-    Args:
-        model: what to measure.
-        held_out: the held-out split.
-        plan: gives the window length and the seed.
-        rows: how many windows.
-        length: of a window; 0 for the plan's.
-    """
-    sampler = Sampler(held_out, plan.seed)
-    total = count = 0.0
-    for _ in range(0, rows, 16):
-        ids, weights = (torch.from_numpy(part) for part in sampler.batch(16, length or plan.window))
-        replies = (weights >= 1).float()
-        seen = float(replies[:, 1:].sum())
-        if seen:
-            total += float(weighted_loss(model, ids, replies)) * seen
-            count += seen
-    return total / max(count, 1.0)
-
-
-def load_model(path: Path) -> tuple[Decoder, dict[str, Any]]:
-    """The model of a checkpoint, and the checkpoint's progress."""
-    state = torch.load(path, weights_only=True)
-    model = Decoder(Shape(**state["shape"]))
-    model.load_state_dict(state["model"])
-    return model.eval(), state["progress"]
-
-
 def save_atomically(state: dict[str, Any], path: Path) -> None:
-    """Writes a checkpoint so that a crash leaves the old one or the new one, never a part."""
+    """Writes a checkpoint so that a crash leaves the old one or the new one, never a part.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to.
+    """
     part = path.with_suffix(".part")
-    torch.save(state, part)
-    os.replace(part, path)
+    try:
+        torch.save(state, part)
+        os.replace(part, path)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError of its own
+        part.unlink(missing_ok=True)
+        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or "write" in str(error)
+        reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise SlipstreamError(
+            f"cannot write the checkpoint {path}: {reason}.",
+            "Make room, then give the same command again: it goes on from the last checkpoint.",
+        ) from error

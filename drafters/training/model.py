@@ -11,12 +11,10 @@ from slipstream.drafters.training.attention import (
     RopeFactors,
     Turn,
     chat_mask,
-    chat_numbers,
     frequencies,
     rotate,
     rotations,
 )
-from slipstream.drafters.training.tokenizer import CONTROL, END_OF_TEXT
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,6 @@ class Shape:
         rope_factors: Whether the frequencies have factors of their own (``rope_freqs.weight``).
         qk_norm: Whether each head's query and key pass a norm before they turn.
         tied: Whether the embedding is the output matrix too.
-        separator: The id that ends a chat in a window of several; None where a window is always one text.
     """
 
     width: int = 256
@@ -51,7 +48,6 @@ class Shape:
     rope_factors: bool = False
     qk_norm: bool = False
     tied: bool = True
-    separator: int | None = CONTROL.index(END_OF_TEXT)
 
 
 TARGET = Shape()
@@ -73,26 +69,56 @@ class Norm(nn.Module):
         return functional.rms_norm(x.to(dtype), self.weight.shape, self.weight.to(dtype), self.eps)
 
 
-class Layer(nn.Module):
-    """Attention and gated feed-forward, each after a norm and added to the stream."""
+class Attention(nn.Module):
+    """Attention shaped like a model's own, before anything is added to the stream."""
 
-    def __init__(self, shape: Shape) -> None:
-        """Output projections start at zero, so that a new layer changes nothing."""
+    def __init__(self, shape: Shape, reads: int = 0) -> None:
+        """The output projection starts at zero, so that new attention changes nothing.
+
+        Args:
+            shape: of the model.
+            reads: width of what it reads; 0 for the model's own.
+        """
         super().__init__()
         width, kv = shape.width, shape.kv_heads * shape.head_size
+        reads = reads or width
         self.shape = shape
-        self.attn_norm = Norm(width, shape.eps)
         self.attn_q_norm = Norm(shape.head_size, shape.eps) if shape.qk_norm else nn.Identity()
         self.attn_k_norm = Norm(shape.head_size, shape.eps) if shape.qk_norm else nn.Identity()
-        self.attn_q = nn.Linear(width, shape.heads * shape.head_size, bias=False)
-        self.attn_k = nn.Linear(width, kv, bias=False)
-        self.attn_v = nn.Linear(width, kv, bias=False)
+        self.attn_q = nn.Linear(reads, shape.heads * shape.head_size, bias=False)
+        self.attn_k = nn.Linear(reads, kv, bias=False)
+        self.attn_v = nn.Linear(reads, kv, bias=False)
         self.attn_output = nn.Linear(shape.heads * shape.head_size, width, bias=False)
-        self.ffn_norm = Norm(width, shape.eps)
-        self.ffn_gate = nn.Linear(width, shape.ffn, bias=False)
-        self.ffn_up = nn.Linear(width, shape.ffn, bias=False)
-        self.ffn_down = nn.Linear(shape.ffn, width, bias=False)
         nn.init.zeros_(self.attn_output.weight)
+
+    def parts(self, y: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of rows (batch, length, reads): each (batch, heads, length, head_size)."""
+        batch, length, _ = y.shape
+        q = self.attn_q_norm(self.attn_q(y).view(batch, length, self.shape.heads, -1))
+        k = self.attn_k_norm(self.attn_k(y).view(batch, length, self.shape.kv_heads, -1))
+        q, k = (rotate(part, turn, self.shape.rope) for part in (q, k))
+        v = self.attn_v(y).view(batch, length, self.shape.kv_heads, -1).transpose(1, 2)
+        groups = self.shape.heads // self.shape.kv_heads
+        return q, k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+
+    def mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """What queries find in keys and values, (batch, length, width); True in the mask where a row may look."""
+        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out: Tensor = self.attn_output(found.transpose(1, 2).reshape(q.shape[0], q.shape[2], -1))
+        return out
+
+
+class Layer(Attention):
+    """Attention and gated feed-forward, each after a norm and added to the stream."""
+
+    def __init__(self, shape: Shape, reads: int = 0) -> None:
+        """Output projections start at zero, so that a new layer changes nothing; arguments as for ``Attention``."""
+        super().__init__(shape, reads)
+        self.attn_norm = Norm(shape.width, shape.eps)
+        self.ffn_norm = Norm(shape.width, shape.eps)
+        self.ffn_gate = nn.Linear(shape.width, shape.ffn, bias=False)
+        self.ffn_up = nn.Linear(shape.width, shape.ffn, bias=False)
+        self.ffn_down = nn.Linear(shape.ffn, shape.width, bias=False)
         nn.init.zeros_(self.ffn_down.weight)
 
     def forward(self, x: Tensor, turn: Turn, mask: Tensor) -> Tensor:
@@ -103,18 +129,13 @@ class Layer(nn.Module):
             turn: cosines and sines of the positions.
             mask: True where a row may look, (batch, 1, length, length).
         """
-        batch, length, _ = x.shape
-        y = self.attn_norm(x)
-        q = self.attn_q_norm(self.attn_q(y).view(batch, length, self.shape.heads, -1))
-        k = self.attn_k_norm(self.attn_k(y).view(batch, length, self.shape.kv_heads, -1))
-        q, k = (rotate(part, turn, self.shape.rope) for part in (q, k))
-        v = self.attn_v(y).view(batch, length, self.shape.kv_heads, -1).transpose(1, 2)
-        groups = self.shape.heads // self.shape.kv_heads
-        k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
-        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + self.attn_output(mixed.transpose(1, 2).reshape(batch, length, -1))
+        return self.fed(x + self.mixed(*self.parts(self.attn_norm(x), turn), mask))
+
+    def fed(self, x: Tensor) -> Tensor:
+        """Adds the feed-forward part to the stream."""
         y = self.ffn_norm(x)
-        return x + self.ffn_down(functional.silu(self.ffn_gate(y)) * self.ffn_up(y))
+        out: Tensor = x + self.ffn_down(functional.silu(self.ffn_gate(y)) * self.ffn_up(y))
+        return out
 
 
 class Decoder(nn.Module):
@@ -137,13 +158,12 @@ class Decoder(nn.Module):
 
         Args:
             ids: (batch, length).
-            chats: number of the chat that each id belongs to, (batch, length); without it the separators tell.
+            chats: number of the chat that each id belongs to, (batch, length); without it all are one.
 
         Returns:
             (batch, length, width).
         """
-        if chats is None:
-            chats = chat_numbers(ids, self.shape.separator)
+        chats = torch.zeros_like(ids) if chats is None else chats
         return self.run(self.token_embd(ids), torch.arange(ids.shape[1], device=ids.device), chat_mask(chats))
 
     def run(self, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
@@ -157,13 +177,17 @@ class Decoder(nn.Module):
         Returns:
             (batch, length, width).
         """
-        shape = self.shape
-        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, x.device)
-        turn = rotations(positions, self.rope_freqs(per_position))
+        turn = self.turn(positions)
         for layer in self.blk:
             x = layer(x, turn, mask)
         out: Tensor = self.output_norm(x)
         return out
+
+    def turn(self, positions: Tensor) -> Turn:
+        """Rotations of its heads at these positions, (length,) or (batch, length)."""
+        shape = self.shape
+        per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, positions.device)
+        return rotations(positions, self.rope_freqs(per_position))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every id: (…, width) to (…, vocabulary)."""

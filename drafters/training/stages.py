@@ -1,24 +1,40 @@
-"""The stages of the recipe; each reads what the one before it wrote into the output folder."""
+"""The stages of the family's recipe; each reads what the ones before it wrote into the output folder."""
 
-import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
-from slipstream.drafters.training import chats, corpus, sources, tokenizer
-from slipstream.drafters.training.distill import agreement, distillation_loss
+from slipstream.drafters.training import chats, corpus, plain, sources, texts, tokenizer
+from slipstream.drafters.training.corpus import Source
+from slipstream.drafters.training.decoders import decoder_run, load_decoder, weighted_loss
+from slipstream.drafters.training.distill import distillation_loss
 from slipstream.drafters.training.export import write_gguf
-from slipstream.drafters.training.loop import Plan, Run, held_out_loss, load_model, train, weighted_loss
+from slipstream.drafters.training.features import Features, collect
+from slipstream.drafters.training.loop import Plan, train
 from slipstream.drafters.training.model import Shape
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
 
 TOKENIZER_FILE = "tokenizer.json"
 CORPUS_FILE = "corpus.npz"
 TARGET_FILE = "target.pt"
 DRAFT_FILE = "draft.pt"
-REPORT_FILE = "report.json"
 TARGET_NAME = "slipstream-mini"
 DRAFT_NAME = "slipstream-mini-draft"
+OPTIONS = ContextOptions(kv="q8_0", flash=True, max_rows=256, max_leaves=1, same_text=True)
+"""How the bundled target runs, in chunks that suit long windows."""
+WINDOW = 256
+"""Tokens in a window that heads are trained on."""
+
+TITLES = MappingProxyType(
+    {
+        TARGET_NAME: ("Slipstream mini", "A very small chat model that ships with Slipstream."),
+        DRAFT_NAME: ("Slipstream mini draft", "Draft model for Slipstream mini."),
+    }
+)
 _TOKENIZER_CHARACTERS = 16_000_000
 
 
@@ -32,7 +48,7 @@ def make_tokenizer(data: Path, out: Path, size: int, seed: int) -> None:
         seed: of the wordings.
     """
     out.mkdir(parents=True, exist_ok=True)
-    kept, held = sources.split(list(sources.read(data)))
+    kept, held = sources.split([*sources.read(data), *plain.rows()])
     made, made_held = chats.build(kept, seed, train=True), chats.build(held, seed, train=False)
     if not (out / TOKENIZER_FILE).exists():
         trained = tokenizer.train(_tokenizer_texts(made), size)
@@ -42,7 +58,7 @@ def make_tokenizer(data: Path, out: Path, size: int, seed: int) -> None:
     corpus.save(out / CORPUS_FILE, encoded, encoded_held)
     for name, source in encoded.items():
         held_ids = len(encoded_held[name].ids) if name in encoded_held else 0
-        print(f"{name:24} {len(source.offsets) - 1:7} chats {len(source.ids):9} tokens, held out {held_ids:7} tokens")
+        say(f"{name:24} {len(source.offsets) - 1:7} chats {len(source.ids):9} tokens, held out {held_ids:7} tokens")
 
 
 def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
@@ -57,56 +73,70 @@ def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
                 break
 
 
-def train_target(out: Path, shape: Shape, plan: Plan) -> None:
-    """Trains the target on the encoded corpus, from the last checkpoint if there is one."""
-    run = Run(shape, plan, corpus.load(out / CORPUS_FILE, "train"), corpus.load(out / CORPUS_FILE, "held_out"))
-    print(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads", flush=True)
-    train(run, out / TARGET_FILE, weighted_loss, say=_say)
+def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True) -> None:
+    """Trains the target on the encoded corpus, from the last checkpoint if there is one, and stores it as GGUF."""
+    run = decoder_run(shape, plan, *_splits(out), compiled)
+    say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
+    train(run, out / TARGET_FILE, weighted_loss, say)
+    store(out, TARGET_FILE, TARGET_NAME)
 
 
-def train_draft(out: Path, shape: Shape, plan: Plan) -> None:
-    """Distils the draft model from the stored target, from the last checkpoint if there is one."""
-    teacher, _ = load_model(out / TARGET_FILE)
-    run = Run(shape, plan, corpus.load(out / CORPUS_FILE, "train"), corpus.load(out / CORPUS_FILE, "held_out"))
-    print(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads", flush=True)
-    train(run, out / DRAFT_FILE, distillation_loss(teacher), say=_say)
+def train_draft(out: Path, shape: Shape, plan: Plan, compiled: bool = True) -> None:
+    """Distils the draft model from the target, half of it on the target's own answers, and stores it as GGUF."""
+    teacher, _ = load_decoder(out / TARGET_FILE)
+    text, held_out = _splits(out)
+    run = decoder_run(shape, plan, text | {"answers": answers(out, 0)}, held_out, compiled)
+    say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
+    train(run, out / DRAFT_FILE, distillation_loss(teacher), say)
+    store(out, DRAFT_FILE, DRAFT_NAME)
 
 
-def export(out: Path, models: Path, kind: str) -> None:
-    """Writes both models as GGUF, and what they score on held-out text to the report.
+def store(out: Path, checkpoint: str, name: str, kind: str = "q8_0") -> Path:
+    """Writes a checkpoint's decoder as GGUF into the output folder and returns the file."""
+    path = out / f"{name}-{kind}.gguf"
+    write_gguf(load_decoder(out / checkpoint)[0], out / TOKENIZER_FILE, path, *TITLES[name], kind)
+    return path
+
+
+def answers(out: Path, tokens: int, name: str = TARGET_NAME, held_out: bool = False) -> Source:
+    """What the stored target answers to prompts of the corpus; made on the first call.
 
     Args:
-        out: where the checkpoints lie.
-        models: where the GGUF files go.
-        kind: how matrices are stored, one of ``export.KINDS``.
+        out: the output folder.
+        tokens: how many at least; what there is already is enough for 0.
+        name: the target's name.
+        held_out: greedy answers to prompts of the held-out split, to measure on.
     """
-    models.mkdir(parents=True, exist_ok=True)
-    held_out = corpus.load(out / CORPUS_FILE, "held_out")
-    target, progress = load_model(out / TARGET_FILE)
-    files = {TARGET_NAME: (target, progress, "Slipstream mini", "A very small chat model that ships with Slipstream.")}
-    if (out / DRAFT_FILE).exists():
-        draft, draft_progress = load_model(out / DRAFT_FILE)
-        files[DRAFT_NAME] = (draft, draft_progress, "Slipstream mini draft", "Draft model for Slipstream mini.")
-    report: dict[str, dict[str, object]] = {}
-    for name, (model, done, title, description) in files.items():
-        write_gguf(model, out / TOKENIZER_FILE, models / f"{name}-{kind}.gguf", title, description, kind)
-        scores = {s: held_out_loss(model, {s: held_out[s]}, Plan(), rows=32) for s in held_out}
-        report[name] = {
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "steps": done["step"],
-            "tokens": done["tokens"],
-            "minutes": round(done["seconds"] / 60, 1),
-            "held_out": held_out_loss(model, held_out, Plan(), rows=128),
-            "held_out_1024": held_out_loss(model, held_out, Plan(), rows=32, length=1024),
-            "held_out_by_source": scores,
-        }
-        if name == DRAFT_NAME:
-            same, overlap = agreement(target, model, held_out, rows=128, window=256, seed=Plan().seed)
-            report[name] |= {"same_best": same, "overlap": overlap}
-    text = json.dumps(report, indent=1)
-    (out / REPORT_FILE).write_text(text, encoding="utf-8")
-    _say(text)
+    path = out / f"{name}-{'held-' if held_out else ''}answers.jsonl"
+    prompts = texts.prompts_of(_splits(out)[1 if held_out else 0], seed=2 if held_out else 1)
+    with closing(LlamaModel(out / f"{name}-q8_0.gguf")) as model:
+        return texts.answers(
+            model, OPTIONS, texts.greedy(prompts) if held_out else prompts, tokens, path, say, n_ctx=WINDOW + 128
+        )
 
 
-def _say(line: str) -> None:
+def features(out: Path, points: tuple[int, ...], tokens: int, held_out: bool = False) -> Features:
+    """Hidden states of the stored target; made on the first call.
+
+    Args:
+        out: the output folder.
+        points: hidden points.
+        tokens: of text; half of it is the target's own answers, or all of it with ``held_out``.
+        held_out: on greedy answers to held-out prompts.
+    """
+    own = answers(out, 0, held_out=held_out)
+    text = {"answers": own} if held_out else _splits(out)[0] | {"answers": own}
+    windows = min(tokens, len(own.ids)) // WINDOW if held_out else tokens // WINDOW
+    with closing(LlamaModel(out / f"{TARGET_NAME}-q8_0.gguf")) as model:
+        folder = out / ("held-features" if held_out else "features")
+        draws = corpus.Sampler(text, seed=3)
+        return collect(model, OPTIONS, draws, points, max(1, windows), WINDOW, folder, say)
+
+
+def _splits(out: Path) -> tuple[dict[str, Source], dict[str, Source]]:
+    return corpus.load(out / CORPUS_FILE, "train"), corpus.load(out / CORPUS_FILE, "held_out")
+
+
+def say(line: str) -> None:
+    """Prints a progress line at once."""
     print(line, flush=True)

@@ -11,7 +11,9 @@ END_OF_TEXT = "<|endoftext|>"
 START = "<|im_start|>"
 END = "<|im_end|>"
 CONTROL = (END_OF_TEXT, START, END, *(f"<|reserved_{i}|>" for i in range(16)))
-"""Ids 0 to 18. The reserved ones are spare rows for learned mask embeddings."""
+"""Ids 0 to 18; the reserved ones are spare."""
+
+START_ID = CONTROL.index(START)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] | trim }}<|im_end|>\n"

@@ -58,7 +58,7 @@ def test_held_out_ids_are_never_drawn(prepared: Path) -> None:
     drawn: set[tuple[int, ...]] = set()
     sampler = corpus.Sampler(train, seed=1)
     for _ in range(60):
-        ids, _ = sampler.batch(16, 128)
+        ids, *_ = sampler.batch(16, 128)
         for row in ids.tolist():
             cuts = [-1, *(i for i, token in enumerate(row) if token == 0)]
             drawn |= {tuple(row[a + 1 : b + 1]) for a, b in itertools.pairwise(cuts)}
@@ -91,6 +91,22 @@ def test_windows_start_at_chats_and_long_texts_are_read_whole(prepared: Path) ->
     starts = {tuple(row[:8]) for _ in range(80) for row in sampler.batch(8, 64)[0].tolist()}
     assert starts <= windows
     assert len(starts) > 0.8 * len(windows)
+
+
+def test_chats_of_a_window_are_numbered_and_long_windows_join_them(prepared: Path) -> None:
+    train = corpus.load(prepared / "corpus.npz", "train")
+    talk = {"synthetic_persona_chat": train["synthetic_persona_chat"]}
+    ids, _, chats_of = corpus.Sampler(talk, seed=4).batch(8, 256)
+    for row, numbers in zip(ids, chats_of, strict=True):
+        ends = np.flatnonzero(row[:-1] == 0)
+        assert (np.diff(numbers)[ends] == 1).all()  # each chat ends with its end-of-text id, and there only
+        assert np.diff(numbers).sum() == len(ends)
+    ids, _, chats_of = corpus.Sampler(talk, seed=4).batch(8, 1024)
+    starts = int(((ids[:, :-1] == 1) & (np.diff(chats_of, prepend=0)[:, :-1] == 1)).sum())
+    lengths = np.diff(talk["synthetic_persona_chat"].offsets)
+    assert starts < 0.7 * 8 * 1025 / lengths.mean()
+    for row, numbers in zip(ids, chats_of, strict=True):
+        assert (np.diff(numbers)[np.flatnonzero(row[:-1] == 0)] == 1).all()
 
 
 def test_definitions_stories_and_commands_become_chats() -> None:

@@ -16,9 +16,7 @@ from slipstream.drafters.training.model import Shape
 from slipstream.models.errors import SlipstreamError
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
-LLAMA = Shape(
-    width=64, layers=2, heads=4, kv_heads=2, head_size=32, ffn=96, vocabulary=300, context=512, separator=None
-)
+LLAMA = Shape(width=64, layers=2, heads=4, kv_heads=2, head_size=32, ffn=96, vocabulary=300, context=512)
 QWEN3 = replace(LLAMA, rope="halves", qk_norm=True, rope_base=1e6, eps=1e-6)
 SHAPES = {
     "llama, tied": LLAMA,

@@ -3,12 +3,11 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 
+from slipstream.models.derive import derive
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
@@ -18,26 +17,10 @@ OPTIONS = ContextOptions(n_ctx=1024, kv="f32", flash=False, same_text=False, max
 TOLERANCE = 1e-4  # logits are around 10: some rounding of the last bit; a wrong token moves them by 0.1 and more
 
 
-def write_f32_copy(source: Path, target: Path) -> None:
-    """Writes the same model with every weight as F32."""
-    reader: Any = gguf.GGUFReader(source)
-    writer: Any = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
-            kind = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(key, field.contents(), field.types[0], sub_type=kind)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 @pytest.fixture(scope="module")
 def f32_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
     path = tmp_path_factory.mktemp("f32") / "mini-f32.gguf"
-    write_f32_copy(Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf", path)
+    derive(Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf", path, "f32")
     model = LlamaModel(path)
     yield model
     model.close()

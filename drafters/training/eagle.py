@@ -1,0 +1,198 @@
+"""EAGLE-3: one layer on the target's own features that feeds on its own output while it drafts.
+
+Li et al., arXiv 2503.01840; github.com/SafeAILab/EAGLE. The inputs of three layers of the target are joined and
+narrowed (``fc``); with the embedding of the next token they pass one decoder layer, whose output is both the feature
+for the token after and, through a norm and a vocabulary matrix, the guess. Training unrolls the drafting
+("training-time test"): step j reads the features that step j - 1 made. Stored as architecture ``eagle3``, which
+llama.cpp runs itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
+from slipstream.drafters.training.attention import Turn, chat_mask, shorter
+from slipstream.drafters.training.features import Features, held_out_check
+from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
+from slipstream.drafters.training.model import Layer, Norm, Shape
+
+UNROLLED = 4
+"""Drafted places that training looks ahead; the paper takes 7."""
+
+_DECAY = 0.8
+"""Weight of step j is this to the power j, as in the paper's code."""
+
+
+def layers(shape: Shape) -> tuple[int, int, int]:
+    """The layers whose inputs are read: low, middle and high, as the paper's code picks them."""
+    picked = (2, shape.layers // 2, shape.layers - 3)
+    return picked if len(set(picked)) == 3 else (0, shape.layers // 2, shape.layers - 1)
+
+
+class _Block(Layer):
+    """The decoder layer, whose attention reads embedding and feature side by side."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape, 2 * shape.width)
+        self.attn_norm_2 = Norm(shape.width, shape.eps)
+
+
+class Eagle(nn.Module):
+    """The head; its embedding is the target's, frozen."""
+
+    def __init__(self, shape: Shape, embedding: Tensor, output: Tensor) -> None:
+        """Starts with the target's vocabulary matrix.
+
+        Args:
+            shape: of the layer, the target's widths and heads.
+            embedding: (vocabulary, width) of the target.
+            output: (vocabulary, width) of the target.
+        """
+        super().__init__()
+        self.shape = shape
+        self.fc = nn.Linear(3 * shape.width, shape.width, bias=False)
+        self.blk = nn.ModuleList([_Block(shape)])
+        self.output_norm = Norm(shape.width, shape.eps)
+        self.output = nn.Parameter(output.clone())
+        self.embedding: Tensor
+        self.register_buffer("embedding", embedding, persistent=False)
+
+    def unrolled(self, features: Tensor, ids: Tensor, chats: Tensor, turn: Turn, steps: int) -> list[Tensor]:
+        """Features of every step, before the norm.
+
+        Place i of step 0 reads the target's features of place i and the token at i + 1, and guesses i + 2; step j reads
+        what step j - 1 made at i - 1 in place of the features, and guesses the same token from one place further back.
+        Keys of drafted places are seen by their own step's later ones only along the draft, as when drafting: place i
+        of step j sees step 0 up to place i - j, then its own draft's places.
+
+        Args:
+            features: (rows, length, 3 * width), the joined inputs of the target's layers.
+            ids: (rows, length), the token after each place.
+            chats: (rows, length), number of the chat of each place.
+            turn: rotations of the places.
+            steps: how many.
+
+        Returns:
+            By step, (rows, length, width).
+        """
+        length, block = ids.shape[1], self.blk[0]
+        embedded = block.attn_norm(functional.embedding(ids, self.embedding))
+        base, device = chat_mask(chats), ids.device
+        g, keys, values, outs = self.fc(features), list[Tensor](), list[Tensor](), list[Tensor]()
+        for step in range(steps):
+            q, k, v = block.parts(torch.cat((embedded, block.attn_norm_2(g)), -1), turn)
+            keys.append(k)
+            values.append(v)
+            masks = [base & _older(length, step, device)]
+            masks += [base & _exactly(length, step - made, device) for made in range(1, step + 1)]
+            x = block.fed(g + block.mixed(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(masks, -1)))
+            outs.append(x)
+            g = torch.cat((x[:, :1], x[:, :-1]), 1)  # place i goes on from what the draft made at i - 1
+        return outs
+
+    def logits(self, made: Tensor) -> Tensor:
+        """Scores: (…, width) to (…, vocabulary)."""
+        return functional.linear(self.output_norm(made), self.output)
+
+
+def _older(length: int, step: int, device: torch.device) -> Tensor:
+    """Place i sees place j of step 0 if j <= i - step."""
+    places = torch.arange(length, device=device)
+    return places[None, :] <= places[:, None] - step
+
+
+def _exactly(length: int, back: int, device: torch.device) -> Tensor:
+    """Place i sees only the place that many before it."""
+    places = torch.arange(length, device=device)
+    return places[None, :] == places[:, None] - back
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a head reads of its target.
+
+    Attributes:
+        shape: of the target.
+        turn: the target's rotations of the places of a window.
+        embedding: (vocabulary, width) of the target.
+        output: (vocabulary, width), the target's vocabulary matrix.
+        places: which of the stored points, after the last hidden state, are the three features.
+    """
+
+    shape: Shape
+    turn: Turn
+    embedding: Tensor
+    output: Tensor
+    places: tuple[int, ...]
+
+    def unrolled(self, model: Eagle, ids: Tensor, chats: Tensor, others: Sequence[Tensor], steps: int) -> list[Tensor]:
+        """Unrolls the head over a batch of stored windows but for their last place."""
+        length = ids.shape[1] - 2
+        features = torch.cat([others[place] for place in self.places], -1)[:, :length]
+        return model.unrolled(features, ids[:, 1:-1], chats[:, :length], shorter(self.turn, length), steps)
+
+
+def loss(reads: Reads) -> BatchLoss:
+    """Cross-entropy of every unrolled step against the target's distribution."""
+
+    def of_batch(model: Eagle, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
+        length = last.shape[1] - 1
+        with torch.autocast(last.device.type, torch.bfloat16):
+            with torch.no_grad():  # place i guesses the token at i + 2: what the target says at i + 1
+                wanted = functional.linear(last[:, 1:], reads.output).float().softmax(-1).flatten(0, 1)
+            total = last.new_zeros(())
+            for step, made in enumerate(reads.unrolled(model, ids, chats, others, UNROLLED)):
+                guessed = model.logits(made).float().flatten(0, 1)
+                losses = functional.cross_entropy(guessed, wanted, reduction="none").view(ids.shape[0], length)
+                weight = weights[:, 2:] * _same(chats, length, step)
+                total = total + _DECAY**step * (losses * weight).sum() / weight.sum().clamp(min=1)
+        return total
+
+    return of_batch
+
+
+def _same(chats: Tensor, length: int, step: int) -> Tensor:
+    """Whether the feature that a draft began with and the token that place i guesses are in one chat."""
+    first = torch.cat((chats[:, :1].expand(-1, step) - 1, chats[:, : length - step]), 1) if step else chats[:, :length]
+    return first == chats[:, 2:]
+
+
+def fit(train_on: Features, held_out: Features, reads: Reads, plan: Plan, checkpoint: Path, say: Say) -> Eagle:
+    """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
+    torch.manual_seed(plan.seed)
+    model, batch_loss = Eagle(reads.shape, reads.embedding, reads.output), loss(reads)
+    about = {"layers": [train_on.points[1 + place] for place in reads.places]}
+    train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
+    return model.eval()
+
+
+@torch.no_grad()
+def acceptance(model: Eagle, held_out: Features, reads: Reads, depth: int) -> Acceptance:
+    """Acceptance by depth on stored windows of the target's greedy replies, each step on its own features."""
+    parts: list[Acceptance] = []
+    for start in range(0, len(held_out), 16):
+        ids, weights, chats, _, *others = held_out.read(range(start, min(start + 16, len(held_out))))
+        length = ids.shape[1] - 1
+        found = [torch.from_numpy(part) for part in others]
+        made = reads.unrolled(model, torch.from_numpy(ids), torch.from_numpy(chats), found, depth)
+        guesses = np.full((len(ids), length, depth), -1, np.int64)
+        for d, states in enumerate(made):  # place i of step d guesses i + 2 below the root i + 1 - d
+            best = model.logits(states).argmax(-1).numpy()
+            guesses[:, 1 : length - d, d] = best[:, d:]
+        parts.append(of_guesses(guesses, ids, weights))
+    return mean(parts)
+
+
+def tensors(model: Eagle) -> dict[str, NDArray[Any]]:
+    """The weights under llama.cpp's names for the architecture ``eagle3``."""
+    found = {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
+    found["output.weight"] = found.pop("output")
+    return found

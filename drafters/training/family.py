@@ -1,0 +1,168 @@
+"""The heads of the bundled family: what each stage trains, measures and writes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from slipstream.drafters.training import eagle, kangaroo, medusa, space, stages
+from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
+from slipstream.drafters.training.corpus import Sampler, load
+from slipstream.drafters.training.decoders import load_decoder
+from slipstream.drafters.training.export import write_eagle, write_gguf
+from slipstream.drafters.training.kangaroo import Exit
+from slipstream.drafters.training.model import Decoder
+from slipstream.drafters.training.sizes import Family
+from slipstream.drafters.training.stages import (
+    CORPUS_FILE,
+    DRAFT_FILE,
+    TARGET_FILE,
+    TARGET_NAME,
+    TOKENIZER_FILE,
+    WINDOW,
+    say,
+)
+from slipstream.models.gguf import read_header
+from slipstream.models.heads import HeadsInfo, identity, write_heads
+from slipstream.models.heads_check import Method
+
+SPACE_NAME = "slipstream-mini-space"
+EAGLE_NAME = "slipstream-mini-eagle3"
+REPORT_FILE = "report.json"
+DEPTH = 6
+"""Depths that acceptance is reported to."""
+
+
+def make_answers(out: Path, family: Family) -> None:
+    """Lets the target answer prompts: to train on, and greedily to measure on."""
+    stages.answers(out, family.answer_tokens)
+    stages.answers(out, family.held_answer_tokens, held_out=True)
+
+
+def train_medusa(out: Path, family: Family) -> None:
+    """Trains Medusa heads and writes them."""
+    train_on, held_out, target = *_features(out, family), _target(out)
+    output = target.token_embd.weight.detach()
+    plan = family.plan(family.medusa_tokens)
+    model = medusa.fit(
+        train_on, held_out, output, family.medusa_shape, family.medusa_rows, plan, out / "medusa.pt", say
+    )
+    found = medusa.acceptance(model, held_out)
+    ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out).ravel()]
+    _write(out, "medusa", medusa.tensors(model), found, {"n_heads": model.shape.heads, "rank_accuracies": ranks})
+
+
+def train_kangaroo(out: Path, family: Family) -> None:
+    """Tries every exit layer for a while, trains an adapter for the best one and writes it."""
+    train_on, held_out, target = *_features(out, family), _target(out)
+    turn, output = target.turn(torch.arange(WINDOW)), target.token_embd.weight.detach()
+    stored = train_on.points[1:]
+    candidates = {layer: Exit(target.shape, turn, output, stored.index(layer)) for layer in family.exits}
+    plan = family.plan(family.kangaroo_tokens)
+    adapter, settings, found = kangaroo.fit_best(
+        candidates, train_on, held_out, plan, family.trial_tokens, out, say, DEPTH
+    )
+    _write(out, "kangaroo", kangaroo.tensors(adapter), found, settings)
+
+
+def train_eagle(out: Path, family: Family) -> None:
+    """Trains an EAGLE-3 head and writes it as a GGUF that llama.cpp runs."""
+    train_on, held_out, target = *_features(out, family), _target(out)
+    embedding = target.token_embd.weight.detach()
+    layers = eagle.layers(target.shape)
+    places = tuple(train_on.points[1:].index(layer) for layer in layers)
+    reads = eagle.Reads(target.shape, target.turn(torch.arange(WINDOW)), embedding, embedding, places)
+    model = eagle.fit(train_on, held_out, reads, family.plan(family.eagle_tokens), out / "eagle.pt", say)
+    of = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
+    write_eagle(eagle.tensors(model), target.shape, layers, out / TOKENIZER_FILE, out / f"{EAGLE_NAME}-q8_0.gguf", of)
+    _report(out, "eagle3", eagle.acceptance(model, held_out, reads, DEPTH))
+
+
+def train_masks(out: Path, family: Family) -> None:
+    """Trains SPACE's masks on the frozen target and writes them."""
+    _space(out, family, TARGET_NAME, family.mask_tokens, tune=False)
+
+
+def train_tuned(out: Path, family: Family) -> None:
+    """Tunes a copy of the target with its masks, as the paper does, and writes both."""
+    _space(out, family, SPACE_NAME, family.tuned_tokens, tune=True)
+
+
+def _space(out: Path, family: Family, name: str, tokens: int, tune: bool) -> None:
+    text = load(out / CORPUS_FILE, "train") | {"answers": stages.answers(out, 0)}
+    plan = replace(family.plan(tokens), other_rate=1e-3 if tune else 1e-2, matrix_rate=4e-3)
+    target = _target(out)
+    checkpoint = out / ("space-tuned.pt" if tune else "space.pt")
+    model = space.fit(target, text, load(out / CORPUS_FILE, "held_out"), family.masks, plan, checkpoint, say, tune)
+    if tune:
+        title = ("Slipstream mini, tuned for SPACE", "Slipstream mini trained on with mask tokens.")
+        write_gguf(model.target, out / TOKENIZER_FILE, out / f"{name}-q8_0.gguf", *title)
+    held = stages.answers(out, family.held_answer_tokens, name, held_out=True)
+    found = space.acceptance(model, held, WINDOW, seed=5)
+    masks = {"masks": model.masks.masks.detach().numpy()}
+    _write(out, "space", masks, found, {"n_masks": family.masks}, name, "space-tuned" if tune else "space")
+
+
+def measure_draft(out: Path) -> None:
+    """Acceptance of the draft model on the target's greedy replies."""
+    model, _ = load_decoder(out / DRAFT_FILE)
+    held = stages.answers(out, 0, held_out=True)
+    parts: list[Acceptance] = []
+    sampler = Sampler({"answers": held}, 5)
+    for _ in range(max(1, len(held.ids) // WINDOW // 16)):
+        ids, weights, chats = sampler.batch(16, WINDOW)
+        with torch.no_grad():
+            logits = model(torch.from_numpy(ids)[:, :-1], torch.from_numpy(chats)[:, :-1])
+        best: NDArray[np.int64] = logits.argmax(-1).numpy()
+        parts.append(of_guesses(chain_guesses(best, DEPTH), ids, weights))
+    _report(out, "draft", mean(parts))
+
+
+def _target(out: Path) -> Decoder:
+    return load_decoder(out / TARGET_FILE)[0].requires_grad_(False)
+
+
+def _features(out: Path, family: Family) -> tuple[Any, Any]:
+    return (
+        stages.features(out, family.points, family.feature_tokens),
+        stages.features(out, family.points, family.held_answer_tokens, held_out=True),
+    )
+
+
+def _write(
+    out: Path,
+    method: Method,
+    tensors: Mapping[str, NDArray[Any]],
+    found: Acceptance,
+    settings: Mapping[str, Any],
+    target: str = TARGET_NAME,
+    name: str = "",
+) -> None:
+    header = read_header(out / f"{target}-q8_0.gguf")
+    shares = [round(share, 4) for share in found.shares]
+    info = HeadsInfo(
+        method,
+        identity(header),
+        header.name,
+        "corpus",
+        (),
+        0,
+        MappingProxyType({**settings, "acceptance": shares}),
+        "mit",
+    )
+    write_heads(out / f"{TARGET_NAME}-{name or method}-q8_0.gguf", info, tensors)
+    _report(out, name or method, found)
+
+
+def _report(out: Path, name: str, found: Acceptance) -> None:
+    path = out / REPORT_FILE
+    report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    report.setdefault("acceptance", {})[name] = {"shares": found.shares, "reached": found.reached}
+    path.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    say(f"{name}: acceptance by depth {found}")

@@ -1,0 +1,218 @@
+"""Windows of text with the hidden states of the target as it runs: collected once, on disk, resumable."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+from torch import nn
+
+from slipstream.drafters.training.corpus import Sampler
+from slipstream.drafters.training.loop import BatchLoss, Say
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.runtime.target import PrefillChunk
+from slipstream.models.types import Floats
+
+_PROGRESS = "progress.json"
+_TEXT = ("ids", "weights", "chats")
+
+
+class Features:
+    """Stored windows, drawn in shuffled rounds; a ``Draws`` for the training loop.
+
+    Attributes:
+        points: Hidden points that are stored, in the order in which batches carry them.
+        window: Tokens in a window.
+    """
+
+    def __init__(self, folder: Path, seed: int = 7) -> None:
+        """Opens what ``collect`` has made.
+
+        Args:
+            folder: where it lies.
+            seed: of the order.
+        """
+        progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+        self.points: tuple[int, ...] = tuple(progress["points"])
+        self._count: int = progress["done"]
+        names = [*_TEXT, *(f"hidden{point}" for point in self.points)]
+        self._arrays = [np.load(folder / f"{name}.npy", mmap_mode="r")[: self._count] for name in names]
+        self.window = self._arrays[0].shape[1] - 1
+        self._seed, self._drawn = seed, 0
+        self._turn, self._order = -1, np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        """Number of windows."""
+        return self._count
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in all windows."""
+        return self._count * self.window
+
+    def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
+        """Ids, weights and chat numbers (rows, window + 1), and hidden states (rows, window, width) by point.
+
+        Raises:
+            ValueError: If the length is not that of the stored windows.
+        """
+        if length != self.window:
+            raise ValueError(f"windows hold {self.window} tokens, not {length}")
+        picked = [self._pick(self._drawn + i) for i in range(rows)]
+        self._drawn += rows
+        return self.read(picked)
+
+    def read(self, windows: Sequence[int]) -> tuple[NDArray[Any], ...]:
+        """The named windows, as ``batch`` gives them."""
+        ids, weights, chats, *hidden = (array[list(windows)] for array in self._arrays)
+        return ids.astype(np.int64), weights, chats.astype(np.int64), *(h.astype(np.float32) for h in hidden)
+
+    def counts(self, n_vocab: int) -> NDArray[np.int64]:
+        """How often each id is written by the model in these windows: [n_vocab]."""
+        ids, weights = self._arrays[0], self._arrays[1]
+        return np.bincount(ids[weights >= 1].ravel(), minlength=n_vocab)
+
+    def state(self) -> dict[str, Any]:
+        """Where the draws are."""
+        return {"drawn": self._drawn}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes back to a stored point."""
+        self._drawn = state["drawn"]
+
+    def _pick(self, draw: int) -> int:
+        turn, place = divmod(draw, self._count)
+        if turn != self._turn:
+            self._turn, self._order = turn, np.random.default_rng([self._seed, turn]).permutation(self._count)
+        return int(self._order[place])
+
+
+def held_out_check(held_out: Features, batch_loss: BatchLoss, windows: int = 32) -> Callable[[nn.Module], float]:
+    """Makes the check of a run: the loss on the first held-out windows."""
+    batch = [torch.from_numpy(part) for part in held_out.read(range(min(windows, len(held_out))))]
+
+    @torch.no_grad()
+    def check(model: nn.Module) -> float:
+        return float(batch_loss(model, *(part.to(next(model.parameters()).device) for part in batch)))
+
+    return check
+
+
+def bytes_needed(windows: int, window: int, points: int, width: int) -> int:
+    """Bytes on disk of that many windows."""
+    return windows * ((window + 1) * 12 + window * points * width * 2)
+
+
+def collect(
+    model: LlamaModel,
+    options: ContextOptions,
+    draws: Sampler,
+    points: Sequence[int],
+    windows: int,
+    window: int,
+    folder: Path,
+    say: Say,
+) -> Features:
+    """Reads windows of text with the target and stores its hidden states in float16.
+
+    Each chat of a window is read on its own, from position 0. A run that was killed goes on with the window that it
+    was at.
+
+    Args:
+        model: the target, quantized as it will run.
+        options: how its context is opened when it runs.
+        draws: the text.
+        points: hidden points, see ``models.types``.
+        windows: how many.
+        window: tokens in one.
+        folder: where they go.
+        say: takes progress lines.
+
+    Raises:
+        SlipstreamError: If the disk has no room for them, or the target does not hand out a point.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {"points": list(points), "windows": windows, "window": window}
+    done = _done(folder, stored)
+    needed, free = bytes_needed(windows, window, len(points), model.n_embd), shutil.disk_usage(folder).free
+    if not done and needed > 0.95 * free:
+        raise SlipstreamError(
+            f"the hidden states need {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free.",
+            "Make room, or train on fewer tokens (--tokens).",
+        )
+    with closing(LlamaTarget(model, options)) as target:
+        missing = frozenset(points) - target.abilities.hidden
+        if missing:
+            raise SlipstreamError(
+                f"{model.header.name} ({model.header.architecture}) does not hand out the inputs of its layers.",
+                "Train medusa heads: they need its last hidden state only.",
+            )
+        target.request(frozenset(points))
+        arrays = _arrays(folder, points, windows, window, model.n_embd, fresh=not done)
+        for number in range(windows):
+            ids, weights, chats = (part[0] for part in draws.batch(1, window))
+            if number < done:
+                continue
+            hidden = _read(target, points, ids[:-1], chats[:-1])
+            for array, values in zip(arrays, (ids, weights, chats, *hidden), strict=True):
+                array[number] = values
+            if (number + 1) % 64 == 0 or number + 1 == windows:
+                for array in arrays:
+                    array.flush()
+                _store_progress(folder, stored | {"done": number + 1})
+                say(f"hidden states: {(number + 1) * window:,} of {windows * window:,} tokens")
+    return Features(folder)
+
+
+def _read(target: LlamaTarget, points: Sequence[int], ids: NDArray[Any], chats: NDArray[Any]) -> list[Floats]:
+    found: list[list[Floats]] = [[] for _ in points]
+
+    def keep(chunk: PrefillChunk) -> None:
+        for rows, point in zip(found, points, strict=True):
+            rows.append(chunk.hidden[point].copy())
+
+    starts = [0, *(np.flatnonzero(np.diff(chats)) + 1).tolist(), len(ids)]
+    for start, stop in pairwise(starts):
+        target.rewind(0)
+        target.prefill(ids[start:stop].tolist(), on_chunk=keep)
+    return [np.concatenate(rows) for rows in found]
+
+
+def _arrays(
+    folder: Path, points: Sequence[int], windows: int, window: int, width: int, fresh: bool
+) -> list[np.memmap[Any, Any]]:
+    shapes: list[tuple[str, Any, tuple[int, ...]]] = [
+        ("ids", np.uint32, (windows, window + 1)),
+        ("weights", np.float32, (windows, window + 1)),
+        ("chats", np.uint32, (windows, window + 1)),
+        *((f"hidden{point}", np.float16, (windows, window, width)) for point in points),
+    ]
+    if fresh:
+        return [open_memmap(folder / f"{n}.npy", mode="w+", dtype=d, shape=shape) for n, d, shape in shapes]
+    return [open_memmap(folder / f"{name}.npy", mode="r+") for name, _, _ in shapes]
+
+
+def _done(folder: Path, stored: dict[str, Any]) -> int:
+    try:
+        progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+    done = int(progress.pop("done"))
+    return done if progress == stored else 0
+
+
+def _store_progress(folder: Path, progress: dict[str, Any]) -> None:
+    part = folder / f"{_PROGRESS}.part"
+    part.write_text(json.dumps(progress), encoding="utf-8")
+    os.replace(part, folder / _PROGRESS)

@@ -1,0 +1,209 @@
+"""Trains heads for any GGUF: from its text to a small file that names it."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.drafters.training import corpus, kangaroo, medusa, space, texts
+from slipstream.drafters.training.acceptance import Acceptance
+from slipstream.drafters.training.attention import frequencies, rotations
+from slipstream.drafters.training.corpus import Source
+from slipstream.drafters.training.features import Features, collect
+from slipstream.drafters.training.from_gguf import load_gguf, shape_of
+from slipstream.drafters.training.kangaroo import Exit
+from slipstream.drafters.training.loop import Plan, Say
+from slipstream.drafters.training.medusa import MedusaShape
+from slipstream.drafters.training.memory import available_memory, check_memory
+from slipstream.drafters.training.pace import Pace, forecast
+from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf_tensors import read_tensor
+from slipstream.models.heads import HeadsInfo, Text, identity, write_heads
+from slipstream.models.heads_check import Method
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.types import LAST_HIDDEN
+
+Messages = Sequence[Mapping[str, str]]
+Trained = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
+
+_WINDOW = 256
+_ROWS = 16_384
+"""Most tokens that Medusa heads can guess: the frequent ones."""
+_PASSES = 3
+"""How often the text is gone through."""
+_MASKS = 4
+_TRIAL = 0.1
+"""Share of the budget that each candidate exit layer is tried for."""
+_PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.5, check_every=25, save_seconds=60)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, on what.
+
+    Attributes:
+        method: Which heads.
+        model: The target's GGUF.
+        out: The file to write.
+        work: Folder of this run: text, hidden states, checkpoints; a run that was stopped goes on from there.
+        text: The target's own answers, a folder, or chats.
+        tokens: Of text.
+        folder: With text ``folder``.
+        chats: With text ``chats``: chat id to messages.
+        seed: Of everything that is drawn.
+    """
+
+    method: Method
+    model: Path
+    out: Path
+    work: Path
+    text: Text = "answers"
+    tokens: int = 500_000
+    folder: Path | None = None
+    chats: Mapping[str, Messages] = field(default_factory=dict)
+    seed: int = 7
+
+
+def train_heads(job: Job, say: Say) -> Acceptance:
+    """Trains heads and writes them; goes on where an earlier run of the same job was stopped.
+
+    Returns:
+        Acceptance by depth on held-out text.
+
+    Raises:
+        SlipstreamError: If the method cannot serve the model, or there is no room on the disk or in memory.
+        UsageError: If there is no text to train on.
+    """
+    header = read_header(job.model)
+    if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
+        raise ModelFileError(f"{job.model} has no vocabulary.", "Get another conversion of the model.")
+    _check_serves(job.method, header)
+    job.work.mkdir(parents=True, exist_ok=True)
+    options = ContextOptions(max_rows=_WINDOW, max_leaves=1)
+    with closing(LlamaModel(job.model)) as model:
+        forecast(job.text, job.tokens, _PASSES, Pace.measured(model, options), say)
+        text, held_out = _text(job, model, options, say)
+        trainer = _space if job.method == "space" else _on_features
+        tensors, settings, found = trainer(job, model, options, text, held_out, say)
+    settings = {**settings, "acceptance": [round(share, 4) for share in found.shares]}
+    made = int(time.time())
+    info = HeadsInfo(
+        job.method, identity(header), header.name, job.text, tuple(job.chats), made, MappingProxyType(settings)
+    )
+    write_heads(job.out, info, tensors)
+    say(f"acceptance by depth on held-out text: {found}")
+    return found
+
+
+def device() -> torch.device:
+    """Where torch trains: a GPU if there is one."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _check_serves(method: Method, header: Header) -> None:
+    if method == "space":
+        window = _WINDOW + space.GROUPS * _MASKS
+        check_memory(header, available_memory(), 8 * window, window)
+        shape_of(header)
+    elif method == "kangaroo":
+        shape_of(header)
+    if header.architecture in ("bert", "t5encoder"):
+        raise SlipstreamError(f"{header.name} writes no text: it cannot be drafted for.", "Choose a chat model.")
+
+
+def _text(job: Job, model: LlamaModel, options: ContextOptions, say: Say) -> tuple[Source, Source]:
+    ids = texts.ChatIds(model)
+    if job.text == "folder" and job.folder:
+        return texts.split(texts.folder(job.folder, model, _WINDOW))
+    if job.text == "chats":
+        return texts.split(texts.as_source(ids.chat(messages) for messages in job.chats.values()))
+    prompts = texts.plain_prompts(ids, job.seed)
+    return texts.split(texts.answers(model, options, prompts, job.tokens, job.work / "answers.jsonl", say))
+
+
+def _on_features(
+    job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say
+) -> Trained:
+    exits = _exits(model.n_layer) if job.method == "kangaroo" else ()
+    points = (LAST_HIDDEN, *exits)
+
+    def read(source: Source, tokens: int, name: str) -> Features:
+        windows = max(1, min(tokens, len(source.ids)) // _WINDOW)
+        draws = corpus.Sampler({"answers": source}, job.seed)
+        return collect(model, options, draws, points, windows, _WINDOW, job.work / name, say)
+
+    train_on = read(text, job.tokens, "features")
+    measure_on = read(held_out, job.tokens // 10, "held-out")
+    output = _vocabulary_matrix(model.header).to(device())
+    plan = replace(_PLAN, tokens=_PASSES * train_on.tokens, seed=job.seed)
+    return (_medusa if job.method == "medusa" else _kangaroo)(
+        job, model.header, train_on, measure_on, output, plan, say
+    )
+
+
+def _medusa(
+    job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
+) -> Trained:
+    shape = MedusaShape(output.shape[1])
+    model = medusa.fit(train_on, held_out, output, shape, _ROWS, plan, job.work / "medusa.pt", say)
+    ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out).ravel()]
+    settings = {"n_heads": shape.heads, "rank_accuracies": ranks}
+    return medusa.tensors(model), settings, medusa.acceptance(model, held_out)
+
+
+def _kangaroo(
+    job: Job, header: Header, train_on: Features, held_out: Features, output: Tensor, plan: Plan, say: Say
+) -> Trained:
+    shape = shape_of(header)
+    per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, output.device)
+    factors = rope_factors(header)
+    if factors is not None:
+        per_position = per_position / factors.to(output.device)
+    turn = rotations(torch.arange(_WINDOW, device=output.device), per_position)
+    candidates = {layer: Exit(shape, turn, output, place) for place, layer in enumerate(train_on.points[1:])}
+    trial = int(_TRIAL * plan.tokens)
+    adapter, settings, found = kangaroo.fit_best(candidates, train_on, held_out, plan, trial, job.work, say)
+    return kangaroo.tensors(adapter), settings, found
+
+
+def _space(job: Job, model: LlamaModel, options: ContextOptions, text: Source, held_out: Source, say: Say) -> Trained:
+    window = _WINDOW + space.GROUPS * _MASKS
+    dtype = check_memory(model.header, available_memory(), 8 * window, window)
+    target = load_gguf(job.model, dtype).to(device())
+    plan = replace(_PLAN, tokens=_PASSES * job.tokens, other_rate=1e-2, batch_tokens=8 * _WINDOW, seed=job.seed)
+    held = {"answers": held_out}
+    trained = space.fit(target, {"answers": text}, held, _MASKS, plan, job.work / "space.pt", say)
+    found = space.acceptance(trained, held_out, _WINDOW, job.seed)
+    return {"masks": trained.masks.masks.detach().float().cpu().numpy()}, {"n_masks": _MASKS}, found
+
+
+def _exits(layers: int) -> tuple[int, ...]:
+    """Candidate exit layers: the paper takes 2 of 32 and 3 of 40; a shallow model needs a larger share."""
+    return tuple(sorted({max(1, min(layers - 1, round(layers * share))) for share in (1 / 16, 1 / 8, 1 / 4)}))
+
+
+def _vocabulary_matrix(header: Header) -> Tensor:
+    """(vocabulary, width), float32: the output matrix, or the embedding where it serves as that too."""
+    by_name = {tensor.name: tensor for tensor in header.tensors}
+    tensor = by_name.get("output.weight") or by_name.get("token_embd.weight")
+    if tensor is None:
+        raise ModelFileError(f"{header.path} has no vocabulary matrix.", "Get another conversion of the model.")
+    return torch.from_numpy(np.require(read_tensor(header, tensor), np.float32, ["W", "E"]))
+
+
+def rope_factors(header: Header) -> Tensor | None:
+    """Factors of the rotary frequencies, where the file has them."""
+    tensor = next((tensor for tensor in header.tensors if tensor.name == "rope_freqs.weight"), None)
+    return None if tensor is None else torch.from_numpy(np.require(read_tensor(header, tensor), np.float32, ["W", "E"]))

@@ -1,0 +1,180 @@
+"""Kangaroo: the target's own first layers and a small adapter draft; the adapter learns the target's distribution.
+
+Liu et al., arXiv 2404.18911; github.com/Equationliu/Kangaroo: the adapter is one attention layer without a feed-forward
+part between two norms, y = h + Attention(RMS(h)), then RMS(y) and the target's own vocabulary matrix. The loss is the
+cross-entropy against the target's distribution.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
+from slipstream.drafters.training.attention import Turn, chat_mask
+from slipstream.drafters.training.features import Features, held_out_check
+from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
+from slipstream.drafters.training.model import Attention, Norm, Shape
+
+
+class Adapter(Attention):
+    """Attention over the exited hidden states, shaped like the target's own."""
+
+    def __init__(self, shape: Shape) -> None:
+        """Starts as the identity and a norm.
+
+        Args:
+            shape: of the target; heads, head size and rotation are taken from it.
+        """
+        super().__init__(shape)
+        self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
+
+    def forward(self, hidden: Tensor, chats: Tensor, turn: Turn) -> Tensor:
+        """Maps exited states (rows, length, width) to what the vocabulary matrix reads.
+
+        Args:
+            hidden: inputs of the exit layer.
+            chats: (rows, length), the number of the chat that each place belongs to.
+            turn: the target's rotations of these places.
+        """
+        found = self.mixed(*self.parts(self.attn_norm(hidden), turn), chat_mask(chats))
+        out: Tensor = self.output_norm(hidden + found)
+        return out
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Where an adapter stands in its target.
+
+    Attributes:
+        shape: of the target.
+        turn: the target's rotations of the places of a window.
+        output: (vocabulary, width), the target's vocabulary matrix.
+        place: which of the stored points, after the last hidden state, is the exit's.
+    """
+
+    shape: Shape
+    turn: Turn
+    output: Tensor
+    place: int
+
+    def logits(self, model: Adapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
+        """Scores after each place: (rows, length, vocabulary)."""
+        return functional.linear(model(exits[self.place], chats, self.turn), self.output)
+
+
+def fit(train_on: Features, held_out: Features, exit_at: Exit, plan: Plan, checkpoint: Path, say: Say) -> Adapter:
+    """Trains an adapter, from the checkpoint if there is one.
+
+    Args:
+        train_on: windows with the last hidden state as their first point.
+        held_out: windows of the target's greedy replies.
+        exit_at: where it stands.
+        plan: budget and rates.
+        checkpoint: where it is kept.
+        say: takes progress lines.
+    """
+    torch.manual_seed(plan.seed)
+    model, batch_loss = Adapter(exit_at.shape).to(exit_at.output.device), loss(exit_at)
+    about = {"exit": train_on.points[1 + exit_at.place]}
+    train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
+    return model.eval()
+
+
+def fit_best(
+    candidates: Mapping[int, Exit],
+    train_on: Features,
+    held_out: Features,
+    plan: Plan,
+    trial_tokens: int,
+    work: Path,
+    say: Say,
+    depth: int = 6,
+) -> tuple[Adapter, dict[str, Any], Acceptance]:
+    """Tries every exit layer for a while and trains an adapter for the best one.
+
+    Args:
+        candidates: by layer.
+        train_on: as for ``fit``.
+        held_out: as for ``fit``.
+        plan: budget and rates of the real run.
+        trial_tokens: budget of a trial.
+        work: folder of the checkpoints.
+        say: takes progress lines.
+        depth: to which acceptance is measured.
+
+    Returns:
+        The adapter, the settings to keep with it, and its acceptance.
+    """
+    tried: dict[int, Acceptance] = {}
+    for layer, exit_at in candidates.items():
+        say(f"trying an exit before layer {layer}")
+        trial = replace(plan, tokens=trial_tokens)
+        adapter = fit(train_on, held_out, exit_at, trial, work / f"kangaroo-{layer}.pt", say)
+        tried[layer] = acceptance(adapter, held_out, exit_at, depth)
+    best = best_exit(tried, candidates[min(candidates)].shape)
+    trials = [f"{layer}: {found}" for layer, found in tried.items()]
+    say(f"acceptance by exit layer: {'; '.join(trials)}; taken: {best}")
+    adapter = fit(train_on, held_out, candidates[best], plan, work / "kangaroo.pt", say)
+    settings = {"exit_layer": best, "trials": trials}
+    return adapter, settings, acceptance(adapter, held_out, candidates[best], depth)
+
+
+def loss(exit_at: Exit) -> BatchLoss:
+    """Cross-entropy against the target's distribution at the same place."""
+
+    def of_batch(model: Adapter, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *exits: Tensor) -> Tensor:
+        with torch.autocast(last.device.type, torch.bfloat16):
+            with torch.no_grad():
+                wanted = functional.linear(last, exit_at.output).float().softmax(-1)
+            guessed = exit_at.logits(model, chats[:, :-1], exits).float()
+        losses = functional.cross_entropy(guessed.flatten(0, 1), wanted.flatten(0, 1), reduction="none")
+        weight = weights[:, 1:].flatten()
+        return (losses * weight).sum() / weight.sum().clamp(min=1)
+
+    return of_batch
+
+
+@torch.no_grad()
+def acceptance(model: Adapter, held_out: Features, exit_at: Exit, depth: int) -> Acceptance:
+    """Acceptance by depth on stored windows of the target's greedy replies."""
+    parts: list[Acceptance] = []
+    device = exit_at.output.device
+    for start in range(0, len(held_out), 16):
+        ids, weights, chats, _, *exits = held_out.read(range(start, min(start + 16, len(held_out))))
+        found = [torch.from_numpy(part).to(device) for part in exits]
+        best = exit_at.logits(model, torch.from_numpy(chats).to(device)[:, :-1], found).argmax(-1).cpu().numpy()
+        parts.append(of_guesses(chain_guesses(best, depth), ids, weights))
+    return mean(parts)
+
+
+def tensors(model: Adapter) -> dict[str, NDArray[Any]]:
+    """What a heads file holds, see ``slipstream.models.heads``."""
+    return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
+
+
+def relative_cost(exit_layer: int, shape: Shape) -> float:
+    """Matrix weights read for one drafted token, relative to one pass of the whole target, an estimate of its time."""
+    kv = 2 * shape.width * shape.kv_heads * shape.head_size
+    attention = 2 * shape.width * shape.heads * shape.head_size + kv
+    layer = attention + 3 * shape.width * shape.ffn
+    head = shape.vocabulary * shape.width
+    return (exit_layer * layer + attention + head) / (shape.layers * layer + head)
+
+
+def best_exit(candidates: dict[int, Acceptance], shape: Shape, depth: int = 4) -> int:
+    """The exit layer whose drafts should gain most: expected tokens a step over the step's relative time.
+
+    Verifying is taken to cost one pass; deeper exits guess better and cost more.
+    """
+
+    def gain(layer: int) -> float:
+        cost = relative_cost(layer, shape)
+        return max(candidates[layer].tokens_per_step(n) / (1 + n * cost) for n in range(1, depth + 1))
+
+    return max(candidates, key=gain)

@@ -1,0 +1,192 @@
+"""Medusa heads: each guesses a token further ahead from the target's last hidden state.
+
+Medusa-1 (Cai et al., arXiv 2401.10774; github.com/FasterDecoding/Medusa): the target is frozen, a head is a residual
+block whose matrix starts at zero, so that it begins as the target's own next-token guess. Different from the paper: all
+heads share one vocabulary matrix, cut to the frequent tokens, and learn the target's distribution, not only the text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
+from slipstream.drafters.training.features import Features, held_out_check
+from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
+from slipstream.models.types import LAST_HIDDEN, Floats
+
+POINTS = (LAST_HIDDEN,)
+"""Hidden points that the heads read."""
+
+_DECAY = 0.8
+"""Weight of head k is this to the power k, as in the paper."""
+
+
+@dataclass(frozen=True)
+class MedusaShape:
+    """Sizes of a set of heads.
+
+    Attributes:
+        width: of the target's hidden states.
+        heads: how many tokens beyond the next one are guessed.
+        layers: residual blocks a head.
+        shared: whether all heads share one vocabulary matrix.
+    """
+
+    width: int
+    heads: int = 4
+    layers: int = 1
+    shared: bool = True
+
+
+class Medusa(nn.Module):
+    """K heads on the last hidden state."""
+
+    def __init__(self, shape: MedusaShape, output: Tensor, ids: Tensor) -> None:
+        """Starts as the target's own head.
+
+        Args:
+            shape: sizes.
+            output: (v, width) rows of the target's vocabulary matrix.
+            ids: (v,) the token of each row.
+        """
+        super().__init__()
+        self.shape = shape
+        self.head = nn.ModuleList(
+            nn.ModuleList(nn.Linear(shape.width, shape.width) for _ in range(shape.layers)) for _ in range(shape.heads)
+        )
+        for parameter in self.head.parameters():
+            nn.init.zeros_(parameter)
+        self.output = nn.ParameterList(output.clone() for _ in range(1 if shape.shared else shape.heads))
+        self.ids: Tensor
+        self.register_buffer("ids", ids)
+
+    def states(self, hidden: Tensor, head: int) -> Tensor:
+        """Maps (…, width) to what the vocabulary matrix of a head reads, the same shape."""
+        for layer in self.head[head]:
+            hidden = hidden + functional.silu(layer(hidden))
+        return hidden
+
+    def forward(self, hidden: Tensor, head: int) -> Tensor:
+        """Scores of head ``head``: (…, width) to (…, v), by row of the cut vocabulary."""
+        return functional.linear(self.states(hidden, head), self.output[0 if self.shape.shared else head])
+
+
+def loss(output: Tensor) -> BatchLoss:
+    """Cross-entropy of each head against the target's distribution that many places further on.
+
+    Args:
+        output: (v, width) rows of the target's vocabulary matrix, the same as the heads started with.
+    """
+
+    def of_batch(model: Medusa, ids: Tensor, weights: Tensor, chats: Tensor, hidden: Tensor, *others: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, torch.bfloat16):
+            with torch.no_grad():
+                wanted = functional.linear(hidden, output).float().softmax(-1)
+            total = hidden.new_zeros(())
+            length = hidden.shape[1]
+            for head in range(model.shape.heads):
+                ahead = 1 + head
+                logs = model(hidden[:, : length - ahead], head).float().log_softmax(-1)
+                losses = -(wanted[:, ahead:] * logs).sum(-1)
+                same = chats[:, : length - ahead] == chats[:, ahead:length]
+                weight = weights[:, ahead + 1 : length + 1] * same
+                total = total + _DECAY**head * (losses * weight).sum() / weight.sum().clamp(min=1)
+        return total
+
+    return of_batch
+
+
+def fit(
+    train_on: Features,
+    held_out: Features,
+    output: Tensor,
+    shape: MedusaShape,
+    rows: int,
+    plan: Plan,
+    checkpoint: Path,
+    say: Say,
+) -> Medusa:
+    """Trains heads, from the checkpoint if there is one.
+
+    Args:
+        train_on: windows with the last hidden state as their first point.
+        held_out: windows of the target's greedy replies.
+        output: (vocabulary, width), the target's vocabulary matrix.
+        shape: sizes.
+        rows: most tokens that the heads can guess.
+        plan: budget and rates.
+        checkpoint: where it is kept.
+        say: takes progress lines.
+    """
+    torch.manual_seed(plan.seed)
+    ids = torch.from_numpy(frequent(train_on.counts(len(output)), rows)).to(output.device)
+    model = Medusa(shape, output[ids], ids).to(output.device)
+    batch_loss = loss(output[ids].clone())
+    run = Run(model, plan, train_on, held_out_check(held_out, batch_loss), {"shape": asdict(shape)})
+    train(run, checkpoint, batch_loss, say)
+    return model.eval()
+
+
+@torch.no_grad()
+def acceptance(model: Medusa, held_out: Features) -> Acceptance:
+    """Acceptance by depth on stored windows of the target's greedy replies."""
+    parts: list[Acceptance] = []
+    for start in range(0, len(held_out), 16):
+        ids, weights, _, hidden, *_ = held_out.read(range(start, min(start + 16, len(held_out))))
+        states = torch.from_numpy(hidden).to(model.ids.device)
+        best = [model.ids[model(states, head).argmax(-1)].cpu().numpy() for head in range(model.shape.heads)]
+        parts.append(of_guesses(guesses(best), ids, weights))
+    return mean(parts)
+
+
+def guesses(best: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Aligns each head's best ids (rows, length) to roots: a head reads the token before the root."""
+    rows, length = best[0].shape
+    found = np.full((rows, length, len(best)), -1, np.int64)
+    for head, ids in enumerate(best):
+        found[:, 1:, head] = ids[:, : length - 1]
+    return found
+
+
+def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
+    """What a heads file holds, see ``slipstream.models.heads``."""
+    found: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
+    for name, parameter in model.named_parameters():
+        found[name + ("" if name.startswith("head.") else ".weight")] = parameter.detach().float().cpu().numpy()
+    if model.shape.shared:
+        found["output.weight"] = found.pop("output.0.weight")
+    else:
+        for head in range(model.shape.heads):
+            found[f"head.{head}.output.weight"] = found.pop(f"output.{head}.weight")
+    return found
+
+
+def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Ids of the tokens that the model writes most, in ascending order; all that it ever wrote if they are fewer."""
+    best = np.argsort(-counts, kind="stable")[:most]
+    return np.sort(best[counts[best] > 0])
+
+
+def rank_accuracies(model: Medusa, held_out: Features, ranks: int = 10) -> Floats:
+    """Share of places where rank i of head k is right, whatever came before, for growing trees: (heads, ranks)."""
+    hits = np.zeros((model.shape.heads, ranks))
+    places = np.zeros((model.shape.heads, 1))
+    with torch.no_grad():
+        for start in range(0, len(held_out), 16):
+            ids, weights, _, hidden, *_ = held_out.read(range(start, min(start + 16, len(held_out))))
+            length, states = hidden.shape[1], torch.from_numpy(hidden).to(model.ids.device)
+            for head in range(model.shape.heads):
+                ahead = 2 + head
+                best = model.ids[model(states, head).topk(min(ranks, len(model.ids)), -1).indices]
+                counted = weights[:, ahead:] >= 1
+                hit = best.cpu().numpy()[:, : length + 1 - ahead] == ids[:, ahead:, None]
+                hits[head, : hit.shape[-1]] += hit[counted].sum(0)
+                places[head] += counted.sum()
+    return (hits / np.maximum(places, 1)).astype(np.float32)

@@ -1,0 +1,71 @@
+"""How long a training run will take, measured before it starts."""
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+from slipstream.drafters.training.loop import Say
+from slipstream.models.heads import Text
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.runtime.replies import ManyReplies
+from slipstream.models.sampling import Sampler
+
+_TRAINED_AS_READ = 3.0
+"""Training heads on a token is taken to cost this many times reading it: two passes back and one forward."""
+_SIDE_BY_SIDE = 16
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Tokens a second of a model on this machine.
+
+    Attributes:
+        reading: Of a prompt.
+        answering: Of several replies at a time.
+    """
+
+    reading: float
+    answering: float
+
+    @staticmethod
+    def measured(model: LlamaModel, options: ContextOptions) -> "Pace":
+        """Reads a hundred tokens and writes a few; under a second for small models, a few passes for large ones."""
+        tokens = list(islice(cycle(range(1, min(100, model.n_vocab))), 128))
+        with closing(LlamaTarget(model, options)) as target:
+            target.prefill(tokens[:64])  # the first pass also touches the weights for the first time
+            began = time.perf_counter()
+            target.prefill(tokens)
+            reading = 64 / (time.perf_counter() - began)
+        with closing(ManyReplies(model, _SIDE_BY_SIDE, 64, options)) as replies:
+            prompts = ((tokens[:2], Sampler(temperature=1.0, seed=seed)) for seed in range(_SIDE_BY_SIDE))
+            began = time.perf_counter()
+            made = sum(len(reply) for _, reply in replies.replies(prompts, 4))
+            answering = made / (time.perf_counter() - began)
+        return Pace(reading, answering)
+
+
+def forecast(text: Text, tokens: int, passes: int, pace: Pace, say: Say) -> None:
+    """Says how long the parts of a run will take.
+
+    Args:
+        text: what is trained on.
+        tokens: of it.
+        passes: how often it is gone through.
+        pace: of this model here.
+        say: takes the line.
+    """
+    parts = {"to write answers": tokens / pace.answering if text == "answers" else 0.0}
+    parts["to read them" if text == "answers" else "to read the text"] = tokens / pace.reading
+    parts["to train"] = _TRAINED_AS_READ * passes * tokens / pace.reading
+    shown = ", ".join(f"{duration(seconds)} {what}" for what, seconds in parts.items() if seconds)
+    say(f"this will take about {duration(sum(parts.values()))} ({shown}); it can be stopped and started again")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: ``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,90 @@
+"""How large the family is, and how long each of its parts trains."""
+
+from dataclasses import dataclass, replace
+
+from slipstream.drafters.training import eagle
+from slipstream.drafters.training.loop import Plan
+from slipstream.drafters.training.medusa import MedusaShape
+from slipstream.drafters.training.model import DRAFT, TARGET, Shape
+from slipstream.models.types import LAST_HIDDEN
+
+
+@dataclass(frozen=True)
+class Family:
+    """Shapes and budgets of everything that is trained; tokens, so that the result does not depend on the machine."""
+
+    target: Shape
+    draft: Shape
+    target_plan: Plan
+    draft_plan: Plan
+    heads_plan: Plan
+    medusa_tokens: int
+    kangaroo_tokens: int
+    trial_tokens: int
+    eagle_tokens: int
+    mask_tokens: int
+    tuned_tokens: int
+    answer_tokens: int
+    held_answer_tokens: int
+    feature_tokens: int
+    exits: tuple[int, ...]
+    medusa_shape: MedusaShape
+    medusa_rows: int
+    masks: int
+    compiled: bool
+
+    def plan(self, tokens: int) -> Plan:
+        """The plan of a set of heads with this budget."""
+        return replace(self.heads_plan, tokens=tokens)
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """Hidden points that any of the heads reads, the last one first."""
+        return (LAST_HIDDEN, *sorted({*self.exits, *eagle.layers(self.target)}))
+
+
+BUNDLED = Family(
+    target=TARGET,
+    draft=DRAFT,
+    target_plan=Plan(tokens=60_000_000, longer=((0.92, 1024), (0.98, 2048))),
+    draft_plan=Plan(tokens=5_000_000, batch_tokens=4096, other_rate=6e-3, check_every=100),
+    heads_plan=Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.5, check_every=50),
+    medusa_tokens=2_000_000,
+    kangaroo_tokens=2_000_000,
+    trial_tokens=200_000,
+    eagle_tokens=1_500_000,
+    mask_tokens=1_500_000,
+    tuned_tokens=2_000_000,
+    answer_tokens=400_000,
+    held_answer_tokens=30_000,
+    feature_tokens=1_200_000,
+    exits=(1, 2, 3),
+    medusa_shape=MedusaShape(TARGET.width),
+    medusa_rows=4096,
+    masks=3,
+    compiled=True,
+)
+"""What ships."""
+
+TINY = Family(
+    target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256),
+    draft=Shape(width=32, layers=1, heads=1, kv_heads=1, head_size=32, ffn=64, vocabulary=600, context=256),
+    target_plan=Plan(tokens=400_000, batch_tokens=4096, longer=((0.8, 512),), check_every=20),
+    draft_plan=Plan(tokens=150_000, batch_tokens=2048, other_rate=6e-3, check_every=20),
+    heads_plan=Plan(batch_tokens=2048, other_rate=4e-3, check_every=20, warm_up_steps=10),
+    medusa_tokens=150_000,
+    kangaroo_tokens=150_000,
+    trial_tokens=20_000,
+    eagle_tokens=100_000,
+    mask_tokens=60_000,
+    tuned_tokens=60_000,
+    answer_tokens=20_000,
+    held_answer_tokens=3_000,
+    feature_tokens=60_000,
+    exits=(1, 2),
+    medusa_shape=MedusaShape(64),
+    medusa_rows=600,
+    masks=2,
+    compiled=False,
+)
+"""The same recipe in a minute, to see that it works."""

@@ -1,0 +1,209 @@
+"""SPACE: mask tokens behind the text guess what follows the next token, in the same pass that verifies.
+
+Yi et al., arXiv 2402.13740 (Findings of ACL 2024); github.com/cteant/SPACE. Semi-autoregressive tuning appends mask
+tokens to a prefix and asks for the tokens that were cut off. Here several groups of masks stand in one window, each
+behind another cut and hidden from everything else (the paper's efficient variant). Two ways: the target stays frozen
+and only the masks' embeddings are learned (as PPD does, arXiv 2405.18628), so that its text stays what it was; or the
+whole target is tuned with them, as the paper has it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
+from slipstream.drafters.training.attention import chat_mask
+from slipstream.drafters.training.corpus import Sampler, Source
+from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
+from slipstream.drafters.training.model import Decoder
+
+GROUPS = 24
+"""Groups of masks in one window."""
+
+
+class Masks(nn.Module):
+    """The embeddings of k mask tokens."""
+
+    def __init__(self, count: int, embedding: Tensor, seed: int) -> None:
+        """Starts at the mean embedding with a little noise.
+
+        Args:
+            count: how many masks, k.
+            embedding: (vocabulary, width) of the target.
+            seed: of the noise.
+        """
+        super().__init__()
+        noise = torch.randn(count, embedding.shape[1], generator=torch.Generator().manual_seed(seed))
+        self.masks = nn.Parameter(
+            embedding.float().mean(0) + 0.3 * embedding.float().std() * noise.to(embedding.device)
+        )
+
+
+class Tuned(nn.Module):
+    """A target that is tuned together with its masks."""
+
+    def __init__(self, target: Decoder, masks: Masks) -> None:
+        """Takes both over."""
+        super().__init__()
+        self.target, self.masks = target, masks
+
+
+class CutDraws:
+    """Windows of text with the places behind which masks stand; a ``Draws`` for the training loop."""
+
+    def __init__(self, sampler: Sampler, seed: int, masks: int) -> None:
+        """Args: sampler: the text. seed: of the cuts. masks: in a group."""
+        self._sampler, self._masks = sampler, masks
+        self._rng = np.random.default_rng(seed)
+
+    def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
+        """Ids, weights and chat numbers (rows, length + 1), and cuts (rows, GROUPS): the last id that masks see."""
+        ids, weights, chats = self._sampler.batch(rows, length)
+        cuts = np.zeros((rows, GROUPS), np.int64)
+        for row in range(rows):
+            inside = np.flatnonzero(weights[row, 2 : length - self._masks] >= 1)
+            fit = inside if len(inside) else np.arange(length - self._masks - 2)
+            cuts[row] = np.sort(self._rng.choice(fit, GROUPS, replace=len(fit) < GROUPS))
+        return ids, weights, chats, cuts
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs to go on from here."""
+        return {"text": self._sampler.state(), "cuts": self._rng.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes back to a stored point."""
+        self._sampler.restore(state["text"])
+        self._rng.bit_generator.state = state["cuts"]
+
+
+def hidden_states(target: Decoder, masks: Tensor, ids: Tensor, chats: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor]:
+    """Last hidden states of a text and of groups of masks in it, which the text does not see.
+
+    Args:
+        target: the decoder.
+        masks: (k, width) embeddings.
+        ids: (rows, length).
+        chats: (rows, length), number of the chat that each id belongs to.
+        cuts: (rows, groups), index of the last id that a group sees.
+
+    Returns:
+        (rows, length, width) of the text and (rows, groups, k, width) of the masks.
+    """
+    rows, length = ids.shape
+    count, groups = masks.shape[0], cuts.shape[1]
+    behind = torch.arange(1, count + 1, device=ids.device)
+    x = torch.cat(
+        (target.token_embd(ids), masks.expand(rows, groups, -1, -1).flatten(1, 2).to(target.token_embd.weight.dtype)), 1
+    )
+    places = torch.arange(length, device=ids.device).expand(rows, -1)
+    positions = torch.cat((places, (cuts[:, :, None] + behind).flatten(1)), 1)
+    own = torch.gather(chats, 1, cuts)
+    sees_text = (places[:, None, :] <= cuts[:, :, None]) & (chats[:, None, :] == own[:, :, None])
+    mask = torch.zeros(rows, 1, x.shape[1], x.shape[1], dtype=torch.bool, device=ids.device)
+    mask[:, :, :length, :length] = chat_mask(chats)
+    mask[:, 0, length:, :length] = sees_text.repeat_interleave(count, 1)
+    among = torch.ones(count, count, dtype=torch.bool, device=ids.device).tril()
+    mask[:, 0, length:, length:] = torch.block_diag(*[among] * groups)
+    states = target.run(x, positions, mask)
+    return states[:, :length], states[:, length:].unflatten(1, (groups, count))
+
+
+def _mask_loss(target: Decoder, states: Tensor, wanted: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
+    """Cross-entropy of the masks against the target's distributions (rows, length, vocabulary) at the same places."""
+    count = states.shape[2]
+    behind = cuts[:, :, None] + torch.arange(1, count + 1, device=cuts.device)
+    flat = behind.flatten(1)
+    there = flat.clamp(max=wanted.shape[1] - 1)
+    soft = torch.gather(wanted, 1, there[:, :, None].expand(-1, -1, wanted.shape[2]))
+    guessed = target.logits(states).float().flatten(1, 2)
+    losses = functional.cross_entropy(guessed.flatten(0, 1), soft.flatten(0, 1), reduction="none").view_as(flat)
+    same = torch.gather(chats, 1, there) == torch.gather(chats, 1, cuts).repeat_interleave(count, 1)
+    weight = torch.gather(weights, 1, there + 1) * same * (flat == there)
+    return (losses * weight).sum() / weight.sum().clamp(min=1)
+
+
+def frozen_loss(target: Decoder) -> BatchLoss:
+    """The masks learn the distributions of a target that stays as it is."""
+
+    def of_batch(model: Masks, ids: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
+        with torch.autocast(ids.device.type, torch.bfloat16):
+            text, states = hidden_states(target, model.masks, ids[:, :-1], chats[:, :-1], cuts)
+            with torch.no_grad():
+                wanted = target.logits(text).float().softmax(-1)
+            return _mask_loss(target, states, wanted, weights, chats[:, :-1], cuts)
+
+    return of_batch
+
+
+def tuned_loss(model: Tuned, ids: Tensor, weights: Tensor, chats: Tensor, cuts: Tensor) -> Tensor:
+    """The paper's loss: the text's own next tokens, and the masks' with equal weight."""
+    target = model.target
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        text, states = hidden_states(target, model.masks.masks, ids[:, :-1], chats[:, :-1], cuts)
+        logits = target.logits(text).float()
+        wanted = logits.detach().softmax(-1)
+        masked = _mask_loss(target, states, wanted, weights, chats[:, :-1], cuts)
+    weight = weights[:, 1:].flatten()
+    losses = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    return (losses * weight).sum() / weight.sum() + masked
+
+
+def fit(
+    target: Decoder,
+    text: dict[str, Source],
+    held_out: dict[str, Source],
+    masks: int,
+    plan: Plan,
+    checkpoint: Path,
+    say: Say,
+    tune: bool = False,
+) -> Tuned:
+    """Trains masks, and with ``tune`` the target with them, from the checkpoint if there is one.
+
+    Args:
+        target: the decoder; it is changed only with ``tune``.
+        text: what to train on.
+        held_out: what the progress line measures on.
+        masks: how many, k.
+        plan: budget and rates.
+        checkpoint: where it is kept.
+        say: takes progress lines.
+        tune: whether the target learns too.
+    """
+    model = Tuned(target.requires_grad_(tune), Masks(masks, target.token_embd.weight.detach(), plan.seed))
+    batch_loss = tuned_loss if tune else frozen_loss(target)
+    trained: nn.Module = model if tune else model.masks
+    held = CutDraws(Sampler(held_out, plan.seed), plan.seed, masks).batch(16, plan.window)
+    batch = [torch.from_numpy(part).to(target.token_embd.weight.device) for part in held]
+
+    @torch.no_grad()
+    def check(_: nn.Module) -> float:
+        return float(batch_loss(trained, *batch))
+
+    draws = CutDraws(Sampler(text, plan.seed), plan.seed, masks)
+    train(Run(trained, plan, draws, check, {"masks": masks, "tune": tune}), checkpoint, batch_loss, say)
+    return model.eval()
+
+
+@torch.no_grad()
+def acceptance(model: Tuned, text: Source, window: int, seed: int) -> Acceptance:
+    """Acceptance by depth on the target's greedy replies; a guess is made behind each of their tokens."""
+    sampler = Sampler({"answers": text}, seed)
+    masks = model.masks.masks
+    parts: list[Acceptance] = []
+    for _ in range(max(1, len(text.ids) // window)):
+        ids, weights, chats = sampler.batch(1, window)
+        guesses = np.full((1, window, len(masks)), -1, np.int64)
+        tokens, numbers = (torch.from_numpy(part).to(masks.device)[:, :-1] for part in (ids, chats))
+        for start in range(0, window - 1, GROUPS):
+            cuts = torch.arange(start, min(start + GROUPS, window - 1), device=masks.device)[None]
+            _, states = hidden_states(model.target, masks, tokens, numbers, cuts)
+            best = model.target.logits(states).argmax(-1).cpu().numpy()
+            guesses[:, start + 1 : start + 1 + best.shape[1]] = best  # behind id c they guess below the root c + 1
+        parts.append(of_guesses(guesses, ids, weights))
+    return mean(parts)

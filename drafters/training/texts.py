@@ -1,0 +1,207 @@
+"""Text to train heads on, as the target's own ids: its own answers, a folder, or given chats."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.drafters.training import plain
+from slipstream.drafters.training.corpus import SHARES, Source
+from slipstream.drafters.training.loop import Say
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.runtime.replies import ManyReplies
+from slipstream.models.sampling import Sampler
+from slipstream.models.template import ChatTemplate
+
+Prompts = Iterator[tuple[Sequence[int], Sampler]]
+
+_ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
+_MOST_BYTES = 4_000_000
+"""A file that is larger is data, not text."""
+_WARM = 0.7
+"""Temperature of every other answer; the ones between are greedy."""
+
+
+class ChatIds:
+    """Turns messages into ids and loss weights by the target's own chat template."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        """Takes the template from the model's file."""
+        source = model.header.chat_template
+        self._template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
+        self._model = model
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[float]]:
+        """Ids of a whole chat; what the assistant says, and the token that ends it, weighs 1, the rest 0."""
+        ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
+        said = False
+        for part in self._template.parts(messages, add_generation_prompt=False):
+            found = self._model.tokenize(part.text, part.content is None)
+            ending = said and bool(found) and found[0] in self._model.ends
+            said = part.content is not None and messages[part.content]["role"] == "assistant"
+            ids += found
+            weights += [1.0 if said else 0.0] * len(found)
+            if ending:
+                weights[-len(found)] = 1.0
+        return ids, weights
+
+    def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Ids of a chat up to where the reply begins."""
+        ids = self._model.opening()
+        for part in self._template.parts(messages):
+            ids += self._model.tokenize(part.text, part.content is None)
+        return ids
+
+
+def as_source(chats: Iterable[tuple[Sequence[int], Sequence[float]]]) -> Source:
+    """Packs (ids, weights) of chats."""
+    pairs = [pair for pair in chats if len(pair[0]) > 1]
+    offsets = np.cumsum([0] + [len(ids) for ids, _ in pairs])
+    ids = np.fromiter((i for found, _ in pairs for i in found), np.uint32)
+    weights = np.fromiter((w for _, found in pairs for w in found), np.float32)
+    return Source(ids, weights, offsets.astype(np.int64))
+
+
+def split(source: Source, every: int = 20) -> tuple[Source, Source]:
+    """Parts the chats into (training, held out), one in ``every`` held out; both parts get at least one chat."""
+    chats = [
+        (source.ids[a:b].tolist(), source.weights[a:b].tolist())
+        for a, b in zip(source.offsets[:-1], source.offsets[1:], strict=True)
+    ]
+    if len(chats) < 2:
+        raise UsageError("there is too little text to train on.", "Give more than one chat or file.")
+    held = chats[:: max(2, min(every, len(chats)))]
+    return as_source(chat for i, chat in enumerate(chats) if i % max(2, min(every, len(chats)))), as_source(held)
+
+
+def folder(path: Path, model: LlamaModel, window: int) -> Source:
+    """Every text file below a folder, cut into pieces of a window.
+
+    Raises:
+        UsageError: If the folder is missing or holds no text.
+    """
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a folder.", "Give the folder that holds the text files.")
+    chats: list[tuple[list[int], list[float]]] = []
+    for file in sorted(path.rglob("*")):
+        if file.suffix.lower() in _ENDINGS and file.is_file() and file.stat().st_size <= _MOST_BYTES:
+            ids = model.tokenize(file.read_text(encoding="utf-8", errors="replace"), False)
+            pieces = [ids[at : at + window] for at in range(0, len(ids), window)]
+            chats += [
+                ([*model.opening(), *piece], [0.0] * len(model.opening()) + [1.0] * len(piece)) for piece in pieces
+            ]
+    if sum(len(ids) for ids, _ in chats) < 2 * window:
+        raise UsageError(f"{path} holds too little text to train on.", f"Known kinds: {' '.join(sorted(_ENDINGS))}.")
+    return as_source(chats)
+
+
+def plain_prompts(ids: ChatIds, seed: int) -> Prompts:
+    """The questions of the plain chats in shuffled rounds, without end."""
+    asked = [row.messages[0]["content"] for row in plain.rows()]
+    turn = 0
+    while True:
+        for place in np.random.default_rng([seed, turn]).permutation(len(asked)).tolist():
+            yield ids.prompt([{"role": "user", "content": asked[place]}]), _sampler(turn + place, seed + turn)
+        turn += 1
+
+
+def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192) -> Prompts:
+    """The beginnings of chats, up to where a reply starts, of at most ``most`` ids, without end."""
+    rng = np.random.default_rng(seed)
+    names = [name for name in sorted(sources) if SHARES.get(name)]
+    shares = np.array([SHARES[name] for name in names])
+    number = 0
+    while True:
+        source = sources[names[int(rng.choice(len(names), p=shares / shares.sum()))]]
+        item = int(rng.integers(0, len(source.offsets) - 1))
+        start, stop = int(source.offsets[item]), int(source.offsets[item + 1])
+        written = source.weights[start:stop] >= 1
+        begins = np.flatnonzero(written[1:] & ~written[:-1]) + 1
+        begins = begins[(begins > 0) & (begins <= most)]
+        if len(begins):
+            number += 1
+            yield source.ids[start : start + int(rng.choice(begins))].tolist(), _sampler(number, seed + number)
+
+
+def greedy(prompts: Prompts) -> Prompts:
+    """The same prompts, answered by the best tokens."""
+    for prompt, _ in prompts:
+        yield prompt, Sampler(temperature=0)
+
+
+def answers(
+    model: LlamaModel,
+    options: ContextOptions,
+    prompts: Prompts,
+    tokens: int,
+    path: Path,
+    say: Say,
+    most: int = 128,
+    side_by_side: int = 16,
+    n_ctx: int = 512,
+) -> Source:
+    """Lets the target answer prompts until its replies hold that many tokens.
+
+    Replies are appended to a file as they end; a run that was killed goes on with the next prompt.
+
+    Args:
+        model: the target.
+        options: how its context is opened.
+        prompts: what to answer, the same ones in the same order each time.
+        tokens: how many reply tokens to collect.
+        path: the file, one JSON object a line.
+        say: takes progress lines.
+        most: tokens of one reply.
+        side_by_side: replies at a time.
+        n_ctx: most tokens of a prompt with its reply.
+
+    Raises:
+        SlipstreamError: If the file cannot be written.
+    """
+    kept = _kept(path)
+    made = sum(len(reply) for _, reply in kept)
+    if made >= tokens:
+        return _answered(kept)
+    for _ in range(len(kept)):
+        next(prompts)
+    said = made
+    try:
+        with (
+            path.open("a", encoding="utf-8") as file,
+            closing(ManyReplies(model, side_by_side, n_ctx, options)) as replies,
+        ):
+            for prompt, reply in replies.replies(prompts, most):
+                file.write(json.dumps([list(prompt), reply]) + "\n")
+                kept.append((list(prompt), reply))
+                made += len(reply)
+                if made - said >= tokens / 50:
+                    said = made
+                    file.flush()
+                    say(f"own answers: {made:,} of {tokens:,} tokens")
+                if made >= tokens:
+                    break
+    except OSError as error:
+        raise SlipstreamError(f"cannot write {path}: {error.strerror}.", "Make room, then start again.") from error
+    return _answered(kept)
+
+
+def _answered(kept: list[tuple[list[int], list[int]]]) -> Source:
+    return as_source((prompt + reply, [0.0] * len(prompt) + [1.0] * len(reply)) for prompt, reply in kept)
+
+
+def _kept(path: Path) -> list[tuple[list[int], list[int]]]:
+    found: list[tuple[list[int], list[int]]] = []
+    if path.exists():
+        whole = path.read_bytes()
+        whole = whole[: whole.rfind(b"\n") + 1]
+        path.write_bytes(whole)  # without the line that a kill cut short
+        found = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
+    return found
+
+
+def _sampler(number: int, seed: int) -> Sampler:
+    return Sampler(temperature=_WARM, top_k=40, seed=seed) if number % 2 else Sampler(temperature=0)

@@ -1,0 +1,118 @@
+import ctypes
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+import pytest
+import torch
+from llama_cpp import llama_cpp_ext
+from numpy.typing import NDArray
+from tests.training.llama_file import LlamaFile
+
+from slipstream.drafters.training import eagle
+from slipstream.drafters.training.export import write_eagle, write_gguf
+from slipstream.drafters.training.model import Decoder, Shape
+
+SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256)
+
+
+@pytest.fixture(scope="module")
+def target() -> Decoder:
+    torch.manual_seed(1)
+    model = Decoder(SHAPE)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def head(target: Decoder) -> eagle.Eagle:
+    torch.manual_seed(2)
+    model = eagle.Eagle(SHAPE, target.token_embd.weight.detach(), target.token_embd.weight.detach())
+    for p in model.parameters():
+        torch.nn.init.normal_(p, mean=float(p.ndim == 1), std=0.1)
+    return model.eval()
+
+
+def test_unrolling_equals_drafting_one_token_after_the_other(target: Decoder, head: eagle.Eagle) -> None:
+    """Place i of step s must compute what a draft that began at place i - s computes for its token s."""
+    length, steps = 12, 4
+    torch.manual_seed(3)
+    ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
+    chats, turn = torch.ones(1, length, dtype=torch.long), target.turn(torch.arange(length))
+    with torch.no_grad():
+        made = head.unrolled(features, ids, chats, turn, steps)
+        for begin in (3, 6):
+            block, start = head.blk[0], begin + 1
+            cos, sin = turn
+            g = head.fc(features[:, :start])
+            read = torch.cat((block.attn_norm(head.embedding[ids[:, :start]]), block.attn_norm_2(g)), -1)
+            _, keys, values = block.parts(read, (cos[:start], sin[:start]))
+            last = g[:, -1:]
+            for step in range(steps):
+                place = begin + step
+                here = (cos[place : place + 1], sin[place : place + 1])
+                both = torch.cat(
+                    (block.attn_norm(head.embedding[ids[:, place : place + 1]]), block.attn_norm_2(last)), -1
+                )
+                q, k, v = block.parts(both, here)
+                if step:
+                    keys, values = torch.cat((keys, k), 2), torch.cat((values, v), 2)
+                sees = torch.ones(1, 1, 1, keys.shape[2], dtype=torch.bool)
+                last = block.fed(last + block.mixed(q, keys, values, sees))
+                torch.testing.assert_close(made[step][:, place], last[:, 0], atol=1e-4, rtol=1e-4)
+
+
+def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.Eagle, prepared: Path, tmp_path: Path) -> None:
+    layers = eagle.layers(SHAPE)
+    tokenizer = prepared / "tokenizer.json"
+    write_gguf(target, tokenizer, tmp_path / "t.gguf", "t", "t", "f32")
+    write_eagle(eagle.tensors(head), SHAPE, layers, tokenizer, tmp_path / "e.gguf", "0" * 64, "f32")
+    torch.manual_seed(4)
+    length = 9
+    ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
+    with torch.no_grad():
+        chats, turn = torch.ones(1, length, dtype=torch.long), target.turn(torch.arange(length))
+        ours = head.logits(head.unrolled(features, ids, chats, turn, 1)[0])[0].numpy()
+    with LlamaFile(tmp_path / "t.gguf") as file:
+        theirs = _llama_logits(file.context, tmp_path / "e.gguf", ids[0].tolist(), features[0].numpy())
+    np.testing.assert_allclose(theirs, ours, atol=2e-3)
+
+
+def _llama_logits(target: object, path: Path, ids: list[int], features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Encodes features and decodes (token, feature) pairs, as llama.cpp's own drafting does."""
+    lib = llama_cpp.llama_cpp
+    model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
+    assert model
+    params = lib.llama_context_default_params()
+    params.n_ctx, params.n_threads, params.n_threads_batch = 256, 1, 1
+    params.flash_attn_type, params.type_k, params.type_v = 0, 0, 0
+    params.ctx_other = target
+    context = lib.llama_init_from_model(model, params)
+    assert context
+    llama_cpp_ext.llama_set_embeddings_nextn(context, True, True)
+    rows, width = features.shape
+    batch = lib.llama_batch_init(rows, width, 1)
+    batch.n_tokens = rows
+    np.ctypeslib.as_array(batch.embd, (rows, width))[:] = features
+    for i in range(rows):
+        batch.pos[i], batch.n_seq_id[i], batch.logits[i] = i, 1, 1
+        batch.seq_id[i][0] = 0
+    assert lib.llama_encode(context, batch) == 0
+    narrowed = np.ctypeslib.as_array(llama_cpp_ext.llama_get_embeddings_nextn(context), (rows, SHAPE.width)).copy()
+    pairs, kept = lib.llama_batch_ext_init(context), []
+    for i, token in enumerate(ids):
+        row = np.ascontiguousarray(narrowed[i])
+        kept.append(row)
+        at = lib.llama_batch_ext_add_token(pairs, 0, token)
+        pointer = row.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        lib.llama_batch_ext_set_embd_token(pairs, at, lib.llama_embd(pointer, 1, SHAPE.width))
+        lib.llama_batch_ext_set_pos(pairs, at, (lib.llama_pos * 1)(i))
+        lib.llama_batch_ext_set_output_logits(pairs, at, True)
+    assert lib.llama_process(context, lib.LLAMA_PROCESS_TYPE_DECODE, pairs) == 0
+    found = np.ctypeslib.as_array(lib.llama_get_logits(context), (rows, SHAPE.vocabulary)).copy()
+    lib.llama_batch_ext_free(pairs)
+    lib.llama_batch_free(batch)
+    lib.llama_free(context)
+    lib.llama_model_free(model)
+    return found

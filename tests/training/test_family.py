@@ -1,0 +1,104 @@
+"""The whole recipe on a very small scale: every stage learns, and writes what llama.cpp or slipstream reads."""
+
+import json
+import lzma
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.training.llama_file import LlamaFile
+from tests.training.synthetic import rows
+
+from slipstream.drafters.training import family, stages
+from slipstream.drafters.training.__main__ import main
+from slipstream.drafters.training.sizes import TINY
+from slipstream.models.gguf import read_header
+from slipstream.models.heads import check_target, read_heads
+from slipstream.models.heads_check import Method
+
+HEADS: dict[str, Method] = {"medusa": "medusa", "kangaroo": "kangaroo", "space": "space", "space-tuned": "space"}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which one command has built the whole family."""
+    data, out = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("family")
+    for source, lines in rows(random.Random(3)).items():
+        (data / f"{source}.jsonl.xz").write_bytes(lzma.compress("".join(lines).encode()))
+    main(["family", "--tiny", "--data", str(data), "--out", str(out), "--threads", "1"])
+    return out
+
+
+def _acceptance(out: Path) -> dict[str, list[float]]:
+    report = json.loads((out / family.REPORT_FILE).read_text())
+    return {name: found["shares"] for name, found in report["acceptance"].items()}
+
+
+def _unigram(out: Path) -> float:
+    """How often the most frequent token of the target's replies is the next one."""
+    held = stages.answers(out, 0, held_out=True)
+    counts = np.bincount(held.ids[held.weights >= 1])
+    return float(counts.max() / counts.sum())
+
+
+def test_the_target_learns_and_its_loss_is_on_record(out: Path) -> None:
+    history = torch.load(out / "target.pt", weights_only=True)["progress"]["history"]
+    assert history[0]["held_out"] > 5
+    assert history[-1]["held_out"] < 3.2
+    assert history[-1]["tokens"] >= TINY.target_plan.tokens - TINY.target_plan.check_every * 4096
+
+
+@pytest.mark.parametrize("name", ["draft", "medusa", "kangaroo", "eagle3", "space", "space-tuned"])
+def test_every_drafter_beats_the_unigram_guess(name: str, out: Path) -> None:
+    found = _acceptance(out)[name]
+    assert found[0] > _unigram(out) + 0.03
+    assert all(0 <= share <= 1 for share in found)
+
+
+def test_a_draft_that_sees_more_guesses_better(out: Path) -> None:
+    found = _acceptance(out)
+    assert found["kangaroo"][0] > found["medusa"][0]
+    assert found["draft"][0] > found["space"][0]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_name_their_target_and_fit_it(name: str, out: Path) -> None:
+    target = out / f"{family.SPACE_NAME if name == 'space-tuned' else stages.TARGET_NAME}-q8_0.gguf"
+    heads = read_heads(out / f"{stages.TARGET_NAME}-{name}-q8_0.gguf", read_header(target))
+    assert heads.info.method == HEADS[name]
+    check_target(heads.info, read_header(target))
+    assert heads.info.settings["acceptance"] == pytest.approx(_acceptance(out)[name], abs=1e-3)
+
+
+def test_masks_are_few_and_lie_apart(out: Path) -> None:
+    masks = read_heads(out / f"{stages.TARGET_NAME}-space-q8_0.gguf").tensors["masks"]
+    assert masks.shape == (TINY.masks, TINY.target.width)
+    assert float(np.abs(masks[0] - masks[1]).max()) > 0.01
+
+
+@pytest.mark.parametrize("name", [stages.TARGET_NAME, stages.DRAFT_NAME, family.SPACE_NAME])
+def test_models_load_in_llama_cpp_and_reply(name: str, out: Path) -> None:
+    with LlamaFile(out / f"{name}-q8_0.gguf") as file:
+        prompt = file.ids("<|im_start|>user\nHi!<|im_end|>\n<|im_start|>assistant\n", special=True)
+        assert 0 < len(file.reply(prompt, most=5)) <= 5
+
+
+def test_what_is_done_is_not_done_again(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("*.pt")}
+    for stage in ("answers", "medusa"):
+        main([stage, "--tiny", "--out", str(out), "--threads", "1"])
+    said = capsys.readouterr().out
+    assert "step" not in said
+    assert "own answers" not in said
+    assert set(before) == {path.name for path in out.glob("*.pt")}
+
+
+def test_the_stage_that_needs_data_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["tokenizer", "--out", str(tmp_path)])
+    assert stop.value.code == 2
+    assert "--data" in capsys.readouterr().err
