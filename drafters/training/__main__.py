@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from slipstream.drafters.training import family as recipe
-from slipstream.drafters.training import stages
+from slipstream.drafters.training import report, stages
 from slipstream.drafters.training.decoders import keep_memory
 from slipstream.drafters.training.sizes import BUNDLED, TINY, Family
 
@@ -61,6 +61,8 @@ def run_stage(stage: str, data: Path, out: Path, family: Family) -> None:
             recipe.train_masks(out, family)
         case "space-tuned":
             recipe.train_tuned(out, family)
+        case "report":
+            report.write(out)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ _JOINED = frozenset(
     {"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity", "everyday"}
     | {f"plain_{part}" for part in ("stories_a", "stories_b", "words", "explain", "tasks")}
 )
-_FREQUENT = 25
+_FREQUENT = 8
 """A word of the dictionary is kept for training if at least this many other rows use it."""
 _JOIN_SHARE = 0.15
 _SYSTEM_SHARE = 0.06

@@ -52,6 +52,7 @@ class Plan:
     longer: tuple[tuple[float, int], ...] = ()
     matrix_rate: float = 0.02
     other_rate: float = 4e-3
+    matrix_decay: float = 0.1
     warm_up_steps: int = 40
     decay_from: float = 0.75
     final_rate: float = 0.02
@@ -109,11 +110,12 @@ class Run:
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
         ]
-        self.rates = [plan.other_rate]
+        self.rates, self.decays = [plan.other_rate], [0.0]
         if matrices:  # Muon (Jordan et al., github.com/KellerJordan/Muon) needs 1.6 times fewer tokens than AdamW here
-            muon = torch.optim.Muon(matrices, lr=plan.matrix_rate, weight_decay=0.01, momentum=0.95, nesterov=True)
+            muon = torch.optim.Muon(matrices, lr=plan.matrix_rate, momentum=0.95, nesterov=True)
             self.optimizers.insert(0, muon)
             self.rates.insert(0, plan.matrix_rate)
+            self.decays.insert(0, plan.matrix_decay)
 
     def step(self, batch_loss: BatchLoss) -> float:
         """One optimizer step on one batch; returns its loss."""
@@ -125,9 +127,9 @@ class Run:
         device = next(self.model.parameters()).device
         batch = [torch.from_numpy(part).to(device) for part in self.draws.batch(rows, length)]
         factor = plan.rate(progress.step, done)
-        for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * factor
+        for optimizer, rate, decay in zip(self.optimizers, self.rates, self.decays, strict=True):
+            for group in optimizer.param_groups:  # a stored state brings the values that it was stored with
+                group["lr"], group["weight_decay"] = rate * factor, decay
             optimizer.zero_grad(set_to_none=True)
         loss = batch_loss(self.model, *batch)
         loss.backward()

@@ -89,6 +89,6 @@ def test_a_checkpoint_from_before_the_newer_fields_loads() -> None:
     model = Decoder(Shape(**stored))
     block = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
     names = ["token_embd.weight", *(f"blk.0.{part}.weight" for part in block), "output_norm.weight"]
-    assert list(model.state_dict()) == names
+    assert set(model.state_dict()) == set(names)
     ids = torch.tensor([[30, 0, 31]])
     torch.testing.assert_close(model(ids)[:, 2:], model(ids[:, 2:]))  # the end-of-text id still ends a chat

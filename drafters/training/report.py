@@ -1,0 +1,80 @@
+"""What the model card says in figures: sizes, losses, curves, and the exam's answers."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slipstream.drafters.training import corpus, plain, stages, texts
+from slipstream.drafters.training.curves import curves
+from slipstream.drafters.training.decoders import held_out_loss, load_decoder
+from slipstream.drafters.training.family import REPORT_FILE
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.replies import ManyReplies
+from slipstream.models.sampling import Sampler
+
+CURVES_FILE = "curves.svg"
+EXAM_FILE = "exam.md"
+_EXAM_TOKENS = 120
+_TITLES = {
+    "target": "target",
+    "draft": "draft model",
+    "medusa": "Medusa heads",
+    "kangaroo": "Kangaroo adapter",
+    "eagle": "EAGLE-3 head",
+    "space": "SPACE masks",
+    "space-tuned": "target tuned for SPACE",
+}
+
+
+def write(out: Path) -> None:
+    """Adds figures to the report, draws the curves and lets the target sit the exam.
+
+    Args:
+        out: the folder that the stages have filled.
+    """
+    path = out / REPORT_FILE
+    report = json.loads(path.read_text(encoding="utf-8"))
+    report["runs"] = {}
+    histories: dict[str, Any] = {}
+    for name, title in _TITLES.items():
+        progress = torch.load(out / f"{name}.pt", weights_only=True)["progress"]
+        histories[title] = progress.pop("history")
+        report["runs"][name] = progress
+    (out / CURVES_FILE).write_text(curves(histories), encoding="utf-8")
+    held_out = corpus.load(out / stages.CORPUS_FILE, "held_out")
+    for name in ("target", "draft"):
+        model, _ = load_decoder(out / f"{name}.pt")
+        lengths = [length for length in (256, 1024, 2048) if length <= model.shape.context]
+        report["runs"][name] |= {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "held_out": {length: held_out_loss(model, held_out, 7, 64, length) for length in lengths},
+            "held_out_by_source": {s: held_out_loss(model, {s: held_out[s]}, 7, 32) for s in held_out},
+        }
+    path.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    (out / EXAM_FILE).write_text(exam(out / f"{stages.TARGET_NAME}-q8_0.gguf"), encoding="utf-8")
+
+
+def exam(model_path: Path) -> str:
+    """Answers to the exam's prompts at temperature 0, one try each, as Markdown."""
+    with (
+        closing(LlamaModel(model_path)) as model,
+        closing(ManyReplies(model, 4, 512, stages.OPTIONS)) as replies,
+    ):
+        ids = texts.ChatIds(model)
+        prompts = {
+            tuple(ids.prompt([{"role": "user", "content": prompt}])): (kind, prompt) for kind, prompt in plain.exam()
+        }
+        asked = ((list(prompt), Sampler(temperature=0)) for prompt in prompts)
+        answers = {tuple(prompt): reply for prompt, reply in replies.replies(asked, _EXAM_TOKENS)}
+        parts = []
+        for tokens, (kind, prompt) in prompts.items():
+            reply = answers[tokens]
+            said = model.pieces(reply).decode("utf-8", "replace").strip()
+            cut = "" if reply[-1] in model.ends else " […]"
+            parts.append(
+                f"**{prompt}** ({kind})\n\n" + "\n".join(f"> {line}".rstrip() for line in f"{said}{cut}".splitlines())
+            )
+    return "\n\n".join(parts) + "\n"
