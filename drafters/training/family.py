@@ -32,11 +32,16 @@ from slipstream.models.gguf import read_header
 from slipstream.models.heads import HeadsInfo, identity, write_heads
 from slipstream.models.heads_check import Method
 
-SPACE_NAME = "slipstream-mini-space"
+TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"
 REPORT_FILE = "report.json"
 DEPTH = 6
 """Depths that acceptance is reported to."""
+
+
+def heads_file(folder: Path, method: Method, target: str = TARGET_NAME) -> Path:
+    """Where the heads of a target lie."""
+    return folder / f"{target}-{method}.gguf"
 
 
 def make_answers(out: Path, family: Family) -> None:
@@ -91,7 +96,7 @@ def train_masks(out: Path, family: Family) -> None:
 
 def train_tuned(out: Path, family: Family) -> None:
     """Tunes a copy of the target with its masks, as the paper does, and writes both."""
-    _space(out, family, SPACE_NAME, family.tuned_tokens, tune=True)
+    _space(out, family, TUNED_NAME, family.tuned_tokens, tune=True)
 
 
 def _space(out: Path, family: Family, name: str, tokens: int, tune: bool) -> None:
@@ -99,7 +104,9 @@ def _space(out: Path, family: Family, name: str, tokens: int, tune: bool) -> Non
     plan = replace(family.plan(tokens), other_rate=1e-3 if tune else 1e-2, matrix_rate=4e-3)
     target = _target(out)
     checkpoint = out / ("space-tuned.pt" if tune else "space.pt")
-    model = space.fit(target, text, load(out / CORPUS_FILE, "held_out"), family.masks, plan, checkpoint, say, tune)
+    held_text = load(out / CORPUS_FILE, "held_out")
+    start = torch.load(out / "space.pt", weights_only=True)["model"]["masks"] if tune else None
+    model = space.fit(target, text, held_text, family.masks, plan, checkpoint, say, start)
     if tune:
         title = ("Slipstream mini, tuned for SPACE", "Slipstream mini trained on with mask tokens.")
         write_gguf(model.target, out / TOKENIZER_FILE, out / f"{name}-q8_0.gguf", *title)
@@ -156,7 +163,7 @@ def _write(
         MappingProxyType({**settings, "acceptance": shares}),
         "mit",
     )
-    write_heads(out / f"{TARGET_NAME}-{name or method}-q8_0.gguf", info, tensors)
+    write_heads(heads_file(out, method, target), info, tensors)
     _report(out, name or method, found)
 
 

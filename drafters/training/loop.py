@@ -20,8 +20,8 @@ BatchLoss = Callable[..., Tensor]
 Say = Callable[[str], None]
 """Takes a progress line."""
 
-_HIDDEN = ("blk.", "attn_", "head.", "fc.")
-"""Names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""
+_BETWEEN_STATES = (".blk.", ".attn_", ".head.", ".fc.")
+"""Parts of the names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""
 
 
 class Draws(Protocol):
@@ -105,8 +105,8 @@ class Run:
         self.model, self.plan, self.draws, self.check, self.about = model, plan, draws, check, about
         self.progress = Progress()
         wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        matrices = [p for name, p in wanted.items() if p.ndim == 2 and name.startswith(_HIDDEN)]
-        others = [p for name, p in wanted.items() if not (p.ndim == 2 and name.startswith(_HIDDEN))]
+        matrices = [p for name, p in wanted.items() if _between_states(name, p)]
+        others = [p for name, p in wanted.items() if not _between_states(name, p)]
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
         ]
@@ -200,6 +200,10 @@ def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say = print) -> None
             saved = progress.seconds
             run.save(path)
     run.save(path)
+
+
+def _between_states(name: str, parameter: Tensor) -> bool:
+    return parameter.ndim == 2 and any(part in f".{name}" for part in _BETWEEN_STATES)
 
 
 def save_atomically(state: dict[str, Any], path: Path) -> None:

@@ -161,9 +161,9 @@ def fit(
     plan: Plan,
     checkpoint: Path,
     say: Say,
-    tune: bool = False,
+    tune: Tensor | None = None,
 ) -> Tuned:
-    """Trains masks, and with ``tune`` the target with them, from the checkpoint if there is one.
+    """Trains masks, or with ``tune`` the target with them, from the checkpoint if there is one.
 
     Args:
         target: the decoder; it is changed only with ``tune``.
@@ -173,11 +173,14 @@ def fit(
         plan: budget and rates.
         checkpoint: where it is kept.
         say: takes progress lines.
-        tune: whether the target learns too.
+        tune: masks to start with where the target learns too; None to keep it frozen.
     """
-    model = Tuned(target.requires_grad_(tune), Masks(masks, target.token_embd.weight.detach(), plan.seed))
-    batch_loss = tuned_loss if tune else frozen_loss(target)
-    trained: nn.Module = model if tune else model.masks
+    frozen = tune is None
+    model = Tuned(target.requires_grad_(not frozen), Masks(masks, target.token_embd.weight.detach(), plan.seed))
+    if tune is not None:
+        model.masks.masks.data.copy_(tune)
+    batch_loss = frozen_loss(target) if frozen else tuned_loss
+    trained: nn.Module = model.masks if frozen else model
     held = CutDraws(Sampler(held_out, plan.seed), plan.seed, masks).batch(16, plan.window)
     batch = [torch.from_numpy(part).to(target.token_embd.weight.device) for part in held]
 
@@ -186,7 +189,7 @@ def fit(
         return float(batch_loss(trained, *batch))
 
     draws = CutDraws(Sampler(text, plan.seed), plan.seed, masks)
-    train(Run(trained, plan, draws, check, {"masks": masks, "tune": tune}), checkpoint, batch_loss, say)
+    train(Run(trained, plan, draws, check, {"masks": masks, "frozen": frozen}), checkpoint, batch_loss, say)
     return model.eval()
 
 

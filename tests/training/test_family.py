@@ -14,11 +14,17 @@ from tests.training.synthetic import rows
 from slipstream.drafters.training import family, stages
 from slipstream.drafters.training.__main__ import main
 from slipstream.drafters.training.sizes import TINY
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import read_header
 from slipstream.models.heads import check_target, read_heads
 from slipstream.models.heads_check import Method
 
-HEADS: dict[str, Method] = {"medusa": "medusa", "kangaroo": "kangaroo", "space": "space", "space-tuned": "space"}
+HEADS: dict[str, tuple[Method, str]] = {
+    "medusa": ("medusa", stages.TARGET_NAME),
+    "kangaroo": ("kangaroo", stages.TARGET_NAME),
+    "space": ("space", stages.TARGET_NAME),
+    "space-tuned": ("space", family.TUNED_NAME),
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +71,24 @@ def test_a_draft_that_sees_more_guesses_better(out: Path) -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_name_their_target_and_fit_it(name: str, out: Path) -> None:
-    target = out / f"{family.SPACE_NAME if name == 'space-tuned' else stages.TARGET_NAME}-q8_0.gguf"
-    heads = read_heads(out / f"{stages.TARGET_NAME}-{name}-q8_0.gguf", read_header(target))
-    assert heads.info.method == HEADS[name]
-    check_target(heads.info, read_header(target))
+    method, target_name = HEADS[name]
+    target = read_header(out / f"{target_name}-q8_0.gguf")
+    heads = read_heads(family.heads_file(out, method, target_name), target)
+    assert heads.info.method == method
+    check_target(heads.info, target)
+    if name == "space-tuned":
+        with pytest.raises(SlipstreamError, match="trained for"):
+            check_target(heads.info, read_header(out / f"{stages.TARGET_NAME}-q8_0.gguf"))
     assert heads.info.settings["acceptance"] == pytest.approx(_acceptance(out)[name], abs=1e-3)
 
 
 def test_masks_are_few_and_lie_apart(out: Path) -> None:
-    masks = read_heads(out / f"{stages.TARGET_NAME}-space-q8_0.gguf").tensors["masks"]
+    masks = read_heads(family.heads_file(out, "space")).tensors["masks"]
     assert masks.shape == (TINY.masks, TINY.target.width)
     assert float(np.abs(masks[0] - masks[1]).max()) > 0.01
 
 
-@pytest.mark.parametrize("name", [stages.TARGET_NAME, stages.DRAFT_NAME, family.SPACE_NAME])
+@pytest.mark.parametrize("name", [stages.TARGET_NAME, stages.DRAFT_NAME, family.TUNED_NAME])
 def test_models_load_in_llama_cpp_and_reply(name: str, out: Path) -> None:
     with LlamaFile(out / f"{name}-q8_0.gguf") as file:
         prompt = file.ids("<|im_start|>user\nHi!<|im_end|>\n<|im_start|>assistant\n", special=True)
