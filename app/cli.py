@@ -11,6 +11,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from slipstream.app.drafters.options import add_drafters
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
@@ -58,6 +59,10 @@ def _run(arguments: list[str]) -> int:
         from slipstream.app.bench.command import bench
 
         return bench(options)
+    if command == "drafters":
+        from slipstream.app.drafters.command import drafters
+
+        return drafters(options)
     if command == "run":
         return _one_reply(options)
     return _chat(options, arguments)
@@ -165,6 +170,7 @@ def _parser() -> _Parser:
     bench.add_argument(
         "--only", action="append", default=[], metavar="PART", help="plain, overhead, drafters or memory"
     )
+    add_drafters(commands)
     commands.add_parser("paths", help="where everything is kept")
     return parser
 

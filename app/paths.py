@@ -22,12 +22,16 @@ class Paths:
     Attributes:
         chats: The database of chats.
         states: Kept KV caches of chats; may be deleted at any time.
+        heads: Trained and imported heads.
+        training: Work folders of training runs; without them a stopped run begins anew.
         logs: Logs of the engine; they hold no prompts and no replies.
         bundled: The models that ship with slipstream.
     """
 
     chats: Path
     states: Path
+    heads: Path
+    training: Path
     logs: Path
     bundled: Path
 
@@ -38,11 +42,13 @@ class Paths:
         home = environment.get(HOME_VARIABLE)
         if home:
             root = Path(home).expanduser().absolute()
-            return Paths(root / "chats.db", root / "states", root / "logs", bundled)
+            return Paths(root / "chats.db", root / "states", root / "heads", root / "training", root / "logs", bundled)
         folders = platformdirs.PlatformDirs("slipstream", appauthor=False)
         return Paths(
             folders.user_data_path / "chats.db",
             folders.user_cache_path / "states",
+            folders.user_data_path / "heads",
+            folders.user_cache_path / "training",
             folders.user_log_path,
             bundled,
         )

@@ -144,6 +144,11 @@ def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     )
 
 
+def storable(text: str) -> str:
+    """UTF-8 has no lone surrogates; one would fail the whole write."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def title_of(text: str) -> str:
     """Makes a title of a message's first words."""
     words = text.split()

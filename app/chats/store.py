@@ -21,8 +21,10 @@ from slipstream.app.chats.records import (
     message_of_row,
     new_id,
     pack_tokens,
+    storable,
     title_of,
 )
+from slipstream.app.drafters.marks import mark_deleted
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
 
@@ -32,18 +34,19 @@ _CHAT = "id, title, created, updated, model"
 class ChatStore(Database):
     """All chats; safe to call from any thread."""
 
-    def __init__(self, path: Path, states: Path | None = None) -> None:
+    def __init__(self, path: Path, states: Path | None = None, heads: Path | None = None) -> None:
         """Opens or makes the database; replies that a killed process left streaming become interrupted.
 
         Args:
             path: The database.
             states: Folder of the kept KV caches, which go with their chats.
+            heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
 
         Raises:
             SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
         """
         super().__init__(path)
-        self._states = states
+        self._states, self._heads = states, heads
         if self.alone:  # otherwise they may be the other process's, still growing
             with self._write():
                 self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
@@ -57,7 +60,7 @@ class ChatStore(Database):
             name = new_id()
             while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (name,)).fetchone():
                 name = new_id()
-            self._db.execute(f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, '')", (name, _storable(title), now, now))
+            self._db.execute(f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, '')", (name, storable(title), now, now))
         return StoredChat(name, title, now, now, "")
 
     def get(self, chat: str) -> StoredChat:
@@ -67,7 +70,7 @@ class ChatStore(Database):
             UsageError: If there is none of this name; the hint lists some that there are.
         """
         with self._read():
-            row = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (_storable(chat),)).fetchone()
+            row = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (storable(chat),)).fetchone()
         if row is None:
             known = [f"{kept.id} ({one_line(kept.title)})" if kept.title else kept.id for kept in self.list_chats(5)]
             hint = (
@@ -105,7 +108,7 @@ class ChatStore(Database):
         """
         self.get(chat)
         with self._write(durable=True):
-            self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (_storable(title), chat))
+            self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (storable(title), chat))
 
     def state(self, chat: str) -> Path | None:
         """The file that keeps a chat's KV cache; None where states are not kept."""
@@ -116,6 +119,7 @@ class ChatStore(Database):
 
         Raises:
             UsageError: If there is no such chat.
+            SlipstreamError: If it cannot be deleted; or if it is, but heads that saw it cannot be marked.
         """
         self.get(chat)
         with self._write(durable=True):
@@ -124,6 +128,7 @@ class ChatStore(Database):
             state.unlink(missing_ok=True)
         with self._read():  # deleted text stays in the log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        mark_deleted(self._heads, chat)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -192,7 +197,7 @@ class ChatStore(Database):
             )
         with self._write(durable=True):
             if first:
-                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (_storable(text), first.id))
+                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (storable(text), first.id))
             else:
                 self._add(chat, None, "system", text, "done")
 
@@ -217,7 +222,7 @@ class ChatStore(Database):
             at = self._last(chat) if parent is None else parent
             message = self._add(chat, at, "assistant", "", "streaming", fingerprint, drafter, str(seed))
             self._db.execute(
-                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, _storable(model), chat)
+                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, storable(model), chat)
             )
         return message
 
@@ -227,7 +232,7 @@ class ChatStore(Database):
             self._db.execute(
                 "UPDATE messages SET content = content || ?, tokens = CAST(tokens || ? AS BLOB), status = 'streaming' "
                 "WHERE id = ?",
-                (_storable(text), pack_tokens(tokens), message),
+                (storable(text), pack_tokens(tokens), message),
             )
 
     def finish_reply(
@@ -256,9 +261,9 @@ class ChatStore(Database):
                 "tokens = coalesce(?, tokens) WHERE id = ?",
                 (
                     status,
-                    _storable(reason),
+                    storable(reason),
                     figures.packed() if figures else "",
-                    None if text is None else _storable(text),
+                    None if text is None else storable(text),
                     None if tokens is None else pack_tokens(tokens),
                     message,
                 ),
@@ -283,7 +288,7 @@ class ChatStore(Database):
         seed: str = "",
     ) -> StoredMessage:
         now = time.time()
-        row = (chat, parent, role, _storable(text), b"", model, status, drafter, seed, "", "", now)
+        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", "", now)
         columns = MESSAGE_COLUMNS.removeprefix("id, ")
         number = self._db.execute(
             f"INSERT INTO messages ({columns}) VALUES ({', '.join('?' * len(row))})", row
@@ -293,8 +298,3 @@ class ChatStore(Database):
     def _last(self, chat: str) -> int | None:
         row = self._db.execute("SELECT max(id) FROM messages WHERE chat = ? AND status != 'failed'", (chat,)).fetchone()
         return None if row[0] is None else int(row[0])
-
-
-def _storable(text: str) -> str:
-    """UTF-8 has no lone surrogates; one would fail the whole write."""
-    return text.encode("utf-8", "replace").decode("utf-8")

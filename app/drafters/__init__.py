@@ -1,0 +1,1 @@
+"""``slipstream drafters``: trained heads are listed, made and imported."""

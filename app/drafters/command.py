@@ -1,0 +1,35 @@
+"""``slipstream drafters``: the choice between its commands."""
+
+from __future__ import annotations
+
+import argparse
+
+from slipstream.app.paths import Paths
+
+
+def drafters(options: argparse.Namespace) -> int:
+    """Runs the command that is asked for.
+
+    Args:
+        options: as :func:`slipstream.app.drafters.options.add_drafters` describes them.
+
+    Returns:
+        The exit code: 0, or 130 if training was interrupted.
+
+    Raises:
+        SlipstreamError: If it cannot be done.
+    """
+    paths = Paths.default()
+    match options.drafters_command:
+        case "train":
+            from slipstream.app.drafters.train import train
+
+            return train(options, paths)
+        case "import":
+            from slipstream.app.drafters.published import import_published
+
+            return import_published(options, paths)
+    from slipstream.app.drafters.table import table
+
+    print(table(options.model, paths))
+    return 0
