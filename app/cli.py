@@ -183,7 +183,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
 
     option("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
     option("--draft-model", metavar="PATH", help="a draft model's .gguf, of the same vocabulary")
-    option("--drafter", metavar="NAME", help="who drafts: none, draft, lookup")
+    option("--drafter", metavar="NAME", help="who drafts: none, draft, lookup, lookahead, recycle")
     option("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
     option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
     option("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")

@@ -9,8 +9,10 @@ from typing import Final
 
 from slipstream.drafters.base import Drafter, Needs
 from slipstream.drafters.draft_model import DraftModel
+from slipstream.drafters.lookahead import Lookahead
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.token_recycling import TokenRecycling
 from slipstream.models.errors import UsageError
 from slipstream.models.runtime.target import Target
 from slipstream.models.types import LAST_HIDDEN, Abilities
@@ -62,6 +64,8 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         Plain.name: Method(Plain.needs, _nothing, lambda _: Plain()),
         DraftModel.name: Method(DraftModel.needs, _needs_draft_model, _make_draft_model),
         PromptLookup.name: Method(PromptLookup.needs, _nothing, lambda _: PromptLookup()),
+        Lookahead.name: Method(Lookahead.needs, _nothing, lambda parts: Lookahead(parts.abilities)),
+        TokenRecycling.name: Method(TokenRecycling.needs, _nothing, lambda parts: TokenRecycling(parts.abilities)),
     }
 )
 

@@ -1,0 +1,192 @@
+"""Drafter ``lookahead``: the target guesses n-grams ahead of itself, and verifies those that fit, in the same pass.
+
+Source: Lookahead decoding (Fu et al., 2024, arXiv 2402.02057; github.com/hao-ai-lab/LookaheadDecoding). No weights.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
+from slipstream.drafters.ngram_pool import NGram, NGramPool, Share
+from slipstream.drafters.tree import TreeBuilder
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import ROOT, Abilities, History, Token, shared_prefix
+
+_COLUMNS: Final = 5
+_LENGTH: Final = 4
+_NGRAMS: Final = 5
+
+_FIRST: Final = 0.5
+"""Prior probability of the first token of the latest n-gram; each older one has half of the one before."""
+
+_LATER: Final = 0.6
+"""Prior probability of a later token, given that those before it were right."""
+
+_BROUGHT: Final = 0.5
+"""Prior of the tokens a step that the window's n-grams bring: the paper's speed-ups are about 1.5."""
+
+_WEIGHT: Final = 4  # outcomes that the priors above count for
+_OWN_WEIGHT: Final = 2  # outcomes of an n-gram's own that count as much as what is known of its like
+_WINDOW_WEIGHT: Final = 16  # steps that the prior of the window counts for
+
+
+class Lookahead(Drafter):
+    """Verifies up to ``ngrams`` n-grams that begin with the last token, and refines a window of guesses beside them.
+
+    The window has N - 1 levels of W columns: the token at level j of column i guesses the text's token i + j places
+    after the last one, which is itself level 0 of column 0. A token sees level 0 up to its column and its own column's
+    lower levels. As a tree of probes that is a chain of level 0 below the root, with the higher levels of each column
+    as a branch below the column's token::
+
+        root ── column 0: level 1 ─ level 2
+         └ level 0 of column 1 ── level 1 ─ level 2
+            └ level 0 of column 2 ── level 1 ─ level 2 ...
+
+    The best next token of each column's top row makes the next level; with it, each column spells an n-gram for the
+    pool, and the oldest level leaves. Prompt and reply feed the pool too. One pass has at most
+    W - 1 + W (N - 2) + G (N - 1) nodes and W + G leaves.
+
+    How probable a drafted token is was measured: by depth and, for first tokens, by how recently the n-gram was used,
+    corrected by the n-gram's own record. Every step tells of every n-gram that could have been drafted, whether it was
+    or not, so that the figures stay true while nothing is worth drafting.
+
+    Probes cost rows as drafted tokens do, and pay later, by n-grams that prompt and reply had not taught. What they
+    bring is measured as the accepted tokens a step beyond those of the text's n-grams; divided by the window's rows it
+    is what a row brings, and is put to ``worth`` as a drafted token of that probability would be. Where rows are dear
+    the window therefore rests, and where they are nearly free it runs. A new reply starts from the prior again.
+    """
+
+    name: ClassVar[str] = "lookahead"
+    needs: ClassVar[Needs] = Needs(leaves=_COLUMNS + _NGRAMS)
+
+    def __init__(
+        self, abilities: Abilities, columns: int = _COLUMNS, length: int = _LENGTH, ngrams: int = _NGRAMS
+    ) -> None:
+        """Sets the shape.
+
+        Args:
+            abilities: What the target takes; trees stay within its rows and its context.
+            columns: Columns of the window (the paper's W).
+            length: Tokens of an n-gram (N).
+            ngrams: Most n-grams for each first token (G).
+
+        Raises:
+            ValueError: If the n-grams are too short for a window, or the tree has more leaves than the target takes.
+        """
+        if columns < 1 or length < 3 or ngrams < 1:
+            raise ValueError(f"no window of {columns} columns with {ngrams} n-grams of {length} tokens")
+        if columns + ngrams > abilities.max_leaves:
+            raise ValueError(f"{columns + ngrams} leaves, but the target takes {abilities.max_leaves}")
+        self._abilities = abilities
+        self._columns, self._length = columns, length
+        self._window_nodes = columns - 1 + columns * (length - 2)
+        self._pool = NGramPool(ngrams)
+        self._read: list[Token] = []  # the text that the pool has been fed from
+        self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest stands for the last token
+        self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # and the top node of each column in it
+        self._first = [Share() for _ in range(ngrams)]
+        self._later = [Share() for _ in range(length - 2)]
+        self._brought = Share()
+
+    def begin(self, history: History) -> None:
+        """Takes the n-grams of what is new in the prompt, and starts a window of tokens of the prompt."""
+        known = shared_prefix(self._read, history.tokens)
+        self._learn(history.tokens, known)
+        self._read[known:] = history.tokens[known:]
+        self._levels = [random.Random(0).choices(history.tokens, k=self._columns)]
+        self._brought = Share()
+
+    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+        """Drafts the n-grams that begin with the last token, and the window where it pays."""
+        room = min(self._abilities.max_rows - 1, self._abilities.n_ctx - len(history.tokens))
+        builder = TreeBuilder()
+        ranked = [(self._probs(gram, rank), gram) for rank, gram in enumerate(self._pool.after(history.tokens[-1]))]
+        for probs, gram in sorted(ranked, key=lambda each: -each[0][0]):
+            self._add_ngram(builder, gram, probs, worth, room)
+        brings = self._brought.given(_BROUGHT, _WINDOW_WEIGHT) / self._window_nodes
+        tops: tuple[int, ...] = ()
+        if self._levels and len(builder) + self._window_nodes <= room and worth(brings, 1):
+            tops = self._add_window(builder)
+        draft = builder.build()
+        self._evaluated = draft, tops
+        return draft
+
+    def observe(self, history: History, step: Step) -> None:
+        """Measures the n-grams, takes those of the step's tokens, and fills the window's next level."""
+        before = len(history.tokens) - len(step.tokens)
+        last = history.tokens[before - 1]
+        brought = self._measure(last, step.tokens)
+        self._learn(history.tokens, before)
+        if len(self._read) == before:
+            self._read += step.tokens
+        draft, tops = self._evaluated
+        if not tops or step.draft is not draft:
+            return
+        top = [int(step.evaluation.logits[node + 1].argmax()) for node in tops]
+        if len(self._levels) == self._length - 1:
+            self._brought.hear(brought)
+            lowest = self._levels.pop(0)
+            lowest[0] = last
+            for first, *rest in zip(lowest, *self._levels, top, strict=True):
+                self._pool.add(first, tuple(rest), guessed=True)
+        self._levels.append(top)
+
+    def rewind(self, length: int) -> None:
+        """Notes that text was cut. What was learnt of it stays: guesses, as good as before the cut."""
+        del self._read[length:]
+
+    def close(self) -> None:
+        """Frees the pool."""
+        self._pool.clear()
+        self._read, self._levels = [], []
+
+    def _probs(self, gram: NGram, rank: int) -> list[float]:
+        """Per token of an n-gram, its probability given those before."""
+        known = [self._first[rank].given(_FIRST / 2**rank, _WEIGHT)]
+        known += [share.given(_LATER, _WEIGHT) for share in self._later]
+        return [gram.probability(at, prob, _OWN_WEIGHT) for at, prob in enumerate(known)]
+
+    def _add_ngram(self, builder: TreeBuilder, gram: NGram, probs: Sequence[float], worth: Worth, room: int) -> None:
+        parent, path = ROOT, 1.0
+        for depth, (token, prob) in enumerate(zip(gram.tokens, probs, strict=True), start=1):
+            path *= prob
+            if len(builder) >= room or not worth(path, depth):
+                return
+            parent = builder.add(parent, token, prob, self.name)
+
+    def _add_window(self, builder: TreeBuilder) -> tuple[int, ...]:
+        """Adds the window and returns the top node of each column.
+
+        Probes come last below the root, and in the order in which they are added: their handles are their nodes.
+        """
+        tops: list[int] = []
+        lowest = ROOT
+        for column in range(self._columns):
+            if column:
+                lowest = builder.add(lowest, self._levels[0][column], 0.0, self.name, probe=True)
+            top = lowest
+            for level in self._levels[1:]:
+                top = builder.add(top, level[column], 0.0, self.name, probe=True)
+            tops.append(top)
+        return tuple(tops)
+
+    def _measure(self, last: Token, tokens: Sequence[Token]) -> int:
+        """Hears which n-grams were right, and returns by how many tokens the guessed ones beat the text's."""
+        best = {True: 0, False: 0}
+        for rank, gram in enumerate(self._pool.after(last)):
+            matched = shared_prefix(gram.tokens, tokens)
+            for at in range(min(matched + 1, len(tokens), len(gram.tokens))):
+                share = self._later[at - 1] if at else self._first[rank]
+                share.hear(at < matched)
+                gram.hear(at, at < matched)
+            best[gram.guessed] = max(best[gram.guessed], matched)
+        return max(0, best[True] - best[False])
+
+    def _learn(self, tokens: Sequence[Token], start: int) -> None:
+        """Takes the n-grams that end at or after index ``start``."""
+        for end in range(max(start, self._length - 1) + 1, len(tokens) + 1):
+            first, *rest = tokens[end - self._length : end]
+            self._pool.add(first, tuple(rest), guessed=False)
