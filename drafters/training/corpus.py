@@ -43,6 +43,7 @@ SHARES = {
     "plain_talk": 0.025,
     "plain_talkmore": 0.03,
     "plain_mixed": 0.025,
+    "plain_basics": 0.02,
     "answers": 1.0,
 }
 """Parts of the training tokens by source; ``answers`` are the target's own, about half where they are there."""
