@@ -1,0 +1,292 @@
+"""The index: adds, removes and finds text, and keeps its folder whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from slipstream.drafters.text_index.files import locked, make_folder, sync_folder, worded
+from slipstream.drafters.text_index.manifest import MANIFEST, Manifest, due, is_ours, read_manifest, write_manifest
+from slipstream.drafters.text_index.search import Found, search
+from slipstream.drafters.text_index.segment import Segment, write_segment
+from slipstream.drafters.text_index.suffix_array import Ids, sorted_contexts
+from slipstream.drafters.text_index.text import Document, Piece, Text, combined
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.quoting import shown_path
+from slipstream.models.types import Token
+
+_AT_ONCE: Final = 1 << 15
+"""Most tokens that ``add`` merges while its caller waits; larger merges are left to ``tidy``."""
+
+_LARGEST: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large an index is.
+
+    Attributes:
+        tokens: Indexed tokens.
+        documents: Number of documents.
+        segments: Number of files that hold them.
+        bytes: Bytes on disk: 8 for each token, so 8 MB a million, and some 40 for each document.
+    """
+
+    tokens: int
+    documents: int
+    segments: int
+    bytes: int
+
+
+class TextIndex:
+    """Token ids of one vocabulary in one folder; threads and processes may share it.
+
+    Searching takes no lock: segments never change, and the tuple of live ones is replaced whole. A change sorts first
+    and then takes the folder's lock for as long as writing takes, so that nobody waits for a large merge. The manifest
+    is replaced last: killed at any moment, the index holds what it held before the change or what it holds after it,
+    and the next one to open or change it deletes what was left behind.
+
+    A search reads log2(n) + 3 contexts in each segment, twice log2(n) more in those that hold the longest match, and
+    ``most`` continuations; the length of the text that it continues plays no part.
+    """
+
+    def __init__(self, folder: Path, vocabulary: str, n_vocab: int) -> None:
+        """Opens an index, or makes an empty one.
+
+        Args:
+            folder: Its folder; nothing else belongs in there.
+            vocabulary: Fingerprint of the vocabulary that ids are of.
+            n_vocab: Size of that vocabulary.
+
+        Raises:
+            SlipstreamError: If it is damaged, of another vocabulary, in use for long, or cannot be written.
+        """
+        self._folder = folder
+        self._manifest = Manifest(vocabulary, n_vocab)
+        self._seen: tuple[int, int, int] | None = None
+        self._live: tuple[Segment, ...] = ()
+        self._reading = threading.Lock()  # so that no thread puts what it read back over what is newer
+        with worded(folder):
+            make_folder(folder)
+            with locked(folder):
+                if not (folder / MANIFEST).exists():
+                    write_manifest(folder, self._manifest)
+                self.refresh()
+                self._clean()
+
+    @staticmethod
+    def existing(folder: Path) -> TextIndex | None:
+        """Opens an index of whatever vocabulary; None where there is none.
+
+        Raises:
+            SlipstreamError: As the constructor does.
+        """
+        try:
+            manifest = read_manifest(folder)
+        except FileNotFoundError:
+            return None
+        return TextIndex(folder, manifest.vocabulary, manifest.n_vocab)
+
+    def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Found:
+        """Finds what followed the longest match of a text's end.
+
+        Args:
+            tail: The text, or its last 16 tokens: more are not looked at.
+            least: Fewest tokens of a match.
+            most: Most places of which the continuation is read: where more match, they are spread evenly over all.
+
+        Returns:
+            The continuations; nothing where no match is long enough.
+        """
+        return search(self._live, tail, least, most)
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Adds text, to documents that it knows or to new ones; it can be found at once.
+
+        A reply takes one small file, merged with small ones before it. Text of many documents should come in one call,
+        up to some million tokens each, and ``tidy`` should follow.
+
+        Args:
+            pieces: The text.
+
+        Raises:
+            ValueError: If an id is not of the vocabulary, or the text has 2^31 tokens.
+            SlipstreamError: If it cannot be written; nothing is added then.
+        """
+        given = list(pieces)
+        for piece in given:
+            if piece.tokens and not 0 <= min(piece.tokens) <= max(piece.tokens) < self._manifest.n_vocab:
+                raise ValueError(f"{piece.name!r} has tokens that the vocabulary lacks")
+        fresh = Text.of(given)
+        if len(fresh.body) >= _LARGEST:
+            raise ValueError("too much text for one call")
+        while given:
+            self.refresh()
+            live = self._live
+            merged = [live[i] for i in due([segment.slots for segment in live], _AT_ONCE, len(fresh.body))]
+            if self._merge(merged, [fresh]):
+                return
+
+    def tidy(self) -> None:
+        """Merges until n tokens stand in at most log2(n) + 1 segments; may take long, and disturbs nobody.
+
+        Raises:
+            SlipstreamError: If it cannot be written; the index stays as it is then.
+        """
+        while True:
+            self.refresh()
+            live = self._live
+            group = due([segment.slots for segment in live], _LARGEST)
+            if not group:
+                return
+            self._merge([live[i] for i in group], [])
+
+    def remove(self, names: Collection[str]) -> int:
+        """Removes documents: when this returns, no file of the folder holds their tokens.
+
+        The segments that held them are written anew, in time linear in their length. Another process that has the
+        index open goes on with what it has until it looks again (``refresh``).
+
+        Returns:
+            Number of tokens removed.
+
+        Raises:
+            SlipstreamError: If it cannot be written; call again then, they may be there still.
+        """
+        wanted = frozenset(names)
+        with self._changing():
+            return self._remove(wanted)
+
+    def documents(self) -> dict[str, Document]:
+        """What is indexed, by name."""
+        found: dict[str, Document] = {}
+        for segment in self._live:
+            for document in segment.documents:
+                found[document.name] = combined(found.get(document.name), document)
+        return found
+
+    def size(self) -> Size:
+        """How much is indexed."""
+        live, documents = self._live, self.documents()
+        tokens = sum(document.tokens for document in documents.values())
+        return Size(tokens, len(documents), len(live), sum(segment.file_size for segment in live))
+
+    def refresh(self) -> None:
+        """Hears of changes by other processes; costs one look at a file where there are none.
+
+        Raises:
+            SlipstreamError: If the index was damaged or its vocabulary changed; what was open stays open.
+        """
+        with self._reading:
+            if self._seen is None or self._seen != self._signature():
+                self._reload()
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        self._live, self._seen = (), None
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            facts = (self._folder / MANIFEST).stat()
+        except OSError:
+            return None
+        return facts.st_mtime_ns, facts.st_ino, facts.st_size
+
+    def _reload(self) -> None:
+        for _ in range(9):  # between reading the manifest and opening a segment, another process may replace both
+            try:
+                seen, manifest = self._signature(), read_manifest(self._folder)
+                self._check_vocabulary(manifest)
+                known = {segment.name: segment for segment in self._live}
+                live = [
+                    known[name] if name in known else Segment(self._folder / name, manifest.n_vocab)
+                    for name in manifest.segments
+                ]
+            except FileNotFoundError:
+                continue
+            self._manifest, self._live, self._seen = manifest, tuple(live), seen
+            return
+        raise SlipstreamError(
+            f"the text index in {shown_path(self._folder)} is damaged: a file is missing.",
+            "Delete that folder and index the text again; chats and files are not touched by that.",
+        )
+
+    def _check_vocabulary(self, manifest: Manifest) -> None:
+        mine = self._manifest
+        if (manifest.vocabulary, manifest.n_vocab) != (mine.vocabulary, mine.n_vocab):
+            raise SlipstreamError(
+                f"the text index in {shown_path(self._folder)} is of another vocabulary than this model's.",
+                "Keep one folder for each vocabulary, or delete that one and index the text again.",
+            )
+
+    def _merge(self, old: list[Segment], fresh: list[Text]) -> bool:
+        """Makes one segment of some that are live and of new text; False if they are no longer live."""
+        text = Text.joined([*(segment.text for segment in old), *fresh])
+        contexts = sorted_contexts(text.stream)
+        with self._changing():
+            if not set(old) <= set(self._live):
+                return False
+            self._commit(old, [(text, contexts)])
+            return True
+
+    def _remove(self, names: frozenset[str]) -> int:
+        held = [segment for segment in self._live if any(document.name in names for document in segment.documents)]
+        rest = [segment.without(names) for segment in held]
+        gone = sum(document.tokens for s in held for document in s.documents if document.name in names)
+        if held:
+            self._commit(held, [(text, contexts) for text, contexts in rest if text.documents])
+        return gone
+
+    def _commit(self, old: list[Segment], new: list[tuple[Text, Ids]]) -> None:
+        """Puts new segments in the place of old ones."""
+        names = [self._manifest.name(ahead) for ahead in range(len(new))]
+        for name, (text, contexts) in zip(names, new, strict=True):
+            write_segment(self._folder / name, text, contexts)
+        kept = [segment.name for segment in self._live if segment not in old]
+        changed = replace(self._manifest, segments=(*kept, *names), next=self._manifest.next + len(new))
+        write_manifest(self._folder, changed)
+        with self._reading:
+            self._reload()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the lock, shows what is live, and afterwards deletes what is not."""
+        with worded(self._folder), locked(self._folder):
+            with self._reading:
+                self._reload()
+            yield
+            self._clean()
+
+    def _clean(self) -> None:
+        """Deletes the files that no manifest names: replaced ones, and what a killed process left."""
+        left = [
+            path for path in self._folder.iterdir() if is_ours(path.name) and path.name not in self._manifest.segments
+        ]
+        for path in left:
+            path.unlink()
+        sync_folder(self._folder)
+
+
+def forget(root: Path, names: Collection[str]) -> int:
+    """Removes documents from every index in the folders of ``root``, whatever their vocabularies.
+
+    Returns:
+        Number of tokens removed.
+
+    Raises:
+        SlipstreamError: If an index cannot be read or written; the others are done all the same.
+    """
+    removed, failure = 0, None
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        try:
+            index = TextIndex.existing(folder) if folder.is_dir() else None
+            removed += index.remove(names) if index else 0
+        except SlipstreamError as error:
+            failure = error
+    if failure:
+        raise failure
+    return removed

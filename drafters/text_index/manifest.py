@@ -1,0 +1,116 @@
+"""The one file that says which segments are live, and the rule by which they are merged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from slipstream.drafters.text_index.files import replace_file
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.quoting import shown_path
+
+MANIFEST: Final = "index.json"
+_FORMAT: Final = 1
+_GROWTH: Final = 2
+_SEGMENT: Final = re.compile(r"[0-9]{1,15}\.segment")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is live.
+
+    Attributes:
+        vocabulary: The fingerprint of the vocabulary that the ids are of.
+        n_vocab: Size of that vocabulary.
+        segments: File names.
+        next: Number of the next file; numbers are never used twice.
+    """
+
+    vocabulary: str
+    n_vocab: int
+    segments: tuple[str, ...] = ()
+    next: int = 1
+
+    def name(self, ahead: int = 0) -> str:
+        """Name of the next file, or of one after it."""
+        return f"{self.next + ahead}.segment"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Makes a manifest the one that holds."""
+    replace_file(folder / MANIFEST, json.dumps({"format": _FORMAT, **asdict(manifest)}).encode())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads the manifest that holds.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        SlipstreamError: If it is damaged, foreign, or a newer slipstream wrote it.
+    """
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+        if found["format"] != _FORMAT:
+            raise SlipstreamError(
+                f"the text index in {shown_path(folder)} has a format that this slipstream does not know.",
+                "Update slipstream, or delete that folder and index the text again.",
+            )
+        segments = tuple(found["segments"])
+        if not all(isinstance(name, str) and is_segment(name) for name in segments):
+            raise ValueError("a segment has a strange name")
+        return Manifest(str(found["vocabulary"]), int(found["n_vocab"]), segments, int(found["next"]))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SlipstreamError(
+            f"the text index in {shown_path(folder)} is damaged: {MANIFEST} cannot be read.",
+            "Delete that folder and index the text again; chats and files are not touched by that.",
+        ) from error
+
+
+def is_segment(name: str) -> bool:
+    """Whether a file is a segment, by its name."""
+    return _SEGMENT.fullmatch(name) is not None
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file, if no manifest names it, is one that a killed process left."""
+    return is_segment(name) or name == f"{MANIFEST}.part"
+
+
+def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
+    """Says which segments should become one, so that each is at least twice as long as the next smaller one.
+
+    n tokens then stand in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
+    it is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
+
+    Args:
+        sizes: Of all segments.
+        limit: Most tokens of the merged segment.
+        fresh: Tokens that are about to make a segment of their own, unless they are merged as well.
+
+    Returns:
+        Indices into ``sizes``; empty if nothing should be merged (with ``fresh``, if it should stay alone).
+    """
+    order = sorted(range(len(sizes)), key=lambda index: sizes[index])
+    if fresh:
+        return _run(order, sizes, fresh, limit)
+    for start, index in enumerate(order):
+        if group := _run(order[start + 1 :], sizes, sizes[index], limit):
+            return [index, *group]
+    return []
+
+
+def _run(order: Sequence[int], sizes: Sequence[int], total: int, limit: int) -> list[int]:
+    """The segments, smallest first, that something of size ``total`` swallows as it grows."""
+    group: list[int] = []
+    for index in order:
+        if sizes[index] >= _GROWTH * total or total + sizes[index] > limit:
+            break
+        total += sizes[index]
+        group.append(index)
+    return group

@@ -1,0 +1,286 @@
+"""The drafter on a real index: the right tree, the right trust, the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.stats import PlainClock, ReplyStats
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
+from slipstream.drafters.none import Plain
+from slipstream.drafters.prompt_lookup import copy_probability
+from slipstream.drafters.retrieval import Acceptance, Retrieval
+from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index.manifest import MANIFEST
+from slipstream.drafters.text_index.text import Piece
+from slipstream.models.runtime.fake import FakeTarget
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import ROOT, Evaluation, History, Token
+
+NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> TextIndex:
+    return TextIndex(tmp_path / "index", "v1", 1000)
+
+
+def always(path: float, depth: int) -> bool:
+    return True
+
+
+def add(index: TextIndex, *texts: list[Token]) -> None:
+    index.add([Piece(str(number), text) for number, text in enumerate(texts)])
+
+
+def draft_after(index: TextIndex, tokens: list[Token], **sizes: int) -> Draft:
+    drafter, history = Retrieval(index, **sizes), History(tokens)
+    drafter.begin(history)
+    return drafter.draft(history, always, Sampler())
+
+
+# --- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_single_continuation_is_a_chain(index: TextIndex) -> None:
+    add(index, [1, 2, 3, 4, 5, 6])
+    draft = draft_after(index, [9, 1, 2, 3])
+    assert draft.tree.tokens == (4, 5, 6)
+    assert draft.tree.leaves == 1
+    assert draft.probs == pytest.approx([copy_probability(matched) for matched in (3, 4, 5)])
+    assert draft.sources == ("retrieval",) * 3
+
+
+def test_continuations_become_a_trie_with_counts(index: TextIndex) -> None:
+    add(index, *([[1, 2, 3, 4]] * 3), [1, 2, 3, 5], [1, 2, 6, 7], [1, 2])
+    draft = draft_after(index, [1, 2])
+    assert draft.tree.tokens == (3, 4, 5, 6, 7)
+    assert draft.tree.parents == (ROOT, 0, 0, ROOT, 3)
+    two, three = copy_probability(2), copy_probability(3)
+    assert draft.probs == pytest.approx([0.8 * two, 0.75 * three, 0.25 * three, 0.2 * two, three])
+
+
+def test_a_piece_that_ended_counts_against_its_continuation(index: TextIndex) -> None:
+    add(index, [1, 2, 3], [1, 2, 3], [1, 2, 3, 4])
+    assert draft_after(index, [1, 2]).probs[1] == pytest.approx(copy_probability(3) / 3)
+
+
+def test_the_longest_match_alone_is_drafted_from(index: TextIndex) -> None:
+    add(index, [1, 2, 3, 4], *([[8, 2, 3, 5]] * 9))
+    assert draft_after(index, [1, 2, 3]).tree.tokens == (4,)
+    assert draft_after(index, [7, 2, 3]).tree.tokens == (5, 4)
+
+
+def test_continuations_of_all_segments_are_counted_together(index: TextIndex) -> None:
+    for text in ([*range(100, 900), 1, 2, 3], [1, 2, 4]):
+        index.add([Piece("a", text)])
+    assert index.size().segments == 2
+    assert sorted(draft_after(index, [1, 2]).tree.tokens) == [3, 4]
+
+
+def test_nothing_is_drafted_without_a_match_of_two_tokens(index: TextIndex) -> None:
+    assert draft_after(index, [1, 2]) is NO_DRAFT
+    add(index, [1, 2, 3])
+    for tokens in ([9, 2], [2], [], [2, 3]):
+        assert draft_after(index, tokens) is NO_DRAFT
+
+
+def test_leaves_and_nodes_are_limited_and_the_most_probable_stay(index: TextIndex) -> None:
+    add(index, *([1, 2, 10 + n, 20 + n, 30 + n] for n in range(12) for _ in range(12 - n)))
+    whole = draft_after(index, [1, 2])
+    assert whole.tree.leaves == 8
+    assert {t for t, p in zip(whole.tree.tokens, whole.tree.parents, strict=True) if p == ROOT} == set(range(10, 18))
+    few = draft_after(index, [1, 2], leaves=3)
+    assert few.tree.leaves == 3 and few.tree.tokens == (10, 20, 30, 11, 21, 31, 12, 22, 32)
+    assert draft_after(index, [1, 2], leaves=1).tree.tokens == (10, 20, 30)
+    assert len(draft_after(index, [1, 2], limit=5).tree) == 5
+    assert draft_after(index, [1, 2], limit=5).tree.tokens[0] == 10
+
+
+def test_a_draft_is_no_deeper_than_what_the_index_reads(index: TextIndex) -> None:
+    add(index, list(range(100)))
+    assert draft_after(index, [3, 4]).tree.tokens == tuple(range(5, 21))
+
+
+def test_worth_decides_node_by_node_best_first(index: TextIndex) -> None:
+    add(index, *([[1, 2, 3, 4, 5]] * 3), [1, 2, 6, 7])
+    asked: list[tuple[float, int]] = []
+
+    def worth(path: float, depth: int) -> bool:
+        asked.append((path, depth))
+        return path > 0.15
+
+    drafter = Retrieval(index)
+    draft = drafter.draft(History([1, 2]), worth, Sampler())
+    assert draft.tree.tokens == (3, 4)
+    assert asked[0] == (1.0, 1)
+    paths = [path for path, _ in asked[1:]]
+    assert paths == sorted(paths, reverse=True)
+    assert drafter.draft(History([1, 2]), lambda path, depth: False, Sampler()) is NO_DRAFT
+
+
+def test_only_the_end_of_the_history_is_looked_at(index: TextIndex) -> None:
+    class Watched(list[Token]):
+        read = 0
+
+        def __getitem__(self, at: Any) -> Any:
+            found = super().__getitem__(at)
+            Watched.read += len(found)
+            return found
+
+        def __iter__(self) -> Iterator[Token]:
+            raise AssertionError("the whole history was read")
+
+    add(index, [1, 2, 3])
+    drafter = Retrieval(index)
+    history = History(Watched([9] * 5000 + [1, 2]))
+    drafter.begin(history)
+    assert drafter.draft(history, always, Sampler()).tree.tokens == (3,)
+    assert Watched.read <= 16
+
+
+# --- what is accepted -------------------------------------------------------------------------------------------------
+
+
+def step(drafter: Retrieval, history: History, tokens: list[Token], drafted: Draft = NO_DRAFT) -> None:
+    history.tokens.extend(tokens)
+    drafter.observe(history, Step(drafted, (), tuple(tokens), NO_ROWS))
+
+
+def first_probability(drafter: Retrieval, tokens: list[Token]) -> float:
+    return drafter.draft(History(list(tokens)), always, Sampler()).probs[0]
+
+
+@pytest.mark.parametrize(("truth", "rises"), [([3, 4, 5], True), ([9, 4, 5], False)])
+def test_trust_follows_what_the_target_wrote_whoever_drafted_it(
+    truth: list[Token], rises: bool, index: TextIndex
+) -> None:
+    add(index, [1, 2, 3, 4, 5])
+    drafter = Retrieval(index)
+    before = first_probability(drafter, [1, 2])
+    for _ in range(30):
+        history = History([1, 2])
+        drafter.begin(history)
+        drafter.draft(history, always, Sampler())
+        step(drafter, history, truth)  # the step's own draft was empty
+    after = first_probability(drafter, [1, 2])
+    assert (after > 0.8) if rises else (after < 0.15)
+    assert (after > before) is rises
+
+
+def test_depths_behind_the_first_mistake_are_not_judged(index: TextIndex) -> None:
+    add(index, [1, 2, 3, 4, 5])
+    drafter = Retrieval(index)
+    for _ in range(30):
+        history = History([1, 2])
+        drafter.draft(history, always, Sampler())
+        step(drafter, history, [3, 9])
+    trust = drafter._acceptance.trust
+    assert trust(2) > 0.8 and trust(3) < 0.3
+    assert trust(4) == copy_probability(4)
+
+
+def test_lengths_of_match_are_told_apart() -> None:
+    acceptance = Acceptance()
+    for _ in range(200):
+        acceptance.hear(5, 1.0, False)
+        acceptance.hear(40, 1.0, True)  # as 16
+    assert acceptance.trust(5) < 0.1
+    assert acceptance.trust(16) == acceptance.trust(99) == pytest.approx(0.98)
+    assert acceptance.trust(6) == copy_probability(6)
+
+
+def test_shares_that_keep_their_promise_are_worth_themselves() -> None:
+    acceptance = Acceptance()
+    rng = np.random.default_rng(1)
+    for right in rng.random(2000) < 0.4:
+        acceptance.hear(2, 0.4, bool(right))
+    assert acceptance.trust(2) == pytest.approx(0.98, abs=0.2)
+
+
+def test_a_guess_is_judged_only_by_the_step_that_follows_it(index: TextIndex) -> None:
+    add(index, [1, 2, 3, 4])
+    drafter, history = Retrieval(index), History([1, 2])
+    drafter.draft(history, always, Sampler())
+    drafter.rewind(1)
+    history.tokens[1:] = [7, 7, 7]
+    step(drafter, history, [9])
+    drafter.draft(History([1, 2]), lambda path, depth: False, Sampler())
+    step(drafter, History([1, 2]), [9])
+    step(drafter, History([1, 2]), [9])
+    assert drafter._acceptance.trust(2) == copy_probability(2)
+
+
+def test_what_is_indexed_elsewhere_is_heard_at_the_next_reply(tmp_path: Path, index: TextIndex) -> None:
+    drafter, history = Retrieval(index), History([1, 2])
+    other = TextIndex(tmp_path / "index", "v1", 1000)
+    add(other, [1, 2, 3])
+    drafter.begin(history)
+    assert drafter.draft(history, always, Sampler()).tree.tokens == (3,)
+    other.remove(["0"])
+    drafter.begin(history)
+    assert drafter.draft(history, always, Sampler()) is NO_DRAFT
+
+
+def test_damage_in_the_middle_of_a_chat_does_not_end_it(tmp_path: Path, index: TextIndex) -> None:
+    add(index, [1, 2, 3])
+    (tmp_path / "index" / MANIFEST).write_text("broken")
+    assert draft_after(index, [1, 2]).tree.tokens == (3,)
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+
+
+def write(drafter: Drafter, sampler: Sampler, prompt: list[Token], size: int = 120) -> tuple[list[Token], ReplyStats]:
+    target = FakeTarget(n_vocab=24, order=2)
+    history, stats = History(list(prompt)), ReplyStats(PlainClock())
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    budget = FixedBudget(rules, least=0.1)
+    target.prefill(prompt[:-1])
+    drafter.begin(history)
+    for done in generate(target, drafter, sampler, history, budget, rules, lambda: False):
+        stats.hear(done, done.timings.total)
+        budget.step += 1
+        assert list(target.tokens) == history.tokens[:-1]
+    return history.tokens[len(prompt) :], stats
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_text_is_that_of_plain_decoding(temperature: float, tmp_path: Path) -> None:
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6]
+    index = TextIndex(tmp_path, "v1", 24)
+    drafter = Retrieval(index)
+    accepted = wrong = 0
+    for seed in range(8):
+        sampler = Sampler(temperature=temperature, seed=seed)
+        plain, _ = write(Plain(), sampler, prompt)
+        text, stats = write(drafter, sampler, prompt)
+        assert text == plain
+        accepted += stats.whole.accepted
+        wrong += stats.whole.drafted - stats.whole.accepted
+        index.add([Piece(f"chat {seed}", prompt + text)])
+    assert accepted > 0, "no draft was ever right: this run shows nothing"
+    assert wrong > 0 or not temperature, "no draft was ever wrong: this run shows nothing"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_text_that_is_in_the_index_is_written_in_fewer_steps(temperature: float, tmp_path: Path) -> None:
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6]
+    sampler = Sampler(temperature=temperature, seed=4)
+    plain, before = write(Plain(), sampler, prompt)
+    index = TextIndex(tmp_path, "v1", 24)
+    index.add([Piece("chat", prompt + plain)])
+    text, stats = write(Retrieval(index), sampler, prompt)
+    assert text == plain
+    assert before.speed().tokens_per_step == 1
+    assert stats.speed().tokens_per_step > 1.5
+    index.remove(["chat"])
+    text, stats = write(Retrieval(index), sampler, prompt)
+    assert (text, stats.whole.drafted) == (plain, 0)

@@ -1,0 +1,314 @@
+"""The index on disk against plain comparing: its order, what it finds, what adding and removing leave."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipstream.drafters.text_index import files
+from slipstream.drafters.text_index.index import TextIndex, forget
+from slipstream.drafters.text_index.manifest import MANIFEST, due
+from slipstream.drafters.text_index.search import Found
+from slipstream.drafters.text_index.segment import Segment
+from slipstream.drafters.text_index.suffix_array import DEPTH, SEPARATOR, sorted_contexts
+from slipstream.drafters.text_index.text import Piece, Text
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.types import Token
+
+Texts = list[list[Token]]
+VOCABULARY = 200_000
+small_texts = st.lists(st.lists(st.integers(0, 2), max_size=30), max_size=5)
+wide_texts = st.lists(st.lists(st.sampled_from([0, 1, 65_534, 65_535, 199_999]), max_size=30), max_size=5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_disk() -> Iterator[None]:
+    """Waiting for the disk would take most of the time here, and shows nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+def opened(folder: Path, n_vocab: int = VOCABULARY) -> TextIndex:
+    return TextIndex(folder, "v1", n_vocab)
+
+
+def pieces(texts: Texts) -> list[Piece]:
+    return [Piece(f"text {number}", text) for number, text in enumerate(texts)]
+
+
+def continuations(found: Found) -> Counter[tuple[Token, ...]]:
+    """What followed, in reading order, up to the end of the piece."""
+    rows = [row[::-1] for row in found.ahead]
+    return Counter(row[: row.index(-1)] if -1 in row else row for row in rows)
+
+
+def plain_search(texts: Texts, tail: list[Token]) -> tuple[int, Counter[tuple[Token, ...]]]:
+    """The longest match of 2 to 16 tokens that something follows, and what follows it."""
+    for matched in range(min(len(tail), DEPTH), 1, -1):
+        following: Counter[tuple[Token, ...]] = Counter()
+        for text in texts:
+            for end in range(matched, len(text)):
+                if text[end - matched : end] == tail[-matched:]:
+                    following[tuple(text[end : end + DEPTH])] += 1
+        if following:
+            return matched, following
+    return 0, Counter()
+
+
+def words(seed: int, size: int, vocabulary: int = 50) -> list[Token]:
+    """Text of repeated words."""
+    rng = random.Random(seed)
+    known = [[rng.randrange(vocabulary) for _ in range(rng.randint(1, 9))] for _ in range(12)]
+    return [token for _ in range(size) for token in rng.choice(known)][:size]
+
+
+# --- the order ------------------------------------------------------------------------------------------------------
+
+
+def plain_order(stream: Sequence[int]) -> list[int]:
+    def key(place: int) -> list[int]:
+        context = list(stream[place : place + DEPTH])
+        return context[: context.index(SEPARATOR) + 1] if SEPARATOR in context else context
+
+    useful = [p for p in range(1, len(stream)) if stream[p] != SEPARATOR and stream[p - 1] != SEPARATOR]
+    return sorted(useful, key=lambda place: (key(place), place))
+
+
+@given(st.one_of(small_texts, wide_texts))
+@settings(max_examples=150, deadline=None)
+def test_contexts_are_sorted_as_plain_comparing_sorts_them(texts: Texts) -> None:
+    stream = Text.of(pieces(texts)).stream
+    assert sorted_contexts(stream).tolist() == plain_order(stream.tolist())
+
+
+def test_a_long_run_and_copies_are_sorted() -> None:
+    stream = Text.of(pieces([[7] * 500, words(1, 300), words(1, 300)])).stream
+    assert sorted_contexts(stream).tolist() == plain_order(stream.tolist())
+
+
+# --- searching ------------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(small_texts, wide_texts), st.data())
+@settings(max_examples=100, deadline=None)
+def test_search_equals_plain_comparing(
+    tmp_path_factory: pytest.TempPathFactory, texts: Texts, data: st.DataObject
+) -> None:
+    index = opened(tmp_path_factory.mktemp("index"))
+    for piece in pieces(texts):
+        index.add([piece])
+    known = [text for text in texts if text]
+    tail = data.draw(st.lists(st.integers(0, 2), max_size=8))
+    if known:
+        text = known[data.draw(st.integers(0, len(known) - 1))]
+        tail += text[: data.draw(st.integers(0, len(text)))]
+    found = index.search(tail, most=10_000)
+    assert (found.matched, continuations(found)) == plain_search(texts, tail)
+    assert found.places == len(found.ahead)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_search_equals_plain_comparing_on_words_in_many_segments(seed: int, tmp_path: Path) -> None:
+    texts = [words(seed, size) for size in (400, 150, 60, 20, 5, 1)]
+    index = opened(tmp_path)
+    for piece in pieces(texts):
+        index.add([piece])
+    assert index.size().segments > 2
+    tails = [words(seed, 40)[:end] for end in range(40)] + [words(seed + 9, 20)]
+    for tail in tails:
+        found = index.search(tail, most=10_000)
+        assert (found.matched, continuations(found)) == plain_search(texts, tail)
+    whole = {tuple(tail): continuations(index.search(tail, most=10_000)) for tail in tails}
+    index.tidy()
+    assert whole == {tuple(tail): continuations(index.search(tail, most=10_000)) for tail in tails}
+
+
+def test_many_places_are_sampled_evenly_over_the_whole_range(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.add([Piece("a", [token for n in range(300) for token in (n, 7, 8, 1000 + n)])])
+    index.add([Piece("b", [token for n in range(100) for token in (n, 7, 8, 2000 + n)])])
+    found = index.search([7, 8], most=40)
+    assert (found.matched, found.places, len(found.ahead)) == (2, 400, 40)
+    nexts = [row[-1] for row in found.ahead]
+    assert [token < 2000 for token in nexts] == [True] * 30 + [False] * 10
+    assert sorted(nexts) == sorted(set(nexts))
+    assert max(nexts[:30]) > 1250 and min(nexts[:30]) < 1050
+
+
+def test_a_match_needs_as_many_tokens_as_asked_for(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.add([Piece("a", [1, 2, 3, 4])])
+    assert index.search([9, 2]) == Found() == index.search([]) == index.search([9, 9, 9])
+    assert continuations(index.search([9, 2], least=1)) == {(3, 4): 1}
+    assert index.search([2, 3], least=3) == Found()
+    assert index.search([3, 4]) == Found()  # nothing follows
+
+
+def test_nothing_is_matched_across_pieces(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.add([Piece("a", [1, 2, 3]), Piece("a", [4, 5, 6]), Piece("b", [7, 8, 9])])
+    assert continuations(index.search([1, 2])) == {(3,): 1}
+    for tail in ([3, 4], [6, 7], [3, 7], [6, 4], [9, 1], [9, 4]):
+        assert index.search(tail) == Found()
+
+
+def test_a_search_reads_a_number_of_contexts_that_only_grows_with_the_logarithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    whole = Segment._context
+
+    def counted(self: Segment, place: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return whole(self, place)
+
+    monkeypatch.setattr(Segment, "_context", counted)
+    for size in (100, 10_000):
+        index = opened(tmp_path / str(size))
+        text = words(3, size)
+        index.add([Piece("a", text)])
+        for length in (2, 16, 90):
+            reads = 0
+            assert index.search(text[:length]).matched > 1
+            assert reads <= 3 * math.ceil(math.log2(size)) + 5
+
+
+# --- adding, merging, removing --------------------------------------------------------------------------------------
+
+
+def test_an_index_lives_on_in_its_folder(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.add([Piece("chat", [1, 2, 3], stamp=5)])
+    index.add([Piece("chat", [4, 5, 6, 7], stamp=9), Piece("notes", [])])
+    index.close()
+    assert index.search([1, 2]) == Found()
+    index = opened(tmp_path)
+    chat, notes = index.documents()["chat"], index.documents()["notes"]
+    assert (chat.stamp, chat.tokens, notes.tokens) == (9, 7, 0)
+    assert continuations(index.search([4, 5])) == {(6, 7): 1}
+    size = index.size()
+    assert (size.tokens, size.documents) == (7, 2)
+    assert size.bytes == sum(path.stat().st_size for path in tmp_path.glob("*.segment"))
+
+
+def test_bytes_per_token(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.add([Piece("a", words(1, 20_000))])
+    assert index.size().bytes == pytest.approx(8 * 20_000, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_life_finds_what_a_plain_list_of_texts_holds(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    index, texts = opened(tmp_path), dict[str, Texts]()
+    for step in range(60):
+        event = rng.random()
+        if event < 0.6:
+            new = [
+                (f"d{rng.randrange(9)}", words(rng.randrange(99), rng.randint(0, 60), 6))
+                for _ in range(rng.choice([1, 3]))
+            ]
+            index.add([Piece(name, text, step) for name, text in new])
+            for name, text in new:
+                texts.setdefault(name, []).append(text)
+        elif event < 0.8:
+            names = rng.sample([f"d{n}" for n in range(9)], 2)
+            tokens = sum(len(text) for name in names for text in texts.pop(name, []))
+            assert index.remove(names) == tokens
+        elif event < 0.9:
+            index = opened(tmp_path)
+        else:
+            index.tidy()
+            sizes = sorted(segment.slots for segment in index._live)
+            assert all(2 * smaller <= larger for smaller, larger in pairwise(sizes))
+        assert {name: d.tokens for name, d in index.documents().items()} == {
+            name: sum(map(len, parts)) for name, parts in texts.items()
+        }
+        flat = [text for parts in texts.values() for text in parts]
+        tail = rng.choice(flat)[:20] if flat else [1, 2]
+        found = index.search(tail, most=10_000)
+        assert (found.matched, continuations(found)) == plain_search(flat, tail)
+        assert {path.name for path in tmp_path.iterdir()} == {s.name for s in index._live} | {MANIFEST, files.LOCK}
+
+
+@given(st.lists(st.integers(1, 400), max_size=80))
+def test_merging_as_due_keeps_segments_few(added: list[int]) -> None:
+    sizes: list[int] = []
+    for size in added:
+        group = due(sizes, 1 << 30, size)
+        sizes = [s for i, s in enumerate(sizes) if i not in group] + [size + sum(sizes[i] for i in group)]
+        assert len(sizes) <= math.log2(sum(sizes)) + 1
+        assert due(sizes, 1 << 30) == []
+
+
+def test_adding_leaves_large_merges_to_tidy(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    for seed in range(2):
+        index.add([Piece(str(seed), words(seed, 30_000))])
+    assert index.size().segments == 2
+    index.add([Piece("small", [1, 2, 3])])
+    assert index.size().segments == 3
+    index.tidy()
+    assert index.size().segments == 2
+    assert index.size().tokens == 60_003
+
+
+def test_removed_tokens_are_in_no_file(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    secret = [150_000 + 7 * n for n in range(40)]
+    for number in range(5):
+        index.add([Piece(f"d{number}", words(number, 90))])
+        index.add([Piece("secret", secret[8 * number : 8 * number + 8])])
+    assert index.search(secret[:3]).matched == 3
+
+    def traces() -> int:
+        raw = [path.read_bytes() for path in tmp_path.iterdir()]
+        return sum(struct.pack(order, token) in file for file in raw for token in secret for order in ("<I", ">I"))
+
+    assert traces() >= 40
+    assert index.remove(["secret", "never heard of"]) == 40
+    assert traces() == 0
+    assert all(b"secret" not in path.read_bytes() for path in tmp_path.iterdir())
+    assert index.search(secret[:3]) == Found() == opened(tmp_path).search(secret[:3])
+    assert set(index.documents()) == {f"d{number}" for number in range(5)}
+
+
+def test_a_search_that_runs_meanwhile_keeps_what_it_reads(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    index.add([Piece("a", words(1, 500))])
+    segment = index._live[0]
+    index.remove(["a"])
+    assert segment.ahead(3)  # its file is gone, its pages are not
+
+
+def test_forgetting_reaches_every_vocabulary(tmp_path: Path) -> None:
+    for vocabulary in ("one", "two"):
+        TextIndex(tmp_path / vocabulary, vocabulary, 50).add([Piece("chat", [1, 2, 3]), Piece("other", [4, 5, 6])])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("not an index")
+    assert forget(tmp_path, ["chat"]) == 6
+    assert forget(tmp_path, ["chat"]) == 0 == forget(tmp_path / "missing", ["chat"])
+    (tmp_path / "one" / MANIFEST).write_text("broken")
+    with pytest.raises(SlipstreamError, match="damaged"):
+        forget(tmp_path, ["other"])
+    assert TextIndex(tmp_path / "two", "two", 50).size().tokens == 0  # the whole one was done all the same
+
+
+def test_tokens_outside_the_vocabulary_are_refused(tmp_path: Path) -> None:
+    index = opened(tmp_path, 10)
+    for token in (-1, 10):
+        with pytest.raises(ValueError, match="vocabulary"):
+            index.add([Piece("a", [1, token])])
+    assert index.size().documents == 0
