@@ -1,0 +1,143 @@
+"""``slipstream drafters train`` as a person runs it, on a random model: killed, out of room, for another model."""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.training.synthetic import rows
+
+from slipstream.drafters.training.export import write_gguf
+from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf import read_header
+from slipstream.models.heads import check_target, identity, read_heads
+
+TINY = Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=64, vocabulary=600, context=1024)
+DEPTHS = {"medusa": 4, "kangaroo": 6, "space": 4}
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def random_model(prepared: Path, path: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    model = Decoder(TINY)
+    for values in model.parameters():
+        if values.ndim == 2:
+            torch.nn.init.normal_(values, std=0.15)  # otherwise it repeats one token
+    write_gguf(model, prepared / "tokenizer.json", path, "tern", "random", "q8_0")
+    return path
+
+
+@pytest.fixture(scope="module")
+def target(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_model(prepared, tmp_path_factory.mktemp("target") / "tern.gguf", 1)
+
+
+@pytest.fixture(scope="module")
+def other(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_model(prepared, tmp_path_factory.mktemp("other") / "tern.gguf", 2)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    for source, lines in rows(random.Random(5)).items():
+        (folder / f"{source}.txt").write_text("".join(lines)[:6000], encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def start(target: Path, tmp_path: Path) -> Start:
+    def popen(method: str, *words: str, room: int = resource.RLIM_INFINITY) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "slipstream.app.cli", "drafters", "train", method, "-m", str(target), *words]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+            preexec_fn=lambda: confine(room),
+        )
+
+    return popen
+
+
+def confine(room: int) -> None:
+    """Files of at most ``room`` bytes, and one core: threads that wait for each other crawl on a busy machine."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def check_heads_of(out: Path, method: str, text: str, target: Path, other: Path) -> None:
+    heads = read_heads(out, read_header(target))
+    assert (heads.info.method, heads.info.text) == (method, text)
+    assert heads.info.target == identity(read_header(target)) and heads.info.target_name == "tern"
+    shares = heads.info.settings["acceptance"]
+    assert isinstance(shares, list) and len(shares) == DEPTHS[method]
+    assert all(isinstance(share, float) and 0 <= share <= 1 for share in shares)
+    assert all(np.abs(values).max() > 0 for name, values in heads.tensors.items() if name != "output.ids")
+    with pytest.raises(SlipstreamError, match="another version of 'tern'"):
+        check_target(heads.info, read_header(other))
+
+
+@pytest.mark.parametrize("method", DEPTHS)
+def test_heads_from_a_folder(method: str, start: Start, target: Path, other: Path, texts: Path, tmp_path: Path) -> None:
+    stdout, stderr = (run := start(method, "--on", str(texts), "--tokens", "3000")).communicate()
+    assert run.returncode == 0, stderr
+    out = tmp_path / "heads" / f"tern-{method}.gguf"
+    check_heads_of(out, method, "folder", target, other)
+    assert stdout.startswith(f"{out}: ") and "acceptance by depth" in stdout and stdout.count("\n") == 1
+    lines = stderr.splitlines()
+    assert lines[0].startswith("this will take about ")
+    assert not any("llama" in line or "Warning" in line for line in lines), stderr
+    assert list((tmp_path / "training").iterdir()) == []
+    assert [path.name for path in (tmp_path / "heads").iterdir()] == [out.name]
+
+
+def test_a_run_on_own_answers_survives_kills(start: Start, target: Path, other: Path, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 30)
+    rng, words, kills, kept = random.Random(seed), ("medusa", "--tokens", "2000"), 0, 0
+    while True:
+        run = start(*words)
+        assert run.stderr
+        lines = [run.stderr.readline() for _ in range(rng.randint(1, 8) if kills < 3 else 0)]
+        if lines:
+            run.kill()
+        stdout, rest = run.communicate()
+        made = [line for line in [*lines, *rest.splitlines()] if line.startswith("own answers: ")]
+        assert all(int(line.split()[2].replace(",", "")) > kept for line in made), (seed, made)  # it goes on
+        if run.returncode == 0:  # the last one, or one with fewer lines left than were waited for
+            break
+        assert run.returncode == -9, (seed, rest)
+        kills += 1
+        (work,) = (tmp_path / "training").iterdir()
+        kept = answered(work)
+        assert list((tmp_path / "heads").iterdir()) == []
+    assert kills
+    out = tmp_path / "heads" / "tern-medusa.gguf"
+    check_heads_of(out, "medusa", "answers", target, other)
+    assert str(out) in stdout and not work.exists()
+
+
+def answered(work: Path) -> int:
+    """Tokens of the replies that are whole on disk."""
+    path = work / "answers.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return sum(len(json.loads(line)[1]) for line in lines)
+
+
+@pytest.mark.parametrize("room", [2_000, 110_000])  # of a file: hidden states do not fit, or the checkpoint
+def test_a_full_disk_is_one_line(room: int, start: Start, texts: Path, tmp_path: Path) -> None:
+    stdout, stderr = (run := start("medusa", "--on", str(texts), "--tokens", "1000", room=room)).communicate()
+    assert (run.returncode, stdout) == (1, ""), stderr
+    (line,) = [line for line in stderr.splitlines() if line.startswith("slipstream: ")]
+    assert line == stderr.splitlines()[-1] and "cannot " in line and "Make room" in line
+    assert ("hidden states: " in stderr) == (room > 2_000)
+    assert list((tmp_path / "heads").iterdir()) == []
