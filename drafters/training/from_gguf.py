@@ -154,7 +154,10 @@ def _check_tensors(header: Header, model: Decoder) -> None:
 
 
 def _dequantized(header: Header, info: TensorInfo) -> Tensor:
-    return torch.from_numpy(np.require(read_tensor(header, info), np.float32, ["W", "E"]))
+    values = read_tensor(header, info)
+    if values.dtype != np.float32:
+        raise _refusal(header, f"stores {info.name} as {info.type_name}")
+    return torch.from_numpy(np.require(values, np.float32, ["W", "E"]))
 
 
 def _refusal(header: Header, what: str) -> SlipstreamError:

@@ -65,7 +65,7 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
         assert row["outside_ms"]["low"] > row["loop_ms"]["low"] > 0
         assert row["sampling_ms"]["low"] > 0
     assert figures["overhead"][1]["tokens_per_step"] == pytest.approx(1 + (0 + 1 + 4 + 3 + 3 + 3) / 6)
-    assert {row["drafter"] for row in figures["drafters"]["rows"]} == {"draft", "lookup"}
+    assert {row["drafter"] for row in figures["drafters"]["rows"]} == set(METHODS) - {"none"}
     assert {row["kind"] for row in figures["drafters"]["rows"]} == {"chat", "story", "copy"}
     for row in figures["memory"]:
         assert row["peak_mb"] > row["before_mb"] > 10

@@ -52,7 +52,7 @@ def _unigram(out: Path) -> float:
 def test_the_target_learns_and_its_loss_is_on_record(out: Path) -> None:
     history = torch.load(out / "target.pt", weights_only=True)["progress"]["history"]
     assert history[0]["held_out"] > 5
-    assert history[-1]["held_out"] < 3.2
+    assert history[-1]["held_out"] < 3.8
     assert history[-1]["tokens"] >= TINY.target_plan.tokens - TINY.target_plan.check_every * 4096
 
 

@@ -140,8 +140,8 @@ REFUSED_KEYS: list[tuple[Shape, dict[str, int | float | bool | str], str]] = [
     (LLAMA, {"attention.head_count_kv": 3}, "4 heads of 32 for 3 heads of keys"),
     (LLAMA, {"rope.freq_base": "large"}, "'large' as llama.rope.freq_base"),
     (LLAMA, {"feed_forward_length": 128}, "blk.0.ffn_gate.weight in the shape (96, 64) in place of (128, 64)"),
-    (LLAMA, {"block_count": 3}, "lacks the tensor blk.2.attn_norm.weight"),
-    (LLAMA, {"block_count": 1}, "has the tensor 'blk.1.attn_norm.weight'"),
+    (LLAMA, {"block_count": 3}, "lacks the tensor blk.2.attn_q.weight"),
+    (LLAMA, {"block_count": 1}, "has the tensor 'blk.1.attn_q.weight'"),
 ]
 
 
