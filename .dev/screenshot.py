@@ -14,7 +14,12 @@ from slipstream.app.paths import Paths
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.widgets.prompt import Prompt
 
-PROMPTS = ("Tell me about the sea", "What is the capital of France?", "Who are you?", "Tell me a story about a dog.")
+PROMPTS = (
+    "Who are you?",
+    "Tell me about honey",
+    "How do I search for a file by its name?",
+    "Tell me a story about a kite.",
+)
 SIZE = (100, 32)
 
 
