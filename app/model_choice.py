@@ -14,6 +14,8 @@ from slipstream.models.vocabulary import check_same_vocabulary
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
+TUNED: Final = "bundled-tuned"
+TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
 
 
@@ -24,7 +26,7 @@ def choose(
 
     Args:
         paths: Where things are kept.
-        model: ``bundled``, or a path to a GGUF.
+        model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), or a path to a GGUF.
         draft_model: A path to a draft model's GGUF; the bundled model brings its own.
         drafter: Who drafts; None for ``draft`` where there is a draft model, else ``lookup``.
         n_ctx: Context in tokens; 0 for the model's own.
@@ -32,17 +34,21 @@ def choose(
     Raises:
         UsageError: If the name stands for nothing.
     """
-    bundled = model == BUNDLED
+    bundled = model in (BUNDLED, TUNED)
     if bundled:
-        target = paths.bundled / BUNDLED_TARGET
+        target = paths.bundled / (BUNDLED_TARGET if model == BUNDLED else TUNED_TARGET)
         draft_model = draft_model or str(paths.bundled / BUNDLED_DRAFT)
     elif os.sep in model or model.endswith(".gguf") or Path(model).exists():
         target = Path(model).expanduser()
     else:
-        raise UsageError(f"there is no model named {model!r}.", f"Known: {BUNDLED}; or give the path of a .gguf file.")
+        raise UsageError(
+            f"there is no model named {model!r}.", f"Known: {BUNDLED}, {TUNED}; or give the path of a .gguf file."
+        )
     return Load(
         model=str(target),
         draft_model=draft_model,
+        heads=[str(path) for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))],
+        derived=str(paths.derived),
         drafter=drafter or ("draft" if draft_model else "lookup"),
         n_ctx=n_ctx,
         same_text=bundled,

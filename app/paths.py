@@ -23,6 +23,7 @@ class Paths:
         chats: The database of chats.
         states: Kept KV caches of chats; may be deleted at any time.
         heads: Trained and imported heads.
+        derived: Files made of models, such as a model's first layers; may be deleted at any time.
         training: Work folders of training runs; without them a stopped run begins anew.
         logs: Logs of the engine; they hold no prompts and no replies.
         bundled: The models that ship with slipstream.
@@ -31,6 +32,7 @@ class Paths:
     chats: Path
     states: Path
     heads: Path
+    derived: Path
     training: Path
     logs: Path
     bundled: Path
@@ -42,14 +44,16 @@ class Paths:
         home = environment.get(HOME_VARIABLE)
         if home:
             root = Path(home).expanduser().absolute()
-            return Paths(root / "chats.db", root / "states", root / "heads", root / "training", root / "logs", bundled)
-        folders = platformdirs.PlatformDirs("slipstream", appauthor=False)
+            folders = {name: root / name for name in ("states", "heads", "derived", "training", "logs")}
+            return Paths(chats=root / "chats.db", bundled=bundled, **folders)
+        platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
         return Paths(
-            folders.user_data_path / "chats.db",
-            folders.user_cache_path / "states",
-            folders.user_data_path / "heads",
-            folders.user_cache_path / "training",
-            folders.user_log_path,
+            platform.user_data_path / "chats.db",
+            platform.user_cache_path / "states",
+            platform.user_data_path / "heads",
+            platform.user_cache_path / "derived",
+            platform.user_cache_path / "training",
+            platform.user_log_path,
             bundled,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Worth
+from slipstream.drafters.parts import Method, Parts
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.runtime.target import Target
 from slipstream.models.sampling import Sampler
@@ -78,3 +79,15 @@ class DraftModel(Drafter):
             self._model.prefill(tokens[: min(wanted, shared + _CATCH_UP)])
         self._agreed = len(self._model.tokens)
         return self._agreed == wanted
+
+
+def _lacks(parts: Parts) -> str:
+    return "" if parts.draft_model else "it needs a draft model, and this model has none"
+
+
+def _make(parts: Parts) -> Drafter:
+    assert parts.draft_model is not None  # _lacks has said so
+    return DraftModel(parts.draft_model, parts.abilities.n_vocab)
+
+
+METHOD = Method(DraftModel.name, _make, DraftModel.needs, _lacks)

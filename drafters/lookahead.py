@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
 from slipstream.drafters.ngram_pool import NGram, NGramPool, Share
+from slipstream.drafters.parts import Method
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import ROOT, Abilities, History, Token, shared_prefix
@@ -190,3 +191,6 @@ class Lookahead(Drafter):
         for end in range(max(start, self._length - 1) + 1, len(tokens) + 1):
             first, *rest = tokens[end - self._length : end]
             self._pool.add(first, tuple(rest), guessed=False)
+
+
+METHOD = Method(Lookahead.name, lambda parts: Lookahead(parts.abilities), Lookahead.needs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Worth
+from slipstream.drafters.parts import Method
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import History
 
@@ -18,3 +19,6 @@ class Plain(Drafter):
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Returns the empty draft."""
         return NO_DRAFT
+
+
+METHOD = Method(Plain.name, lambda _: Plain())

@@ -10,6 +10,7 @@ import math
 from typing import ClassVar
 
 from slipstream.drafters.base import Draft, Drafter, Step, Worth
+from slipstream.drafters.parts import Method
 from slipstream.drafters.suffix_automaton import SuffixAutomaton
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.sampling import Sampler
@@ -86,3 +87,6 @@ class PromptLookup(Drafter):
             self._index, known = SuffixAutomaton(), 0
         self._index.extend(history.tokens[known:])
         self._cut = False
+
+
+METHOD = Method(PromptLookup.name, lambda _: PromptLookup())

@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from slipstream.drafters.base import Drafter, Needs
-from slipstream.drafters.draft_model import DraftModel
-from slipstream.drafters.lookahead import Lookahead
+from slipstream.drafters import draft_model, lookahead, none, prompt_lookup, token_recycling
+from slipstream.drafters.base import Drafter
 from slipstream.drafters.none import Plain
-from slipstream.drafters.prompt_lookup import PromptLookup
-from slipstream.drafters.token_recycling import TokenRecycling
+from slipstream.drafters.parts import Method, Parts
 from slipstream.models.errors import UsageError
-from slipstream.models.runtime.target import Target
-from slipstream.models.types import LAST_HIDDEN, Abilities
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What drafters may be made of.
-
-    Attributes:
-        abilities: What the target can do.
-        draft_model: A draft model of the target's vocabulary, if there is one.
-    """
-
-    abilities: Abilities
-    draft_model: Target | None = None
-
-
-def _needs_draft_model(parts: Parts) -> str:
-    return "" if parts.draft_model else "it needs a draft model, and this model has none"
-
-
-def _nothing(_parts: Parts) -> str:
-    return ""
-
-
-def _make_draft_model(parts: Parts) -> Drafter:
-    assert parts.draft_model is not None  # lacks() has said so
-    return DraftModel(parts.draft_model, parts.abilities.n_vocab)
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """A drafting method.
-
-    Attributes:
-        needs: What it asks of the target.
-        lacks: The part that it misses, in words, or an empty string.
-        make: Makes the drafter.
-    """
-
-    needs: Needs
-    lacks: Callable[[Parts], str]
-    make: Callable[[Parts], Drafter]
-
+from slipstream.models.types import LAST_HIDDEN
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
-        Plain.name: Method(Plain.needs, _nothing, lambda _: Plain()),
-        DraftModel.name: Method(DraftModel.needs, _needs_draft_model, _make_draft_model),
-        PromptLookup.name: Method(PromptLookup.needs, _nothing, lambda _: PromptLookup()),
-        Lookahead.name: Method(Lookahead.needs, _nothing, lambda parts: Lookahead(parts.abilities)),
-        TokenRecycling.name: Method(TokenRecycling.needs, _nothing, lambda parts: TokenRecycling(parts.abilities)),
+        method.name: method
+        for method in (
+            none.METHOD,
+            draft_model.METHOD,
+            prompt_lookup.METHOD,
+            lookahead.METHOD,
+            token_recycling.METHOD,
+        )
     }
 )
 

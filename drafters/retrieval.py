@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import ClassVar, Final
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.drafters.parts import Method, Parts
 from slipstream.drafters.prompt_lookup import copy_probability
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.search import Found
@@ -182,3 +183,16 @@ class _Branch:
 
     def below(self, token: Token) -> Rows:
         return [row for row in self.rows if row[-1 - self.depth] == token]
+
+
+def _lacks(parts: Parts) -> str:
+    return "" if parts.text_index else "it needs an index of text: slipstream drafters index FOLDER"
+
+
+def _make(parts: Parts) -> Drafter:
+    assert parts.text_index is not None  # _lacks has said so
+    abilities = parts.abilities
+    return Retrieval(parts.text_index, min(8, abilities.max_leaves), min(63, abilities.max_rows - 1))
+
+
+METHOD = Method(Retrieval.name, _make, Retrieval.needs, _lacks)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.drafters.base import Draft, Drafter, Needs, Step, Worth
+from slipstream.drafters.parts import Method
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.sampling import Sampler
@@ -227,3 +228,6 @@ def best_tokens(logits: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
 
 def _misfit(reason: str) -> SlipstreamError:
     return SlipstreamError(f"the kept table of drafter recycle does not fit: {reason}.", "It is learnt anew.")
+
+
+METHOD = Method(TokenRecycling.name, lambda parts: TokenRecycling(parts.abilities), TokenRecycling.needs)

@@ -10,7 +10,8 @@ from slipstream.app.engine.protocol import Load
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
-from slipstream.drafters.registry import METHODS, Parts
+from slipstream.drafters.parts import Parts
+from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.heads import ARCHITECTURE, HeadsInfo, identity, read_info

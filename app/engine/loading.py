@@ -16,6 +16,8 @@ from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
+from slipstream.drafters.parts import Parts
+from slipstream.models.companions import companions
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf import read_header
 from slipstream.models.runtime.library import device, physical_cores
@@ -78,7 +80,8 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             plain.hear(milliseconds)
         promise = measure_promise(target, milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
-        parts = registry.Parts(target.abilities, draft)
+        heads = companions(header, map(Path, request.heads))
+        parts = Parts(target.abilities, draft, heads, target, Path(request.derived) if request.derived else None)
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         registry.make(request.drafter, parts)  # a drafter that cannot serve is an error before the first token
         session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all())

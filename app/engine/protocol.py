@@ -34,11 +34,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Loads a target and the draft model for it, if it has one.
+    """Loads a target and what drafts for it.
 
     Attributes:
         model: Path of the target's GGUF.
         draft_model: Path of the draft model's GGUF, or None.
+        heads: Paths of files of trained heads; those for another model are passed over.
+        derived: Folder for files that are derived from the model, or None to keep none.
         drafter: The drafter that must be usable; "none", "draft", "lookup"; a mismatch is an error.
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
         same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
@@ -48,6 +50,8 @@ class Load:
 
     model: str
     draft_model: str | None = None
+    heads: list[str] = field(default_factory=list)
+    derived: str | None = None
     drafter: str = "none"
     n_ctx: int = 0
     same_text: bool = False

@@ -20,6 +20,7 @@ from slipstream.app.engine.text import TextStream
 from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
 from slipstream.drafters.base import Drafter, Step
+from slipstream.drafters.parts import Parts
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.target import PrefillChunk, Target
 from slipstream.models.sampling import Sampler
@@ -49,7 +50,7 @@ class Session:
         target: Target,
         vocabulary: Vocabulary,
         prompts: PromptBuilder,
-        parts: registry.Parts,
+        parts: Parts,
         plain: PlainClock,
         threads: Threads | None,
         key: str,

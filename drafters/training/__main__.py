@@ -20,6 +20,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("stage", choices=("family", *STAGES), help="family runs all of them in this order")
     parser.add_argument("--data", type=Path, help="folder of *.jsonl.xz (stage tokenizer)")
     parser.add_argument("--out", type=Path, required=True, help="folder for everything that is made")
+    parser.add_argument(
+        "--start",
+        type=Path,
+        help="folder of an earlier family to go on from: tokenizer, target, draft model",
+    )
     parser.add_argument("--tiny", action="store_true", help="the same recipe on a very small scale, in a minute")
     parser.add_argument("--tokens", type=int, default=0, help="another budget than the recipe's, for the target")
     parser.add_argument("--minutes", type=float, default=0.0, help="a time budget, for the target")
@@ -36,20 +41,23 @@ def main(arguments: list[str] | None = None) -> None:
         if stage == "tokenizer" and given.data is None:
             parser.error("the stage tokenizer needs --data")
         stages.say(f"--- {stage}")
-        run_stage(stage, given.data, given.out, family)
+        run_stage(stage, given.data, given.out, family, given.start)
 
 
-def run_stage(stage: str, data: Path, out: Path, family: Family) -> None:
+def run_stage(stage: str, data: Path, out: Path, family: Family, earlier: Path | None = None) -> None:
     """Runs one stage; each reads what the ones before it left in ``out``, and goes on where it was stopped."""
+    target, draft = (
+        earlier / f"{name}-q8_0.gguf" if earlier else None for name in (stages.TARGET_NAME, stages.DRAFT_NAME)
+    )
     match stage:
         case "tokenizer":
-            stages.make_tokenizer(data, out, family.target.vocabulary, family.target_plan.seed)
+            stages.make_tokenizer(data, out, family.target.vocabulary, family.target_plan.seed, target)
         case "target":
-            stages.train_target(out, family.target, family.target_plan, family.compiled)
+            stages.train_target(out, family.target, family.target_plan, family.compiled, target)
         case "answers":
             recipe.make_answers(out, family)
         case "draft":
-            stages.train_draft(out, family.draft, family.draft_plan, family.compiled)
+            stages.train_draft(out, family.draft, family.draft_plan, family.compiled, draft)
             recipe.measure_draft(out)
         case "medusa":
             recipe.train_medusa(out, family)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from slipstream.drafters.training import everyday, identity, plain
+from slipstream.drafters.training import everyday, identity, lists, plain
 from slipstream.drafters.training.sources import Message, Row
 
 Chat = list[Message]
@@ -31,8 +31,8 @@ _DULL = frozenset(_DULL_WORDS.split())
 _BRACKET = re.compile(r"^\([^)]*\) ")
 _WORD = re.compile(r"[a-z]{4,}")
 _JOINED = frozenset(
-    {"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity", "everyday"}
-    | {f"plain_{part}" for part in ("stories_a", "stories_b", "words", "explain", "tasks")}
+    {"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity", "everyday", "lists"}
+    | {f"plain_{part}" for part in ("stories_a", "stories_b", "words", "explain", "tasks", "because", "how", "means")}
 )
 _FREQUENT = 8
 """A word of the dictionary is kept for training if at least this many other rows use it."""
@@ -61,6 +61,7 @@ def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
     if train:
         made["identity"] = identity.chats(seed)
         made["everyday"] = everyday.chats(seed)
+        made["lists"] = lists.chats(seed)
         exam = plain.exam_questions()
         made = {s: [chat for chat in chats if not _asks(chat, exam)] for s, chats in made.items()}
     return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}

@@ -13,6 +13,7 @@ from slipstream.drafters.training.decoders import decoder_run, load_decoder, wei
 from slipstream.drafters.training.distill import distillation_loss
 from slipstream.drafters.training.export import write_gguf
 from slipstream.drafters.training.features import Features, collect
+from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
 from slipstream.drafters.training.model import Shape
 from slipstream.models.runtime.model import LlamaModel
@@ -38,7 +39,7 @@ TITLES = MappingProxyType(
 _TOKENIZER_CHARACTERS = 16_000_000
 
 
-def make_tokenizer(data: Path, out: Path, size: int, seed: int) -> None:
+def make_tokenizer(data: Path, out: Path, size: int, seed: int, start: Path | None = None) -> None:
     """Reads the sources, holds rows out, trains the tokenizer and stores the encoded corpus.
 
     Args:
@@ -46,12 +47,13 @@ def make_tokenizer(data: Path, out: Path, size: int, seed: int) -> None:
         out: gets the tokenizer and the corpus.
         size: number of ids.
         seed: of the wordings.
+        start: a model file whose tokenizer to keep.
     """
     out.mkdir(parents=True, exist_ok=True)
     kept, held = sources.split([*sources.read(data), *plain.rows()])
     made, made_held = chats.build(kept, seed, train=True), chats.build(held, seed, train=False)
     if not (out / TOKENIZER_FILE).exists():
-        trained = tokenizer.train(_tokenizer_texts(made), size)
+        trained = tokenizer.of_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
         trained.save(str(out / TOKENIZER_FILE))
     encoder = tokenizer.ChatEncoder(tokenizer.load(out / TOKENIZER_FILE))
     encoded, encoded_held = corpus.encode(made, encoder), corpus.encode(made_held, encoder)
@@ -73,19 +75,34 @@ def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
                 break
 
 
-def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True) -> None:
-    """Trains the target on the encoded corpus, from the last checkpoint if there is one, and stores it as GGUF."""
+def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, start: Path | None = None) -> None:
+    """Trains the target on the encoded corpus, from the last checkpoint if there is one, and stores it as GGUF.
+
+    Args:
+        out: the output folder.
+        shape: of the target.
+        plan: budget and rates.
+        compiled: see ``decoder_run``.
+        start: a model file to begin with where there is no checkpoint yet.
+    """
     run = decoder_run(shape, plan, *_splits(out), compiled)
+    if start:
+        run.model.load_state_dict(load_gguf(start).state_dict())
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
     train(run, out / TARGET_FILE, weighted_loss, say)
     store(out, TARGET_FILE, TARGET_NAME)
 
 
-def train_draft(out: Path, shape: Shape, plan: Plan, compiled: bool = True) -> None:
-    """Distils the draft model from the target, half of it on the target's own answers, and stores it as GGUF."""
+def train_draft(out: Path, shape: Shape, plan: Plan, compiled: bool = True, start: Path | None = None) -> None:
+    """Distils the draft model from the target, half of it on the target's own answers, and stores it as GGUF.
+
+    The arguments are those of ``train_target``.
+    """
     teacher, _ = load_decoder(out / TARGET_FILE)
     text, held_out = _splits(out)
     run = decoder_run(shape, plan, text | {"answers": answers(out, 0)}, held_out, compiled)
+    if start:
+        run.model.load_state_dict(load_gguf(start).state_dict())
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
     train(run, out / DRAFT_FILE, distillation_loss(teacher), say)
     store(out, DRAFT_FILE, DRAFT_NAME)

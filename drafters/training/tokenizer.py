@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+import gguf
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from slipstream.drafters.training.chats import Chat
 
@@ -33,9 +34,7 @@ def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
         texts: the text to learn merges from, one message or story each.
         size: number of ids, with the control tokens and the 256 bytes.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         special_tokens=list(CONTROL),
@@ -43,6 +42,23 @@ def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def of_gguf(path: Path) -> Tokenizer:
+    """The tokenizer of a model that this recipe made, to go on training it when all else is gone."""
+    fields = gguf.GGUFReader(path).fields
+    tokens, merges = (fields[f"tokenizer.ggml.{part}"].contents() for part in ("tokens", "merges"))
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    tokenizer = _byte_level(models.BPE({token: i for i, token in enumerate(tokens)}, pairs))
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in CONTROL])
+    return tokenizer
+
+
+def _byte_level(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from collections import deque
 from functools import cache, lru_cache
@@ -34,6 +35,10 @@ LAYER_INPUT_ARCHITECTURES: Final = frozenset(
     ]
 )
 """Architectures whose graphs hand out layer inputs; asking another one aborts the process."""
+
+_GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
+_TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
+"""Minor version of each GCC from which tile configurations are written whole."""
 
 
 class Log:
@@ -101,6 +106,31 @@ def rows_at(pointer: Any, rows: int, width: int) -> Floats:
 def _view(address: int, rows: int, width: int) -> Floats:
     memory = memoryview((ctypes.c_float * (rows * width)).from_address(address)).cast("B")
     return np.frombuffer(memory, np.float32).reshape(rows, width)
+
+
+def model_params() -> Any:
+    """llama.cpp's default parameters of a model, made safe for this machine and build."""
+    params = C.llama_model_default_params()
+    if _amx_is_miscompiled():
+        params.use_extra_bufts = False
+    return params
+
+
+@cache
+def _amx_is_miscompiled() -> bool:
+    """Whether AMX would end the process with SIGILL.
+
+    GCC before 11.5, 12.4, 13.3 and 14 loses all but the first bytes of a tile configuration (its bug 114098), and a
+    build on a machine with AMX uses tiles.
+    """
+    try:
+        if " amx_int8" not in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace"):
+            return False
+        folder = Path(str(C.__file__)).with_name("lib")
+        made_by = {m.groups() for m in _GCC.finditer(next(folder.glob("libggml-cpu.so*")).read_bytes())}
+    except (OSError, StopIteration):
+        return False
+    return any(int(minor) < _TILES_FIXED_IN.get(int(major), 0) for major, minor in made_by)
 
 
 @cache

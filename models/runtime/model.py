@@ -11,7 +11,7 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.runtime.library import process_log
+from slipstream.models.runtime.library import model_params, process_log
 from slipstream.models.types import Token
 
 
@@ -41,7 +41,7 @@ class LlamaModel:
         """
         self.header: Header = read_header(path)
         C.llama_backend_init()
-        params = C.llama_model_default_params()
+        params = model_params()
         params.n_gpu_layers = gpu_layers
 
         def progress(share: float, _data: Any) -> bool:

@@ -8,6 +8,8 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.models.runtime.library import model_params
+
 
 @llama_cpp.llama_log_callback
 def _QUIET(level: int, text: bytes, data: ctypes.c_void_p) -> None:
@@ -20,7 +22,7 @@ class LlamaFile:
     def __init__(self, path: Path, context: int = 1024, exact: bool = True) -> None:
         llama_cpp.llama_log_set(_QUIET, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
-        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), model_params())
         assert self.model, f"llama.cpp cannot load {path}"
         self.vocab = llama_cpp.llama_model_get_vocab(self.model)
         self.size: int = llama_cpp.llama_vocab_n_tokens(self.vocab)

@@ -12,6 +12,7 @@ from tests.training.llama_file import LlamaFile
 from slipstream.drafters.training import eagle
 from slipstream.drafters.training.export import write_eagle, write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.models.runtime.library import model_params
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256)
 
@@ -82,7 +83,7 @@ def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.Eagle, pr
 def _llama_logits(target: object, path: Path, ids: list[int], features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Encodes features and decodes (token, feature) pairs, as llama.cpp's own drafting does."""
     lib = llama_cpp.llama_cpp
-    model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
+    model = lib.llama_model_load_from_file(str(path).encode(), model_params())
     assert model
     params = lib.llama_context_default_params()
     params.n_ctx, params.n_threads, params.n_threads_batch = 256, 1, 1

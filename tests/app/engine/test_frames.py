@@ -10,7 +10,7 @@ from slipstream.app.engine import protocol
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 
 MESSAGES: list[protocol.Frame] = [
-    protocol.Load("m.gguf", "d.gguf", "draft", 512, True),
+    protocol.Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, True),
     protocol.Generate(
         3, [protocol.Message("user", "hé\u2028\x1b"), protocol.Message("assistant", "b", [1, 2])], stop=["x"]
     ),
