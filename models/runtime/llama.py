@@ -5,22 +5,21 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ContextFullError, SlipstreamError
 from slipstream.models.runtime.batch import Batch
-from slipstream.models.runtime.library import LAYER_INPUT_ARCHITECTURES, layer_input_calls, rows_at
+from slipstream.models.runtime.hidden import HiddenPoints
+from slipstream.models.runtime.library import rows_at
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Prefill, PrefillChunk
 from slipstream.models.types import (
     EMPTY_TREE,
-    LAST_HIDDEN,
     Abilities,
     Evaluation,
-    Floats,
     Token,
     TokenTree,
     shared_prefix,
@@ -60,14 +59,11 @@ class LlamaTarget:
         self._cached = 0  # tokens in sequence 0; later ones are queued
         self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
         self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
-        self._points: frozenset[int] = frozenset()
+        self._hidden = HiddenPoints(self._context, model)
         self._cancelled: Callable[[], bool] | None = None
         self._everyone = 0 if model.recurrent else -1  # all sequences, to seq_rm; a recurrent memory knows one only
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
-        hidden = {LAST_HIDDEN}
-        if layer_input_calls() and model.header.architecture in LAYER_INPUT_ARCHITECTURES:
-            hidden.update(range(model.n_layer))
         self.abilities = Abilities(
             n_vocab=model.n_vocab,
             n_ctx=wanted,
@@ -75,7 +71,7 @@ class LlamaTarget:
             n_layer=model.n_layer,
             max_rows=options.max_rows,
             max_leaves=0 if model.recurrent else options.max_leaves,
-            hidden=frozenset(hidden),
+            hidden=self._hidden.offered,
             same_text=options.same_text,
         )
 
@@ -88,16 +84,9 @@ class LlamaTarget:
         """Chooses the hidden points that evaluations and prefill chunks carry from now on.
 
         Raises:
-            ValueError: If the model cannot hand one of them out (asking llama.cpp for it would abort the process).
+            ValueError: If the model cannot hand one of them out.
         """
-        if not points <= self.abilities.hidden:
-            raise ValueError(f"hidden points {sorted(points - self.abilities.hidden)} are not offered")
-        calls = layer_input_calls()
-        for point in self._points ^ points:
-            if point != LAST_HIDDEN and calls:
-                calls[0](self._context, point, point in points)
-        self._points = points
-        C.llama_set_embeddings(self._context, LAST_HIDDEN in points)
+        self._hidden.request(points)
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
@@ -156,7 +145,7 @@ class LlamaTarget:
             raise ValueError(f"a tree of {count} nodes and {leaves} leaves is too large for this context")
         if len(self._tokens) + 1 + count > self.abilities.n_ctx:
             raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.", "Start a new chat.")
-        limit = self.abilities.max_rows if LAST_HIDDEN in self._points else self._chunk
+        limit = self.abilities.max_rows if self._hidden.last else self._chunk
         if len(self._tokens) - self._cached + 1 + count > limit:
             self._read(None, None)
         for sequence in range(1, leaves):
@@ -167,9 +156,9 @@ class LlamaTarget:
         self._batch.tree(run, self._cached, tree.tokens, tree.depths, tree.first_leaves, tree.last_leaves, leaves)
         self._decode()
         rows = 1 + count
-        outputs = len(run) + count if LAST_HIDDEN in self._points else rows
+        outputs = len(run) + count if self._hidden.last else rows
         logits = rows_at(C.llama_get_logits(self._context), outputs, self.abilities.n_vocab)[outputs - rows :]
-        hidden = self._hidden(len(run) + count, len(run) - 1) if self._points else {}
+        hidden = self._hidden.read(len(run) + count, len(run) - 1)
         self._open = (last, tree)
         return Evaluation(logits, hidden)
 
@@ -250,8 +239,7 @@ class LlamaTarget:
     def _read(self, on_chunk: Callable[[PrefillChunk], None] | None, cancelled: Callable[[], bool] | None) -> bool:
         """Decodes queued tokens in chunks; returns False if cancelled, the rest is dropped then."""
         total, size = len(self._tokens), _FIRST_CHUNK
-        last_point = LAST_HIDDEN in self._points
-        limit = min(self._chunk, self.abilities.max_rows) if last_point else self._chunk
+        limit = min(self._chunk, self.abilities.max_rows) if self._hidden.last else self._chunk
         self._cancelled = cancelled
         if cancelled:
             C.llama_set_abort_callback(self._context, self._abort, None)
@@ -260,15 +248,14 @@ class LlamaTarget:
                 if cancelled and cancelled():
                     break
                 chunk = self._tokens[self._cached : self._cached + min(size, limit)]
-                self._batch.prompt(chunk, self._cached, output_all=last_point)
+                self._batch.prompt(chunk, self._cached, output_all=self._hidden.last)
                 began = time.perf_counter()
                 if not self._decode():
                     break
                 took = time.perf_counter() - began
                 self._cached += len(chunk)
                 if on_chunk:
-                    hidden = self._hidden(len(chunk), 0) if self._points else {}
-                    on_chunk(PrefillChunk(chunk, self._cached, total, hidden))
+                    on_chunk(PrefillChunk(chunk, self._cached, total, self._hidden.read(len(chunk), 0)))
                 size = max(16, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
         finally:
             if cancelled:
@@ -294,13 +281,3 @@ class LlamaTarget:
         raise SlipstreamError(
             f"the model could not be evaluated: {reason}.", "Start a new chat, or load the model again."
         )
-
-    def _hidden(self, rows: int, skip: int) -> dict[int, Floats]:
-        """Reads the hidden points of the last batch: [rows - skip, n_embd] each."""
-        found: dict[int, Floats] = {}
-        calls: Any = layer_input_calls()
-        for point in self._points:
-            last = point == LAST_HIDDEN
-            pointer = C.llama_get_embeddings(self._context) if last else calls[1](self._context, point)
-            found[point] = rows_at(pointer, rows, self.abilities.n_embd)[skip:]
-        return found
