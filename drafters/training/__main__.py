@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--start",
         type=Path,
-        help="folder of an earlier family to go on from: tokenizer, target, draft model",
+        help="folder of an earlier family to go on from: tokenizer and weights",
     )
     parser.add_argument("--tiny", action="store_true", help="the same recipe on a very small scale, in a minute")
     parser.add_argument("--tokens", type=int, default=0, help="another budget than the recipe's, for the target")
@@ -60,13 +60,13 @@ def run_stage(stage: str, data: Path, out: Path, family: Family, earlier: Path |
             stages.train_draft(out, family.draft, family.draft_plan, family.compiled, draft)
             recipe.measure_draft(out)
         case "medusa":
-            recipe.train_medusa(out, family)
+            recipe.train_medusa(out, family, earlier)
         case "kangaroo":
-            recipe.train_kangaroo(out, family)
+            recipe.train_kangaroo(out, family, earlier)
         case "eagle3":
-            recipe.train_eagle(out, family)
+            recipe.train_eagle(out, family, earlier)
         case "space":
-            recipe.train_masks(out, family)
+            recipe.train_masks(out, family, earlier)
         case "space-tuned":
             recipe.train_tuned(out, family)
         case "report":

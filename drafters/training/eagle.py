@@ -7,7 +7,7 @@ for the token after and, through a norm and a vocabulary matrix, the guess. Trai
 llama.cpp runs itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,10 +165,21 @@ def _same(chats: Tensor, length: int, step: int) -> Tensor:
     return first == chats[:, 2:]
 
 
-def fit(train_on: Features, held_out: Features, reads: Reads, plan: Plan, checkpoint: Path, say: Say) -> Eagle:
+def fit(
+    train_on: Features,
+    held_out: Features,
+    reads: Reads,
+    plan: Plan,
+    checkpoint: Path,
+    say: Say,
+    start: Mapping[str, NDArray[Any]] | None = None,
+) -> Eagle:
     """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
     torch.manual_seed(plan.seed)
     model, batch_loss = Eagle(reads.shape, reads.embedding, reads.output), loss(reads)
+    if start:
+        names = {"output.weight": "output"}
+        model.load_state_dict({names.get(name, name): torch.from_numpy(values) for name, values in start.items()})
     about = {"layers": [train_on.points[1 + place] for place in reads.places]}
     train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
     return model.eval()

@@ -29,7 +29,8 @@ from slipstream.drafters.training.stages import (
     say,
 )
 from slipstream.models.gguf import read_header
-from slipstream.models.heads import HeadsInfo, identity, write_heads
+from slipstream.models.gguf_tensors import read_tensor
+from slipstream.models.heads import HeadsInfo, identity, read_heads, write_heads
 from slipstream.models.heads_check import Method
 
 TUNED_NAME = "slipstream-mini-tuned"
@@ -50,70 +51,83 @@ def make_answers(out: Path, family: Family) -> None:
     stages.answers(out, family.held_answer_tokens, held_out=True)
 
 
-def train_medusa(out: Path, family: Family) -> None:
-    """Trains Medusa heads and writes them."""
+def train_medusa(out: Path, family: Family, earlier: Path | None = None) -> None:
+    """Trains Medusa heads and writes them; ``earlier`` is the folder of a family to go on from, here and below."""
     train_on, held_out, target = *_features(out, family), _target(out)
     output = target.token_embd.weight.detach()
     plan = family.plan(family.medusa_tokens)
     model = medusa.fit(
-        train_on, held_out, output, family.medusa_shape, family.medusa_rows, plan, out / "medusa.pt", say
-    )
+        train_on, held_out, output, family.medusa_shape, family.medusa_rows, plan, out / "medusa.pt", say,
+        _heads(earlier, "medusa"),
+    )  # fmt: skip
     found = medusa.acceptance(model, held_out)
     ranks = [round(float(x), 4) for x in medusa.rank_accuracies(model, held_out).ravel()]
     _write(out, "medusa", medusa.tensors(model), found, {"n_heads": model.shape.heads, "rank_accuracies": ranks})
 
 
-def train_kangaroo(out: Path, family: Family) -> None:
+def train_kangaroo(out: Path, family: Family, earlier: Path | None = None) -> None:
     """Tries every exit layer for a while, trains an adapter for the best one and writes it."""
+    start, exits = None, family.exits
+    if earlier:
+        before = read_heads(heads_file(earlier, "kangaroo"))
+        start, exits = before.tensors, (int(str(before.info.settings["exit_layer"])),)
     train_on, held_out, target = *_features(out, family), _target(out)
     turn, output = target.turn(torch.arange(WINDOW)), target.token_embd.weight.detach()
     stored = train_on.points[1:]
-    candidates = {layer: Exit(target.shape, turn, output, stored.index(layer)) for layer in family.exits}
+    candidates = {layer: Exit(target.shape, turn, output, stored.index(layer)) for layer in exits}
     plan = family.plan(family.kangaroo_tokens)
     adapter, settings, found = kangaroo.fit_best(
-        candidates, train_on, held_out, plan, family.trial_tokens, out, say, DEPTH
+        candidates, train_on, held_out, plan, family.trial_tokens, out, say, DEPTH, start
     )
+    if earlier:
+        settings["trials"] = before.info.settings["trials"]
     _write(out, "kangaroo", kangaroo.tensors(adapter), found, settings)
 
 
-def train_eagle(out: Path, family: Family) -> None:
+def train_eagle(out: Path, family: Family, earlier: Path | None = None) -> None:
     """Trains an EAGLE-3 head and writes it as a GGUF that llama.cpp runs."""
+    start = None
+    if earlier:
+        header = read_header(earlier / f"{EAGLE_NAME}-q8_0.gguf")
+        start = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
     train_on, held_out, target = *_features(out, family), _target(out)
     embedding = target.token_embd.weight.detach()
     layers = eagle.layers(target.shape)
     places = tuple(train_on.points[1:].index(layer) for layer in layers)
     reads = eagle.Reads(target.shape, target.turn(torch.arange(WINDOW)), embedding, embedding, places)
-    model = eagle.fit(train_on, held_out, reads, family.plan(family.eagle_tokens), out / "eagle.pt", say)
+    model = eagle.fit(train_on, held_out, reads, family.plan(family.eagle_tokens), out / "eagle.pt", say, start)
     of = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
     write_eagle(eagle.tensors(model), target.shape, layers, out / TOKENIZER_FILE, out / f"{EAGLE_NAME}-q8_0.gguf", of)
     _report(out, "eagle3", eagle.acceptance(model, held_out, reads, DEPTH))
 
 
-def train_masks(out: Path, family: Family) -> None:
+def train_masks(out: Path, family: Family, earlier: Path | None = None) -> None:
     """Trains SPACE's masks on the frozen target and writes them."""
-    _space(out, family, TARGET_NAME, family.mask_tokens, tune=False)
+    start = _heads(earlier, "space")
+    _space(out, family, TARGET_NAME, family.mask_tokens, start["masks"] if start else None)
 
 
 def train_tuned(out: Path, family: Family) -> None:
     """Tunes a copy of the target with its masks, as the paper does, and writes both."""
-    _space(out, family, TUNED_NAME, family.tuned_tokens, tune=True)
+    _space(out, family, TUNED_NAME, family.tuned_tokens, read_heads(heads_file(out, "space")).tensors["masks"])
 
 
-def _space(out: Path, family: Family, name: str, tokens: int, tune: bool) -> None:
+def _space(out: Path, family: Family, name: str, tokens: int, start: NDArray[Any] | None) -> None:
+    tune = name == TUNED_NAME
     text = load(out / CORPUS_FILE, "train") | {"answers": stages.answers(out, 0)}
     plan = replace(family.plan(tokens), other_rate=1e-3 if tune else 1e-2, matrix_rate=4e-3)
     target = _target(out)
     checkpoint = out / ("space-tuned.pt" if tune else "space.pt")
     held_text = load(out / CORPUS_FILE, "held_out")
-    start = torch.load(out / "space.pt", weights_only=True)["model"]["masks"] if tune else None
-    model = space.fit(target, text, held_text, family.masks, plan, checkpoint, say, start)
+    masks = None if start is None else torch.from_numpy(start)
+    model = space.fit(target, text, held_text, family.masks, plan, checkpoint, say, masks, tune)
     if tune:
         title = ("Slipstream mini, tuned for SPACE", "Slipstream mini trained on with mask tokens.")
         write_gguf(model.target, out / TOKENIZER_FILE, out / f"{name}-q8_0.gguf", *title)
     held = stages.answers(out, family.held_answer_tokens, name, held_out=True)
     found = space.acceptance(model, held, WINDOW, seed=5)
-    masks = {"masks": model.masks.masks.detach().numpy()}
-    _write(out, "space", masks, found, {"n_masks": family.masks}, name, "space-tuned" if tune else "space")
+    tensors = {"masks": model.masks.masks.detach().numpy()}
+    _write(out, "space", tensors, found, {"n_masks": family.masks}, name, "space-tuned" if tune else "space")
 
 
 def measure_draft(out: Path) -> None:
@@ -129,6 +143,10 @@ def measure_draft(out: Path) -> None:
         best: NDArray[np.int64] = logits.argmax(-1).numpy()
         parts.append(of_guesses(chain_guesses(best, DEPTH), ids, weights))
     _report(out, "draft", mean(parts))
+
+
+def _heads(earlier: Path | None, method: Method) -> Mapping[str, NDArray[Any]] | None:
+    return read_heads(heads_file(earlier, method)).tensors if earlier else None
 
 
 def _target(out: Path) -> Decoder:

@@ -68,7 +68,15 @@ class Exit:
         return functional.linear(model(exits[self.place], chats, self.turn), self.output)
 
 
-def fit(train_on: Features, held_out: Features, exit_at: Exit, plan: Plan, checkpoint: Path, say: Say) -> Adapter:
+def fit(
+    train_on: Features,
+    held_out: Features,
+    exit_at: Exit,
+    plan: Plan,
+    checkpoint: Path,
+    say: Say,
+    start: Mapping[str, NDArray[Any]] | None = None,
+) -> Adapter:
     """Trains an adapter, from the checkpoint if there is one.
 
     Args:
@@ -78,9 +86,12 @@ def fit(train_on: Features, held_out: Features, exit_at: Exit, plan: Plan, check
         plan: budget and rates.
         checkpoint: where it is kept.
         say: takes progress lines.
+        start: what ``tensors`` gave of an earlier adapter, to begin with.
     """
     torch.manual_seed(plan.seed)
     model, batch_loss = Adapter(exit_at.shape).to(exit_at.output.device), loss(exit_at)
+    if start:
+        model.load_state_dict({name: torch.from_numpy(values) for name, values in start.items()})
     about = {"exit": train_on.points[1 + exit_at.place]}
     train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
     return model.eval()
@@ -95,6 +106,7 @@ def fit_best(
     work: Path,
     say: Say,
     depth: int = 6,
+    start: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[Adapter, dict[str, Any], Acceptance]:
     """Tries every exit layer for a while and trains an adapter for the best one.
 
@@ -107,20 +119,21 @@ def fit_best(
         work: folder of the checkpoints.
         say: takes progress lines.
         depth: to which acceptance is measured.
+        start: an earlier adapter for the only candidate, which is not tried then.
 
     Returns:
         The adapter, the settings to keep with it, and its acceptance.
     """
     tried: dict[int, Acceptance] = {}
-    for layer, exit_at in candidates.items():
+    for layer, exit_at in () if start else candidates.items():
         say(f"trying an exit before layer {layer}")
         trial = replace(plan, tokens=trial_tokens)
         adapter = fit(train_on, held_out, exit_at, trial, work / f"kangaroo-{layer}.pt", say)
         tried[layer] = acceptance(adapter, held_out, exit_at, depth)
-    best = best_exit(tried, candidates[min(candidates)].shape)
+    best = best_exit(tried, candidates[min(candidates)].shape) if tried else min(candidates)
     trials = [f"{layer}: {found}" for layer, found in tried.items()]
     say(f"acceptance by exit layer: {'; '.join(trials)}; taken: {best}")
-    adapter = fit(train_on, held_out, candidates[best], plan, work / "kangaroo.pt", say)
+    adapter = fit(train_on, held_out, candidates[best], plan, work / "kangaroo.pt", say, start)
     settings = {"exit_layer": best, "trials": trials}
     return adapter, settings, acceptance(adapter, held_out, candidates[best], depth)
 

@@ -5,7 +5,7 @@ block whose matrix starts at zero, so that it begins as the target's own next-to
 heads share one vocabulary matrix, cut to the frequent tokens, and learn the target's distribution, not only the text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,7 @@ def fit(
     plan: Plan,
     checkpoint: Path,
     say: Say,
+    start: Mapping[str, NDArray[Any]] | None = None,
 ) -> Medusa:
     """Trains heads, from the checkpoint if there is one.
 
@@ -124,10 +125,13 @@ def fit(
         plan: budget and rates.
         checkpoint: where it is kept.
         say: takes progress lines.
+        start: what ``tensors`` gave of earlier heads of the same shape, to begin with.
     """
     torch.manual_seed(plan.seed)
     ids = torch.from_numpy(frequent(train_on.counts(len(output)), rows)).to(output.device)
     model = Medusa(shape, output[ids], ids).to(output.device)
+    if start:
+        take_over(model, start)
     batch_loss = loss(output[ids].clone())
     run = Run(model, plan, train_on, held_out_check(held_out, batch_loss), {"shape": asdict(shape)})
     train(run, checkpoint, batch_loss, say)
@@ -166,6 +170,16 @@ def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
         for head in range(model.shape.heads):
             found[f"head.{head}.output.weight"] = found.pop(f"output.{head}.weight")
     return found
+
+
+def take_over(model: Medusa, start: Mapping[str, NDArray[Any]]) -> None:
+    """Copies earlier heads that share one vocabulary matrix; a token that they did not have keeps its row."""
+    blocks = {name: torch.from_numpy(values) for name, values in start.items() if not name.startswith("output.")}
+    model.load_state_dict(blocks, strict=False)
+    rows = {int(token): row for row, token in enumerate(start.get("output.ids", range(len(start["output.weight"]))))}
+    for row, token in enumerate(model.ids.tolist()):
+        if token in rows:
+            model.output[0].data[row] = torch.from_numpy(start["output.weight"][rows[token]])
 
 
 def frequent(counts: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -161,7 +161,8 @@ def fit(
     plan: Plan,
     checkpoint: Path,
     say: Say,
-    tune: Tensor | None = None,
+    start: Tensor | None = None,
+    tune: bool = False,
 ) -> Tuned:
     """Trains masks, or with ``tune`` the target with them, from the checkpoint if there is one.
 
@@ -173,12 +174,13 @@ def fit(
         plan: budget and rates.
         checkpoint: where it is kept.
         say: takes progress lines.
-        tune: masks to start with where the target learns too; None to keep it frozen.
+        start: masks to start with.
+        tune: whether the target learns too.
     """
-    frozen = tune is None
+    frozen = not tune
     model = Tuned(target.requires_grad_(not frozen), Masks(masks, target.token_embd.weight.detach(), plan.seed))
-    if tune is not None:
-        model.masks.masks.data.copy_(tune)
+    if start is not None:
+        model.masks.masks.data.copy_(start)
     batch_loss = frozen_loss(target) if frozen else tuned_loss
     trained: nn.Module = model.masks if frozen else model
     held = CutDraws(Sampler(held_out, plan.seed), plan.seed, masks).batch(16, plan.window)

@@ -3,6 +3,7 @@
 import json
 import lzma
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from tests.training.llama_file import LlamaFile
 from tests.training.synthetic import rows
 
-from slipstream.drafters.training import family, stages
+from slipstream.drafters.training import family, stages, tokenizer
 from slipstream.drafters.training.__main__ import main
 from slipstream.drafters.training.sizes import TINY
 from slipstream.models.errors import SlipstreamError
@@ -112,3 +113,35 @@ def test_the_stage_that_needs_data_says_so(tmp_path: Path, capsys: pytest.Captur
         main(["tokenizer", "--out", str(tmp_path)])
     assert stop.value.code == 2
     assert "--data" in capsys.readouterr().err
+
+
+def test_a_lost_folder_is_taken_up_from_the_files_that_shipped(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped, made = tmp_path / "shipped", tmp_path / "made"
+    shipped.mkdir()
+    made.mkdir()
+    for path in out.glob("*.gguf"):
+        shutil.copy(path, shipped)
+    tokenizer.of_gguf(shipped / f"{stages.TARGET_NAME}-q8_0.gguf").save(str(made / stages.TOKENIZER_FILE))
+    shutil.copy(out / stages.CORPUS_FILE, made)
+    for stage in ("target", "answers", "draft", "medusa", "kangaroo", "eagle3", "space"):
+        tokens = ["--tokens", "41000"] if stage == "target" else []
+        main([stage, "--tiny", "--out", str(made), "--start", str(shipped), "--threads", "1", *tokens])
+    first = {
+        name: [torch.load(folder / f"{name}.pt", weights_only=True)["progress"]["history"][0]["held_out"]
+               for folder in (out, made)]
+        for name in ("target", "draft", "medusa", "kangaroo", "eagle", "space")
+    }  # fmt: skip
+    for name, (fresh, taken_up) in first.items():
+        assert taken_up < fresh - 0.02, name
+    assert "trying an exit" not in capsys.readouterr().out
+
+
+def test_the_tokenizer_of_a_shipped_file_is_the_one_it_was_made_with(out: Path) -> None:
+    stored = tokenizer.load(out / stages.TOKENIZER_FILE)
+    read = tokenizer.of_gguf(out / f"{stages.TARGET_NAME}-q8_0.gguf")
+    for text in ("Hello there, how are you?\n\n  Fine: 12,345 <|im_end|>", "caf\u00e9 \U0001f600\tx", ""):
+        ids = [tokenizer.ChatEncoder(each).ids(text) for each in (stored, read)]
+        assert ids[0] == ids[1]
+    assert read.id_to_token(2) == "<|im_end|>"

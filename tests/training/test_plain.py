@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.training import chats, plain
+from slipstream.drafters.training import chats, lists, plain
 from slipstream.drafters.training.sources import Message, Row
 
 
@@ -46,3 +46,18 @@ def test_no_training_chat_asks_the_exam() -> None:
     assert "What is a boat?" in questions
     assert not {plain.bare(q) for q in questions} & {plain.bare(q) for q in asked}
     assert any(plain.bare(q) == "who are you" for q in questions)
+
+
+def test_a_list_has_as_many_items_as_were_asked_for() -> None:
+    made = lists.chats(seed=1)
+    assert len(made) > 2000
+    numbers = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+    counted = 0
+    for question, answer in made:
+        number = answer["content"].partition(" ")[0].lower()
+        if asked := numbers.get(number, 0):
+            assert f" {number} " in question["content"]
+            items = answer["content"].partition(" are ")[2].rstrip(".")
+            assert items.count(", ") + 2 == asked, answer["content"]
+            counted += 1
+    assert counted > 1500
