@@ -1,11 +1,20 @@
-"""The one accept rule: draw the target's own token at every node, go down where the draft agrees."""
+"""The accept rule: draw the target's own token at every node, go down where the draft agrees.
+
+Beside it stands typical acceptance, which accepts more and changes the text; it is used only where it is asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final, Protocol
+
+import numpy as np
 
 from slipstream.drafters.base import Draft, Step
+from slipstream.models.errors import UsageError
+from slipstream.models.sampling import Doubles, Ids
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token
 
 
@@ -16,12 +25,26 @@ class Picker(Protocol):
         """Draws the token after ``history`` and ``ahead`` from a row of logits [n_vocab]."""
 
 
+class Spreader(Picker, Protocol):
+    """What ``Typical`` needs of a sampler."""
+
+    def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
+        """The ids [n] that ``pick`` can draw, best first, and their probabilities [n]."""
+
+
+Over = Callable[[Sequence[Token]], bool]
+"""Whether the reply ends with the last of the step's tokens so far."""
+
+AcceptRule = Callable[[Draft, Evaluation, Spreader, History, Over], Step]
+"""Takes the guess, the target's rows, the sampler, the tokens before the step, and ``over``; gives the step."""
+
+
 def accept(
     draft: Draft,
     evaluation: Evaluation,
     sampler: Picker,
     history: History,
-    over: Callable[[Sequence[Token]], bool],
+    over: Over,
 ) -> Step:
     """Walks the tree with the target's own samples.
 
@@ -50,3 +73,96 @@ def accept(
             return Step(draft, tuple(path), tuple(tokens), evaluation, ended)
         path.append(child)
         node = child
+
+
+PAPERS_EPSILON: Final = 0.09
+"""The threshold that the Medusa paper uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """Medusa's typical acceptance: what the target finds likely enough is accepted. It changes the text.
+
+    A drafted token x is accepted where p(x) > min(epsilon, alpha * exp(-H(p))), with p the distribution that the
+    target's token would be drawn from, H(p) its entropy in nats, and alpha = sqrt(epsilon). Where the target is sure, x
+    must be what it is sure of; where it hesitates, less will do. The longest path of accepted nodes wins, of equals the
+    more probable one; the one more token after it is the target's own draw. Nothing is emitted that could not be drawn,
+    but replies no longer have the target's distribution, and one seed gives other texts with other drafters.
+
+    Source: Medusa (Cai et al., 2024, arXiv 2401.10774; github.com/FasterDecoding/Medusa, ``medusa/model/utils.py``:
+    ``evaluate_posterior``, which takes p before top-k and top-p).
+
+    Attributes:
+        epsilon: The threshold, above 0 and at most 1; the paper's is 0.09, with alpha 0.3.
+
+    Raises:
+        UsageError: If it is out of its range.
+    """
+
+    epsilon: float = PAPERS_EPSILON
+
+    def __post_init__(self) -> None:
+        """Checks the range."""
+        if not 0 < self.epsilon <= 1:  # a NaN fits nowhere
+            raise UsageError(
+                f"the threshold of typical acceptance is {self.epsilon}; it must be above 0 and at most 1."
+            )
+
+    def __call__(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History, over: Over) -> Step:
+        """Accepts what is likely enough; the arguments and the step are those of ``accept``."""
+        path = self._best_path(draft, evaluation, sampler, history)
+        tokens: list[Token] = []
+        for at, node in enumerate(path):
+            tokens.append(draft.tree.tokens[node])
+            if over(tokens):
+                return Step(draft, path[:at], tuple(tokens), evaluation, True)
+        last = path[-1] if path else ROOT
+        tokens.append(sampler.pick(evaluation.logits[last + 1], history, tokens))
+        return Step(draft, path, tuple(tokens), evaluation, over(tokens))
+
+    def _best_path(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History) -> tuple[int, ...]:
+        """The longest path of accepted nodes, of equals the more probable, of equals the first."""
+        tree = draft.tree
+        paths: dict[int, tuple[int, ...]] = {ROOT: ()}  # of the accepted nodes
+        chances = {ROOT: 1.0}
+        likely: dict[int, Mapping[Token, float]] = {}  # per node that has a child: what may follow it
+        best = ROOT
+        for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+            if parent not in paths or node in tree.probes:
+                continue
+            if parent not in likely:
+                ahead = [tree.tokens[before] for before in paths[parent]]
+                likely[parent] = self._likely(*sampler.distribution(evaluation.logits[parent + 1], history, ahead))
+            chance = likely[parent].get(token)
+            if chance is None:
+                continue
+            paths[node], chances[node] = (*paths[parent], node), chances[parent] * chance
+            if (len(paths[node]), chances[node]) > (len(paths[best]), chances[best]):
+                best = node
+        return paths[best]
+
+    def _likely(self, ids: Ids, probs: Doubles) -> dict[Token, float]:
+        """The tokens that are accepted, with their probabilities: a handful, since each has more than the threshold."""
+        entropy = -float(probs @ np.log(np.maximum(probs, 1e-300)))
+        count = int((probs > min(self.epsilon, sqrt(self.epsilon) * np.exp(-entropy))).sum())  # best first
+        return dict(zip(ids[:count].tolist(), probs[:count].tolist(), strict=True))
+
+
+def accept_rule(typical: float | None, temperature: float) -> AcceptRule:
+    """Chooses the rule: the exact one unless typical acceptance is asked for.
+
+    Args:
+        typical: Threshold of typical acceptance, or None.
+        temperature: Of the sampling.
+
+    Raises:
+        UsageError: If the threshold is out of its range, or the temperature is 0: then one token alone is likely.
+    """
+    if typical is None:
+        return accept
+    if temperature == 0:
+        raise UsageError(
+            "typical acceptance does nothing at temperature 0: only the best token is likely there.",
+            "Leave --typical out, or choose a temperature above 0.",
+        )
+    return Typical(typical)

@@ -90,4 +90,4 @@ def _make(parts: Parts) -> Drafter:
     return DraftModel(parts.draft_model, parts.abilities.n_vocab)
 
 
-METHOD = Method(DraftModel.name, _make, DraftModel.needs, _lacks)
+METHOD = Method(DraftModel.name, _make, DraftModel.needs, _lacks, "a smaller model of the same vocabulary writes ahead")

@@ -193,4 +193,9 @@ class Lookahead(Drafter):
             self._pool.add(first, tuple(rest), guessed=False)
 
 
-METHOD = Method(Lookahead.name, lambda parts: Lookahead(parts.abilities), Lookahead.needs)
+METHOD = Method(
+    Lookahead.name,
+    lambda parts: Lookahead(parts.abilities),
+    Lookahead.needs,
+    about="the model guesses phrases ahead of itself in the same pass",
+)

@@ -21,4 +21,4 @@ class Plain(Drafter):
         return NO_DRAFT
 
 
-METHOD = Method(Plain.name, lambda _: Plain())
+METHOD = Method(Plain.name, lambda _: Plain(), about="plain decoding, nothing is guessed")

@@ -60,9 +60,11 @@ class Method:
         make: Makes the drafter of parts that ``lacks`` nothing.
         needs: What it asks of every target; a drafter may ask for more.
         lacks: The part that it misses, in words that follow "cannot serve this model:", or an empty string.
+        about: What it does, in one plain line of at most 60 characters, without a full stop.
     """
 
     name: str
     make: Callable[[Parts], Drafter]
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
     lacks: Callable[[Parts], str] = needs_nothing
+    about: str = ""

@@ -89,4 +89,6 @@ class PromptLookup(Drafter):
         self._cut = False
 
 
-METHOD = Method(PromptLookup.name, lambda _: PromptLookup())
+METHOD = Method(
+    PromptLookup.name, lambda _: PromptLookup(), about="copies what followed the same words earlier in the chat"
+)

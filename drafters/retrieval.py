@@ -195,4 +195,6 @@ def _make(parts: Parts) -> Drafter:
     return Retrieval(parts.text_index, min(8, abilities.max_leaves), min(63, abilities.max_rows - 1))
 
 
-METHOD = Method(Retrieval.name, _make, Retrieval.needs, _lacks)
+METHOD = Method(
+    Retrieval.name, _make, Retrieval.needs, _lacks, "what followed the same words in your past chats and files"
+)

@@ -230,4 +230,9 @@ def _misfit(reason: str) -> SlipstreamError:
     return SlipstreamError(f"the kept table of drafter recycle does not fit: {reason}.", "It is learnt anew.")
 
 
-METHOD = Method(TokenRecycling.name, lambda parts: TokenRecycling(parts.abilities), TokenRecycling.needs)
+METHOD = Method(
+    TokenRecycling.name,
+    lambda parts: TokenRecycling(parts.abilities),
+    TokenRecycling.needs,
+    about="a tree of what the model lately thought could come next",
+)

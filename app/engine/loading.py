@@ -83,7 +83,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         heads = companions(header, map(Path, request.heads))
         parts = Parts(target.abilities, draft, heads, target, Path(request.derived) if request.derived else None)
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
-        registry.make(request.drafter, parts)  # a drafter that cannot serve is an error before the first token
+        registry.make(request.drafter, parts).close()  # a drafter that cannot serve is an error before the first token
         session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all())
     reasons = {name: registry.why_not(name, parts) for name in registry.METHODS}
     on_progress(1.0)
@@ -94,7 +94,9 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         fingerprint=header.fingerprint,
         device=device(threads.count if threads else physical_cores()),
         promise=promise,
-        drafters=[DrafterOffer(name, not reason, reason) for name, reason in reasons.items()],
+        drafters=[
+            DrafterOffer(name, not reason, reason, registry.METHODS[name].about) for name, reason in reasons.items()
+        ],
         plain_tok_per_s=1e3 / milliseconds,
     )
 

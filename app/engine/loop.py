@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 
 from slipstream.app.engine.rules import Rules
-from slipstream.drafters.accept import accept
+from slipstream.drafters.accept import AcceptRule, accept
 from slipstream.drafters.base import Drafter, Step, Worth
 from slipstream.models.runtime.target import Target
 from slipstream.models.sampling import Sampler
@@ -21,6 +21,7 @@ def generate(
     worth: Worth,
     rules: Rules,
     cancelled: Callable[[], bool],
+    rule: AcceptRule = accept,
 ) -> Iterator[Step]:
     """Writes a reply, step by step.
 
@@ -35,6 +36,7 @@ def generate(
         worth: Whether one more drafted node pays.
         rules: When the reply is over.
         cancelled: Asked before every step.
+        rule: What is accepted; any but the exact one changes the text.
 
     Yields:
         Each step, after the cache and the drafter have heard of it; whoever stops listening leaves both in order.
@@ -45,7 +47,7 @@ def generate(
         drafted = perf_counter()
         evaluation = target.evaluate(history.tokens[-1], draft.tree)
         evaluated = perf_counter()
-        step = accept(draft, evaluation, sampler, history, rules.over)
+        step = rule(draft, evaluation, sampler, history, rules.over)
         accepted = perf_counter()
         target.keep(step.path)
         history.tokens.extend(step.tokens)

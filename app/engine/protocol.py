@@ -21,7 +21,12 @@ Origin = Literal["plain", "accepted", "recovered", "bonus"]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn; see ``slipstream.models.sampling.Sampler``."""
+    """How tokens are drawn; see ``slipstream.models.sampling.Sampler``.
+
+    Attributes:
+        typical: Threshold of Medusa's typical acceptance, which changes the text; None for the exact rule. See
+            ``slipstream.drafters.accept.Typical``.
+    """
 
     temperature: float = 0.8
     top_k: int = 40
@@ -30,6 +35,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     seed: int = 0
+    typical: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +142,13 @@ class DrafterOffer:
         name: Its name.
         usable: Whether it can be asked for.
         why_not: The reason if not, else empty.
+        about: What it does, in a line.
     """
 
     name: str
     usable: bool
     why_not: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +269,7 @@ class Done:
         speed: The final figures.
         by_depth: Per depth from 1: [steps that reached it, accepted there].
         by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
+        draft_ms: Milliseconds of drafting a step.
     """
 
     request: int
@@ -274,6 +283,7 @@ class Done:
     speed: Speed
     by_depth: list[list[int]] = field(default_factory=list)
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
+    draft_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

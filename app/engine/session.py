@@ -19,6 +19,7 @@ from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, orig
 from slipstream.app.engine.text import TextStream
 from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
+from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.parts import Parts
 from slipstream.models.errors import SlipstreamError
@@ -91,7 +92,9 @@ class Session:
         """
         asked = perf_counter()
         drafter = self.drafter(request.drafter)
-        sampler = Sampler(**asdict(request.sampling))
+        settings = asdict(request.sampling)
+        rule = accept_rule(settings.pop("typical"), request.sampling.temperature)
+        sampler = Sampler(**settings)
         target, n_ctx = self._target, self._target.abilities.n_ctx
         prompt = self._prompts.build(request.messages, n_ctx)
         history = History(prompt.tokens, prompt.trimmed)
@@ -113,7 +116,7 @@ class Session:
         first_token_ms = 0.0
         before = perf_counter()
         if prefill.complete:
-            for step in generate(target, drafter, sampler, history, budget, rules, cancelled):
+            for step in generate(target, drafter, sampler, history, budget, rules, cancelled, rule):
                 now = perf_counter()
                 first_token_ms = first_token_ms or 1e3 * (now - asked)
                 milliseconds, before = 1e3 * (now - before), now
@@ -149,6 +152,7 @@ class Session:
             speed=stats.speed(),
             by_depth=stats.by_depth,
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
+            draft_ms=stats.draft_ms,
         )
 
     def keep_state(self, path: str) -> None:

@@ -49,6 +49,7 @@ class ReplyStats:
         plain: The clock of plain decoding; heard when a step drafted nothing.
         tokens: Tokens emitted.
         seconds: Time of all steps, what is done between them included.
+        drafting: Milliseconds of it spent on drafting.
         whole: Sums over all steps.
         by_drafter: Sums by who drafted.
         by_depth: Per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
@@ -58,6 +59,7 @@ class ReplyStats:
     plain: PlainClock
     tokens: int = 0
     seconds: float = 0.0
+    drafting: float = 0.0
     whole: Count = field(default_factory=Count)
     by_drafter: dict[str, Count] = field(default_factory=dict)
     by_depth: list[list[int]] = field(default_factory=list)
@@ -69,6 +71,7 @@ class ReplyStats:
         """Adds a step that took ``milliseconds``, everything around it included."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
+        self.drafting += step.timings.draft
         self._latest.append((milliseconds / (1 + len(step.draft.tree)), milliseconds, len(step.tokens)))
         if not step.draft.tree.drafted:
             self.plain.hear(milliseconds - step.timings.draft)
@@ -89,6 +92,11 @@ class ReplyStats:
         """Tokens a second over those of the latest steps that count, slowness taken per row evaluated."""
         kept = sorted(self._latest)[: _kept(len(self._latest))]
         return 1e3 * sum(tokens for _, _, tokens in kept) / sum(ms for _, ms, _ in kept)
+
+    @property
+    def draft_ms(self) -> float:
+        """Milliseconds of drafting a step."""
+        return self.drafting / self.whole.steps if self.whole.steps else 0.0
 
     def speed(self) -> Speed:
         """The figures so far."""
