@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
 
@@ -79,6 +79,16 @@ class LlamaTarget:
     def tokens(self) -> Sequence[Token]:
         """The committed tokens, in the cache or queued by ``feed``."""
         return self._tokens
+
+    @property
+    def cached(self) -> int:
+        """How many of the tokens are in the cache; after a chunk of a prefill, the last ones are the chunk's."""
+        return self._cached
+
+    @property
+    def context(self) -> Any:
+        """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
+        return self._context
 
     def request(self, points: frozenset[int]) -> None:
         """Chooses the hidden points that evaluations and prefill chunks carry from now on.
