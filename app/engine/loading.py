@@ -81,7 +81,8 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         promise = measure_promise(target, milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
         heads = companions(header, map(Path, request.heads))
-        parts = Parts(target.abilities, draft, heads, target, Path(request.derived) if request.derived else None)
+        derived = Path(request.derived) if request.derived else None
+        parts = Parts(target.abilities, draft, heads, target, derived, header=header)
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         registry.make(request.drafter, parts).close()  # a drafter that cannot serve is an error before the first token
         session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all())
