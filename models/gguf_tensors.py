@@ -26,8 +26,6 @@ _SAMPLE_BYTES: Final = 4096
 def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
     """Reads a tensor and turns its weights into float32; whole numbers and float64 stay what they are.
 
-    The bytes are read, not mapped: a damaged disk is then an error and not the end of the process.
-
     Args:
         header: Of the file, checked.
         tensor: One of ``header.tensors``.
@@ -37,6 +35,30 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
 
     Raises:
         ModelFileError: If the bytes cannot be read, or are of a quantization that cannot be undone.
+    """
+    raw = read_stored(header, tensor)
+    shape = tensor.shape[::-1]
+    if tensor.type in PLAIN:
+        return raw.view(PLAIN[tensor.type]).reshape(shape)
+    try:
+        return np.asarray(
+            gguf.quants.dequantize(raw.reshape(*shape[:-1], -1), gguf.GGMLQuantizationType(tensor.type)), np.float32
+        )
+    except (NotImplementedError, ValueError):  # ValueError: a type that the package does not know
+        raise ModelFileError(
+            f"{shown_path(header.parts[tensor.part])}: tensor {quoted(tensor.name)} has the type {tensor.type_name}, "
+            "whose weights cannot be unpacked here.",
+            "Choose another quantization of the model, for example Q8_0, Q4_K_M or F16.",
+        ) from None
+
+
+def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
+    """Reads a tensor's bytes as they stand in the file.
+
+    The bytes are read, not mapped: a damaged disk is then an error and not the end of the process.
+
+    Raises:
+        ModelFileError: If they cannot be read.
     """
     path = header.parts[tensor.part]
     try:
@@ -49,19 +71,7 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
             f"{shown_path(path)} became shorter while it was read.",
             "Wait until nothing writes to it, then try again.",
         )
-    shape = tensor.shape[::-1]
-    if tensor.type in PLAIN:
-        return raw.view(PLAIN[tensor.type]).reshape(shape)
-    try:
-        return np.asarray(
-            gguf.quants.dequantize(raw.reshape(*shape[:-1], -1), gguf.GGMLQuantizationType(tensor.type)), np.float32
-        )
-    except (NotImplementedError, ValueError):  # ValueError: a type that the package does not know
-        raise ModelFileError(
-            f"{shown_path(path)}: tensor {quoted(tensor.name)} has the type {tensor.type_name}, "
-            "whose weights cannot be unpacked here.",
-            "Choose another quantization of the model, for example Q8_0, Q4_K_M or F16.",
-        ) from None
+    return raw
 
 
 def samples(header: Header) -> Iterator[bytes]:
