@@ -16,6 +16,8 @@ Method = Literal["medusa", "kangaroo", "space"]
 METHODS: Final[tuple[Method, ...]] = ("medusa", "kangaroo", "space")
 TOKEN_IDS: Final = "output.ids"
 """The one tensor that holds whole numbers: which token each row of an output matrix stands for."""
+HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
+"""Of a Kangaroo adapter whose model has a norm in every head, as qwen3 has."""
 MAX_HEADS: Final = 64
 """Most Medusa heads, layers of a head, and mask tokens; published ones have up to five."""
 
@@ -32,7 +34,8 @@ def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], t
     ``output.weight`` [rows, d] for all heads or ``head.K.output.weight`` for each, with ``output.ids`` [rows] where
     the rows are no longer the whole vocabulary from its first token. Kangaroo has ``attn_norm.weight`` [d],
     ``attn_q.weight`` [q, d], ``attn_k.weight`` and ``attn_v.weight`` [kv, d], ``attn_output.weight`` [d, q] and
-    ``output_norm.weight`` [d], and the setting ``exit_layer``. SPACE has ``masks`` [masks, d].
+    ``output_norm.weight`` [d], for a model whose heads have norms ``attn_q_norm.weight`` and ``attn_k_norm.weight``
+    [head], and the setting ``exit_layer``. SPACE has ``masks`` [masks, d].
 
     Args:
         method: What the heads are for.
@@ -117,6 +120,10 @@ def _fits(method: Method, shapes: Shapes, exit_layer: Value | None, target: Head
                 raise DamagedError(
                     f"does not fit {quoted(target.name)}: {quoted(name)} has {rows:,} rows, not {wanted:,}"
                 )
+        theirs = {tensor.name.removeprefix("blk.0."): tensor.shape for tensor in target.tensors}
+        for name in HEAD_NORMS:
+            if shapes.get(name) != theirs.get(name):
+                raise DamagedError(f"does not fit {quoted(target.name)}: its heads' norms are other ones")
 
 
 def attention_rows(target: Header, key: str) -> int | None:
@@ -158,7 +165,7 @@ def _kangaroo(shapes: Shapes) -> Shapes:
         "attn_v.weight": (keys, width),
         "attn_output.weight": (width, queries),
         "output_norm.weight": (width,),
-    }
+    } | {name: (_size(shapes, name, 0),) for name in HEAD_NORMS if name in shapes}
 
 
 def _space(shapes: Shapes) -> Shapes:
