@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.sampling import Sampler, gumbel
+from slipstream.models.noise import gumbel
+from slipstream.models.sampling import Sampler
 from slipstream.models.types import Floats, History
 
 EMPTY = History([])
@@ -239,3 +240,24 @@ def test_values_out_of_range_are_named(values: dict[str, float], message: str) -
     with pytest.raises(UsageError) as error:
         Sampler(**values)  # type: ignore[arg-type]
     assert error.value.title == message
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.2, 0.8, 1.5])
+def test_rank_begins_with_the_token_that_pick_draws_and_goes_on_by_noisy_score(temperature: float) -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(30):
+        sampler = Sampler(temperature=temperature, top_k=0, top_p=1.0, min_p=0.0, seed=seed)
+        logits = rng.standard_normal(50, np.float32) * 3
+        history = History([1, 2, 3])
+        tokens, shares = sampler.rank(logits, history, [4], count=4)
+        noise = gumbel(seed, 4, np.arange(50)) if temperature else np.zeros(50)
+        noisy = logits.astype(np.float64) + temperature * noise
+        assert tokens[0] == sampler.pick(logits, history, [4])
+        assert tokens == np.argsort(-noisy)[:4].tolist()
+        plain, with_noise = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in (logits.astype(float), noisy))
+        assert shares == pytest.approx(np.sqrt(plain * with_noise)[tokens].tolist())
+
+
+def test_rank_gives_what_there_is() -> None:
+    tokens, shares = Sampler(top_k=2).rank(np.array([0.0, 5.0, 4.9, 1.0], np.float32), EMPTY, count=4)
+    assert sorted(tokens) == [1, 2] and all(0 < share < 1 for share in shares)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from slipstream.models.sampling import Doubles, Sampler, gumbel
+from slipstream.models.noise import gumbel
+from slipstream.models.sampling import Doubles, Sampler
 from slipstream.models.types import History
 
 DRAWS = 20_000
