@@ -147,6 +147,12 @@ def physical_cores() -> int:
     return max(1, len(seen))
 
 
+def threads_of(context: Any) -> int:
+    """How many threads a context runs on now, so that those beside it can run on as many."""
+    count: int = C.llama_n_threads(context)
+    return count
+
+
 def device(threads: int) -> str:
     """Names where models run: the GPU's backend if one is built in, else the CPU and the threads in use."""
     if not C.llama_supports_gpu_offload():
