@@ -164,6 +164,7 @@ class Abilities:
         max_leaves: Most leaves of a tree; 1 means chains only, 0 means plain decoding only.
         hidden: The hidden points that it can hand out.
         same_text: Whether it decodes the same bits whatever the shape of the batches (see ``keep``).
+        masks: Whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``).
     """
 
     n_vocab: int
@@ -174,3 +175,4 @@ class Abilities:
     max_leaves: int
     hidden: frozenset[int] = frozenset()
     same_text: bool = False
+    masks: bool = False

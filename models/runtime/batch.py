@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from llama_cpp import llama_cpp as C
 
-from slipstream.models.types import Token
+from slipstream.models.runtime.mask_rows import MaskRows
+from slipstream.models.types import Floats, Token
 
 
 class Batch:
@@ -37,10 +38,13 @@ class Batch:
             ("logits", self._outputs),
         ):
             setattr(self.batch, name, ctypes.cast(array.ctypes.data, fields[name]))
+        self._by_token = ctypes.cast(self._tokens.ctypes.data, fields["token"])  # not the field, which is to change
+        self._vectors: Floats | None = None  # [rows, n_embd], once there are masks
 
     def prompt(self, tokens: Sequence[Token], position: int, output_all: bool) -> None:
         """Fills in a run of prompt tokens of sequence 0."""
         count = len(tokens)
+        self.batch.token, self.batch.embd = self._by_token, None
         self._tokens[:count] = tokens
         self._positions[:count] = np.arange(position, position + count, dtype=np.int32)
         self._counts[:count] = 1
@@ -61,6 +65,7 @@ class Batch:
         """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs."""
         shared, count = len(run), len(run) + len(tokens)
         root = position + shared - 1
+        self.batch.token, self.batch.embd = self._by_token, None
         # one assignment an array: for a few rows, each call of numpy costs more than the rows
         self._tokens[:count] = [*run, *tokens]
         self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in depths)]
@@ -70,3 +75,12 @@ class Batch:
         starts = [self._origin + 4 * first for first in first_leaves]  # 4 bytes a sequence number
         self._lists[:count] = [self._origin] * shared + starts
         self.batch.n_tokens = count
+
+    def by_vector(self, rows: MaskRows) -> None:
+        """Turns the rows that were filled in from tokens into vectors: a batch with a mask holds nothing else."""
+        count = self.batch.n_tokens
+        if self._vectors is None:
+            self._vectors = np.empty((len(self._tokens), rows.width), np.float32)
+        rows.fill(self._tokens[:count].tolist(), self._vectors)
+        address = self._vectors.ctypes.data
+        self.batch.token, self.batch.embd = None, ctypes.cast(address, ctypes.POINTER(ctypes.c_float))

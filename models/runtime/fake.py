@@ -48,11 +48,13 @@ class FakeTarget:
             max_leaves=max_leaves,
             hidden=frozenset({LAST_HIDDEN, 0, 1}),
             same_text=True,
+            masks=True,
         )
         self._seed, self._order, self._blur = seed, order, blur
         self._tokens: list[Token] = []
         self._open: tuple[Token, TokenTree] | None = None
         self._points: frozenset[int] = frozenset()
+        self._masks = 0
         self.decodes = 0
         """How often the model was run."""
 
@@ -66,6 +68,12 @@ class FakeTarget:
         if not points <= self.abilities.hidden:
             raise ValueError(f"hidden points {sorted(points - self.abilities.hidden)} are not offered")
         self._points = points
+
+    def use_masks(self, masks: Floats) -> None:
+        """Takes masks, each of which then counts as one more token."""
+        if masks.ndim != 2 or masks.shape[1] != self.abilities.n_embd:
+            raise ValueError(f"masks of shape {masks.shape} for a model of width {self.abilities.n_embd}")
+        self._masks = len(masks)
 
     def prefill(
         self,
@@ -102,6 +110,10 @@ class FakeTarget:
             raise ValueError("the tree is too large")
         if len(self._tokens) + 1 + len(tree) > self.abilities.n_ctx:
             raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.")
+        known = self.abilities.n_vocab
+        for node, token in enumerate(tree.tokens):
+            if not 0 <= token < known + (self._masks if node in tree.probes else 0):
+                raise ValueError(f"node {node} carries {token}, which is no token here")
         paths = [[*self._tokens[-self._order :], last]]
         for node, parent in enumerate(tree.parents):
             paths.append([*paths[parent + 1 if parent != ROOT else 0], tree.tokens[node]])

@@ -13,6 +13,7 @@ from slipstream.models.errors import ContextFullError, SlipstreamError
 from slipstream.models.runtime.batch import Batch
 from slipstream.models.runtime.hidden import HiddenPoints
 from slipstream.models.runtime.library import rows_at
+from slipstream.models.runtime.mask_rows import MaskRows
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Prefill, PrefillChunk
@@ -20,6 +21,7 @@ from slipstream.models.types import (
     EMPTY_TREE,
     Abilities,
     Evaluation,
+    Floats,
     Token,
     TokenTree,
     shared_prefix,
@@ -44,6 +46,7 @@ class LlamaTarget:
         Raises:
             SlipstreamError: If there is not enough memory for it.
         """
+        self._masks = MaskRows(model)
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
         params = options.params(wanted)
         self._context = C.llama_init_from_model(model.pointer, params)
@@ -73,6 +76,7 @@ class LlamaTarget:
             max_leaves=0 if model.recurrent else options.max_leaves,
             hidden=self._hidden.offered,
             same_text=options.same_text,
+            masks=self._masks.offered,
         )
 
     @property
@@ -97,6 +101,14 @@ class LlamaTarget:
             ValueError: If the model cannot hand one of them out.
         """
         self._hidden.request(points)
+
+    def use_masks(self, masks: Floats) -> None:
+        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree.
+
+        Raises:
+            ValueError: If the model takes no masks, or not of this width.
+        """
+        self._masks.use(masks)
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
@@ -164,6 +176,8 @@ class LlamaTarget:
                 self._in_step[sequence] = self._cached
         run = [*self._tokens[self._cached :], last]
         self._batch.tree(run, self._cached, tree.tokens, tree.depths, tree.first_leaves, tree.last_leaves, leaves)
+        if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
+            self._batch.by_vector(self._masks)
         self._decode()
         rows = 1 + count
         outputs = len(run) + count if self._hidden.last else rows
@@ -242,6 +256,7 @@ class LlamaTarget:
 
     def close(self) -> None:
         """Frees the context."""
+        self._masks.close()
         if self._context:
             C.llama_free(self._context)
             self._context = None
