@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from slipstream.drafters.base import Drafter, Needs
 from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.translation import Translation
 from slipstream.models.gguf import Header
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.target import Target
@@ -21,12 +22,13 @@ class Parts:
 
     Attributes:
         abilities: What the target can do.
-        draft_model: A draft model of the target's vocabulary, if there is one.
+        draft_model: A draft model, if there is one.
         heads: Method to the file that was trained for this target; whoever made the list has checked that it was.
         llama: The target where it is llama.cpp's, for methods that run on its device or read its weights.
         header: Of the target's file, where it has one.
         folder: Where files that are derived from the target may be kept from one run to the next.
         text_index: The owner's past text, if it is indexed and may be used.
+        translation: Between the target's vocabulary and the draft model's where they differ.
     """
 
     abilities: Abilities
@@ -36,6 +38,7 @@ class Parts:
     folder: Path | None = None
     text_index: TextIndex | None = None
     header: Header | None = None
+    translation: Translation | None = None
 
 
 def needs_nothing(_parts: Parts) -> str:

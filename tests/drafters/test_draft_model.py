@@ -1,8 +1,16 @@
-from slipstream.drafters.base import NO_DRAFT
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.drafters.draft_model import DraftModel
+from slipstream.drafters.follower import Follower
 from slipstream.models.runtime.fake import FakeTarget
+from slipstream.models.runtime.target import Prefill
 from slipstream.models.sampling import Sampler
-from slipstream.models.types import History
+from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token
 
 GREEDY = Sampler(temperature=0.0)
 
@@ -11,9 +19,17 @@ def four(_probability: float, depth: int) -> bool:
     return depth <= 4
 
 
-def drafter(sure: float = 0.0, n_ctx: int = 4096) -> tuple[DraftModel, FakeTarget]:
+def likely(probability: float, depth: int) -> bool:
+    return probability >= 0.05 and depth <= 4
+
+
+def drafter(n_ctx: int = 4096, leaves: int = 1, target: Abilities | None = None) -> tuple[DraftModel, FakeTarget]:
     model = FakeTarget(n_ctx=n_ctx)
-    return DraftModel(model, model.abilities.n_vocab, sure), model
+    return DraftModel(model, target or FakeTarget().abilities, leaves), model
+
+
+def said(draft: Draft, tokens: tuple[Token, ...]) -> Step:
+    return Step(draft, (), tokens, Evaluation(FakeTarget().evaluate(0).logits))
 
 
 def test_it_drafts_what_its_model_would_say() -> None:
@@ -32,15 +48,18 @@ def test_it_drafts_what_its_model_would_say() -> None:
     assert all(0 < prob <= 1 for prob in draft.probs)
 
 
-def test_it_stops_before_a_token_it_is_unsure_of() -> None:
-    some, _ = drafter(sure=0.0)
-    unsure, _ = drafter(sure=0.5)
+def test_it_stops_before_a_token_that_is_not_worth_it() -> None:
     for seed in range(20):
         history = History([seed, 2, 3])
-        for one in (some, unsure):
+        (some, _), (careful, _) = drafter(), drafter()
+        for one in (some, careful):
             one.begin(history)
-        whole, cut = some.draft(history, four, GREEDY), unsure.draft(history, four, GREEDY)
-        sure = next((at for at, prob in enumerate(whole.probs) if prob < 0.5), 4)
+        whole = some.draft(history, four, GREEDY)
+        cut = careful.draft(history, lambda path, depth: path >= 0.5 and depth <= 4, GREEDY)
+        path, sure = 1.0, 0
+        for prob in whole.probs:
+            path *= prob
+            sure += path >= 0.5
         assert cut.tree.tokens == whole.tree.tokens[:sure]
 
 
@@ -60,13 +79,43 @@ def test_it_follows_the_history_after_a_rejection_and_after_a_whole_acceptance()
     assert model.decodes == before + 4  # what it lacked went in with its first pass
 
 
-def test_a_long_prompt_is_read_over_several_steps() -> None:
+def test_a_long_prompt_does_not_hold_up_the_first_token_and_is_read_a_piece_a_step() -> None:
     some, model = drafter()
     history = History([at % 64 for at in range(1200)])
     some.begin(history)
-    drafts = [some.draft(history, four, GREEDY) for _ in range(4)]
-    assert [len(draft.tree) for draft in drafts[:2]] == [0, 0] and len(drafts[-1].tree) == 4
-    assert len(model.tokens) >= 1199
+    assert some.draft(history, four, GREEDY) == NO_DRAFT and model.decodes == 0
+    read = [0]
+    while some.draft(history, four, GREEDY) == NO_DRAFT:
+        read.append(len(model.tokens))
+        assert 0 < read[-1] - read[-2] <= 512 and len(read) < 50
+    assert len(read) > 2 and list(model.tokens)[:1200] == history.tokens
+
+
+class Slow(FakeTarget):
+    """Takes a millisecond of a clock for each token that it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = 0.0
+
+    def prefill(self, tokens: object, on_chunk: object = None, cancelled: object = None) -> Prefill:
+        assert isinstance(tokens, list)
+        done = super().prefill(tokens)
+        self.clock += 1e-3 * done.decoded
+        return done
+
+
+def test_a_piece_takes_no_longer_than_a_twentieth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Slow()
+    monkeypatch.setattr("slipstream.drafters.follower.perf_counter", lambda: model.clock)
+    follower = Follower(model)
+    text = [at % 64 for at in range(400)]
+    follower.follow(text)
+    lengths = [0]
+    while not follower.follow(text):
+        lengths.append(len(model.tokens))
+    pieces = [after - before for before, after in pairwise(lengths)]
+    assert pieces[0] == 64 and all(49 <= piece <= 50 for piece in pieces[1:])
 
 
 def test_beyond_its_context_it_drafts_nothing() -> None:
@@ -78,7 +127,106 @@ def test_beyond_its_context_it_drafts_nothing() -> None:
     assert some.draft(history, four, GREEDY) == NO_DRAFT
 
 
+def test_a_token_that_its_model_does_not_have_is_never_fed_to_it() -> None:
+    model = FakeTarget(n_vocab=60)
+    some = DraftModel(model, FakeTarget().abilities)
+    history = History([1, 62, 3])
+    some.begin(history)
+    assert some.draft(history, four, GREEDY) == NO_DRAFT and not model.tokens
+
+
 def test_nothing_worth_drafting_costs_no_pass() -> None:
     some, model = drafter()
     some.begin(History([1, 2]))
     assert some.draft(History([1, 2]), lambda _p, _d: False, GREEDY) == NO_DRAFT and model.decodes == 0
+
+
+def test_where_siblings_pay_it_drafts_a_tree_around_the_same_chain() -> None:
+    trees = 0
+    for seed in range(20):
+        history = History([seed, 2, 3])
+        (lone, _), (wide, model) = drafter(), drafter(leaves=4)
+        for one in (lone, wide):
+            one.begin(history)
+        chain, draft = lone.draft(history, likely, GREEDY), wide.draft(history, likely, GREEDY)
+        tree = draft.tree
+        assert tree.leaves <= 4 and len(tree) <= 16 and not tree.probes
+        node = ROOT
+        for token in chain.tree.tokens:
+            child = tree.child(node, token)
+            assert child is not None
+            node = child
+        path = [1.0] * len(tree)
+        for each, parent in enumerate(tree.parents):
+            path[each] = draft.probs[each] * (path[parent] if parent != ROOT else 1.0)
+            assert likely(path[each], tree.depths[each])
+        siblings = [(p, t) for p, t in zip(tree.parents, tree.tokens, strict=True)]
+        assert len(set(siblings)) == len(siblings)
+        trees += tree.leaves > 1
+        assert list(model.tokens)[:2] == history.tokens[:2]  # the cache is in order for the next step
+        history.tokens += [tree.tokens[0], 5]
+        wide.draft(history, likely, GREEDY)
+        assert list(model.tokens)[: len(history.tokens)] == history.tokens
+    assert trees > 10
+
+
+def test_all_nodes_that_may_go_on_are_decoded_in_one_pass() -> None:
+    some, model = drafter(leaves=4)
+    history = History([7, 2, 3])
+    some.begin(history)
+    draft = some.draft(history, lambda path, depth: path >= 0.02 and depth <= 2, GREEDY)
+    inner = {parent for parent in draft.tree.parents if parent != ROOT}
+    assert draft.tree.leaves == 4 and len(inner) > 1
+    assert model.decodes <= 3  # the root, the chain's first node, and all the others at once
+
+
+def test_where_the_target_takes_one_leaf_it_drafts_chains() -> None:
+    some, _ = drafter(leaves=4, target=FakeTarget(max_leaves=1).abilities)
+    for seed in range(10):
+        history = History([seed, 2, 3])
+        some.begin(history)
+        assert some.draft(history, likely, GREEDY).tree.leaves == 1
+
+
+def test_what_the_target_draws_corrects_the_probabilities() -> None:
+    some, _ = drafter()
+    history = History([1, 2, 3])
+    some.begin(history)
+    believed = some.draft(history, four, GREEDY).probs[0]
+    for _ in range(30):  # it is always wrong
+        draft = some.draft(history, four, GREEDY)
+        wrong = (draft.tree.tokens[0] + 1) % 64
+        some.observe(History([*history.tokens, wrong]), said(draft, (wrong,)))
+    doubted = some.draft(history, four, GREEDY).probs[0]
+    assert doubted < believed / 2
+    for _ in range(200):  # and now always right
+        draft = some.draft(history, four, GREEDY)
+        some.observe(History([*history.tokens, draft.tree.tokens[0]]), said(draft, draft.tree.tokens[:1]))
+    assert some.draft(history, four, GREEDY).probs[0] > max(doubted, 0.8)
+
+
+def test_a_token_that_it_stopped_before_is_measured_too() -> None:
+    some, _ = drafter()
+    history = History([1, 2, 3])
+    some.begin(history)
+    first = some.draft(history, four, GREEDY).tree.tokens[0]
+
+    def nothing(path: float, depth: int) -> bool:
+        return path == 1.0 and depth == 1
+
+    assert some.draft(history, nothing, GREEDY) == NO_DRAFT
+    before = some.draft(history, four, GREEDY).probs[0]
+    for _ in range(50):
+        assert some.draft(history, nothing, GREEDY) == NO_DRAFT
+        some.observe(History([*history.tokens, first]), said(NO_DRAFT, (first,)))
+    assert some.draft(history, four, GREEDY).probs[0] > before
+
+
+def test_a_step_that_it_did_not_draft_for_is_not_taken_for_its_own() -> None:
+    some, _ = drafter()
+    history = History([1, 2, 3])
+    some.begin(history)
+    draft = some.draft(history, four, GREEDY)
+    for _ in range(50):
+        some.observe(History([*history.tokens, 9, 9, 8]), said(draft, (9,)))
+    assert some.draft(history, four, GREEDY) == draft
