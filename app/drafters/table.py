@@ -12,6 +12,7 @@ from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
 from slipstream.drafters.parts import Parts
 from slipstream.drafters.registry import METHODS
+from slipstream.models.companions import HEAD_ARCHITECTURES, TARGET_KEY
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.heads import ARCHITECTURE, HeadsInfo, identity, read_info
@@ -39,7 +40,7 @@ def table(model: str, paths: Paths) -> str:
     header = read_header(Path(load.model))
     rows: list[tuple[str, ...]] = [(*_HEADINGS, f"SERVES {one_line(header.name)}", "FILE")]
     for name in METHODS:
-        if name not in TRAINED_METHODS:
+        if name not in TRAINED_METHODS and name not in HEAD_ARCHITECTURES:
             rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, _serves_untrained(name, load, header), ""))
     own = identity(header)
     for folder in (paths.bundled, paths.heads):
@@ -53,15 +54,26 @@ def table(model: str, paths: Paths) -> str:
 def _row(path: Path, own: str, header: Header) -> tuple[str, ...] | None:
     """A file of heads; None for a model."""
     try:
-        if read_header(path).architecture != ARCHITECTURE:
+        theirs = read_header(path)
+        size = shown_size(path.stat().st_size)
+        if theirs.architecture in HEAD_ARCHITECTURES:
+            return _row_of_model_head(theirs, own, header, size)
+        if theirs.architecture != ARCHITECTURE:
             return None
         info = read_info(path)
-        size = shown_size(path.stat().st_size)
     except (SlipstreamError, OSError):
         return (*[_UNKNOWN] * 5, "no: damaged, or not readable", shown_path(path))
     on = f"{len(info.chats)} chats" if info.text == "chats" else info.text
     verdict = _serves(path, info, own, header)
     return info.method, one_line(info.target_name), on, _first_depth(info), size, verdict, shown_path(path)
+
+
+def _row_of_model_head(theirs: Header, own: str, header: Header, size: str) -> tuple[str, ...]:
+    """A file of heads that llama.cpp runs itself; it names its model by its content only."""
+    fits = theirs.metadata.get(TARGET_KEY) == own
+    verdict = "yes" if fits else "no: trained for another model"
+    trained_for = one_line(header.name) if fits else _UNKNOWN
+    return theirs.architecture, trained_for, _UNKNOWN, _UNKNOWN, size, verdict, shown_path(theirs.path)
 
 
 def _serves(path: Path, info: HeadsInfo, own: str, header: Header) -> str:

@@ -24,9 +24,11 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli import main
 from slipstream.app.paths import Paths
 from slipstream.drafters.registry import METHODS
+from slipstream.models.companions import HEAD_ARCHITECTURES, TARGET_KEY
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import read_header
 from slipstream.models.heads import HeadsInfo, identity, read_info, write_heads
+from slipstream.models.heads_check import METHODS as TRAINED_METHODS
 from slipstream.models.heads_stale import mark_stale, stale
 
 WIDTH = 32
@@ -336,6 +338,9 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     write(heads / "theirs.gguf", other, settings={})
     mark_stale(heads / "stale.gguf", "a")
     (heads / "cut.gguf").write_bytes((heads / "mine.gguf").read_bytes()[:80])
+    for name, model in (("eagle.gguf", target), ("eagle-theirs.gguf", other)):
+        head = small_model().text("general.architecture", "eagle3")
+        (heads / name).write_bytes(head.text(TARGET_KEY, identity(read_header(model))).bytes())
     shutil.copy(target, heads / "model.gguf")
     said = command("list", "-m", str(target))
     assert said.code == 0 and said.err == "" and "\x1b" not in said.out
@@ -345,7 +350,9 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     assert "no: trained for another model" in found["theirs.gguf"] and "␛[1m" in found["theirs.gguf"]
     assert "no: damaged, or not readable" in found["cut.gguf"]
     assert "model.gguf" not in found
-    for name in METHODS:
+    assert " ".join(found["eagle.gguf"].split()).startswith("eagle3 Small - - 2 kB yes ")
+    assert " ".join(found["eagle-theirs.gguf"].split()).startswith("eagle3 - - - 2 kB no: trained for another model ")
+    for name in METHODS.keys() - {*TRAINED_METHODS, *HEAD_ARCHITECTURES}:
         assert any(line.startswith(f"{name} ") and "any model" in line for line in said.out.splitlines())
     assert "no: it needs a draft model" in said.out
 

@@ -1,0 +1,143 @@
+"""A context whose rows are pairs of a token and a feature: an EAGLE-3 head, or the MTP layer of a target."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from llama_cpp import llama_cpp as C
+from llama_cpp import llama_cpp_ext
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.runtime.batch import Batch
+from slipstream.models.runtime.library import rows_at, threads_of
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.types import Floats, Token
+
+ROWS: Final = 64
+"""Most rows of one pass: these graphs compute logits of every row, wanted or not."""
+
+
+class Guess(NamedTuple):
+    """What a pass says, valid until the next one.
+
+    Attributes:
+        logits: [rows, n_vocab], of the token after each row's.
+        features: [rows, width], what the row would pair with the token that its logits guess.
+    """
+
+    logits: Floats
+    features: Floats
+
+
+class FeatureContext:
+    """A head beside a target: it reads pairs of a token and the feature of the place before it.
+
+    Positions are this context's own: the n-th pair of sequence 0 has position n, whatever the pair's place in the text.
+    Attention turns by differences of positions, so that a text whose middle was never heard costs closeness, no more.
+    """
+
+    def __init__(self, model: Any, target: LlamaTarget, width: int, *, mtp: bool = False, leaves: int = 1) -> None:
+        """Opens a context.
+
+        Args:
+            model: The ``llama_model`` of the head; it must fit the target, or a later pass would end the process.
+            target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
+            width: Numbers in a feature, as they are paired with tokens.
+            mtp: Whether to run the model's MTP layer instead of the model.
+            leaves: Most branches of a draft.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for it.
+        """
+        self._target, self._width, self._leaves = target, width, leaves
+        room = target.abilities.n_ctx + ROWS  # drafted pairs stand beside those of a full text
+        params = ContextOptions(max_rows=ROWS, max_leaves=leaves).params(room)
+        params.n_batch = params.n_ubatch = ROWS
+        params.ctx_type, params.ctx_other = int(mtp), target.context
+        self._context = C.llama_init_from_model(model, params)
+        if not self._context:
+            raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
+        self._memory = C.llama_get_memory(self._context)
+        self._n_vocab = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
+        self._threads = params.n_threads
+        self._batch = Batch(ROWS, params.n_seq_max)
+        self._pairs = np.zeros((ROWS, width), np.float32)
+        token = self._batch.batch.token
+        self._token_array = ctypes.cast(token, type(token))  # a copy: a field's own object follows the field
+        llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
+        self.length = 0
+        """Pairs of sequence 0 that are here to stay."""
+
+    def encode(self, rows: Floats) -> Floats:
+        """Narrows the target's joined hidden states to features: [rows, joined width] to [rows, width]."""
+        parts: list[Floats] = []
+        for start in range(0, len(rows), ROWS):
+            chunk = np.ascontiguousarray(rows[start : start + ROWS], np.float32)
+            self._batch.prompt([0] * len(chunk), self.length, output_all=True)  # llama.cpp checks the positions
+            self._point(None, chunk)
+            self._run(C.llama_encode)
+            parts.append(rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), len(chunk), self._width))
+            parts[-1] = parts[-1].copy()
+        return np.concatenate(parts)
+
+    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> Guess | None:
+        """Reads pairs into sequence 0.
+
+        Args:
+            tokens: One a pair.
+            features: [pairs, width], each of the place before its token.
+            answer: Whether to say what follows; then at most ``ROWS`` pairs.
+
+        Returns:
+            What follows each pair, if it is asked for.
+        """
+        guess = None
+        for start in range(0, len(tokens), ROWS):
+            run = tokens[start : start + ROWS]
+            self._batch.prompt(run, self.length, output_all=answer)
+            guess = self._pass(features[start : start + ROWS], answer)
+            self.length += len(run)
+        return guess
+
+    def rewind(self, length: int) -> None:
+        """Drops the pairs from ``length`` on, and all branches there."""
+        C.llama_memory_seq_rm(self._memory, -1, length, -1)
+        self.length = min(length, self.length)
+
+    def close(self) -> None:
+        """Frees the context."""
+        if self._context:
+            C.llama_free(self._context)
+            self._context = None
+
+    def _pass(self, features: Floats, answer: bool) -> Guess | None:
+        rows = len(features)
+        self._pairs[:rows] = features
+        self._point(self._token_array, self._pairs)
+        self._run(C.llama_decode)
+        if not answer:
+            return None
+        logits = rows_at(C.llama_get_logits(self._context), rows, self._n_vocab)
+        return Guess(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
+
+    def _point(self, tokens: Any, rows: Floats) -> None:
+        batch = self._batch.batch
+        batch.token = tokens
+        batch.embd = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+    def _run(self, call: Any) -> None:
+        """Runs the batch on as many threads as the target has now."""
+        threads = threads_of(self._target.context)
+        if threads != self._threads:
+            C.llama_set_n_threads(self._context, threads, threads)
+            self._threads = threads
+        code = call(self._context, self._batch.batch)
+        if code:
+            self.rewind(self.length)  # rows that were processed before the failure must go
+            raise SlipstreamError(
+                f"the drafting head could not be evaluated: llama.cpp returned {code}.", "Use another drafter."
+            )

@@ -1,0 +1,43 @@
+"""Copies of GGUF files with some of their keys and tensors changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+from numpy.typing import NDArray
+
+from slipstream.models.gguf import read_header
+from slipstream.models.gguf_parse import Value
+from slipstream.models.gguf_tensors import PLAIN, read_tensor
+from slipstream.models.gguf_write import NewTensor, write_gguf
+
+
+def changed(
+    source: Path, copy: Path, keys: Mapping[str, Value] = {}, tensors: Mapping[str, NDArray[Any] | None] = {}
+) -> Path:
+    """Writes a copy whose weights are F32.
+
+    Args:
+        source: What is copied.
+        copy: Where to.
+        keys: New values; the keys keep their types.
+        tensors: New or additional tensors, whole numbers as they are; None leaves one out.
+    """
+    header = read_header(source)
+    metadata = {
+        key: (header.types[key], keys.get(key, value))
+        for key, value in header.metadata.items()
+        if not key.startswith(("general.architecture", "general.alignment"))
+    }
+    arrays = {**{tensor.name: read_tensor(header, tensor) for tensor in header.tensors}, **tensors}
+    written = [_tensor(name, values) for name, values in arrays.items() if values is not None]
+    write_gguf(copy, header.architecture, metadata, written)
+    return copy
+
+
+def _tensor(name: str, values: NDArray[Any]) -> NewTensor:
+    plain = next((kind for kind, dtype in PLAIN.items() if values.dtype == dtype), gguf.GGMLQuantizationType.F32)
+    return NewTensor(name, values.shape, gguf.GGMLQuantizationType(plain), lambda: values)

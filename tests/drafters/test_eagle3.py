@@ -1,0 +1,277 @@
+"""EAGLE-3 on the bundled target: the right pairs, the same text, a reused prefix, heads that do not fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.drafters.changed_file import changed
+
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.rules import Rules
+from slipstream.drafters.base import Drafter, Step, Worth
+from slipstream.drafters.eagle import METHOD, Eagle
+from slipstream.drafters.none import Plain
+from slipstream.drafters.parts import Parts
+from slipstream.models.eagle_check import target_layers, unfit
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf import read_header
+from slipstream.models.gguf_tensors import read_tensor
+from slipstream.models.runtime.features import ROWS, FeatureContext
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import Floats, History, Token
+
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
+HEAD = BUNDLED / "slipstream-mini-eagle3-q8_0.gguf"
+STRICT = ContextOptions(n_ctx=1024, kv="q8_0", flash=True, same_text=True, threads=1)
+PROMPTS = ["Tell me about the sea", "Write a list of ten animals.", "Tell me a story about a small fox."]
+
+
+def three(_probability: float, depth: int) -> bool:
+    return depth <= 3
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    loaded = LlamaModel(BUNDLED / "slipstream-mini-q8_0.gguf")
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def target(model: LlamaModel) -> Iterator[LlamaTarget]:
+    with closing(LlamaTarget(model, STRICT)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def eagle(target: LlamaTarget) -> Iterator[Eagle]:
+    with closing(Eagle(HEAD, target)) as drafter:
+        yield drafter
+
+
+def ask(model: LlamaModel, text: str) -> list[Token]:
+    return model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", True)
+
+
+def reply(
+    target: LlamaTarget,
+    drafter: Drafter,
+    history: History,
+    sampler: Sampler = Sampler(temperature=0),  # noqa: B008 (frozen)
+    size: int = 30,
+    worth: Worth = three,
+) -> list[Step]:
+    """Goes on with a text; returns the steps, without what is valid for one step only."""
+    target.request(drafter.needs.hidden)
+    drafter.begin(history)
+    target.prefill(history.tokens[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
+    rules = Rules(frozenset(), 900, size, (), lambda token: b"")
+    return list(generate(target, drafter, sampler, history, worth, rules, lambda: False))
+
+
+def features(target: LlamaTarget, text: list[Token], layers: tuple[int, ...]) -> Floats:
+    chunks: list[Floats] = []
+    target.rewind(0)
+    target.request(frozenset(layers))
+    target.prefill(text, lambda chunk: chunks.append(np.concatenate([chunk.hidden[at] for at in layers], axis=1)))
+    return np.concatenate(chunks)
+
+
+def test_the_pair_of_a_place_tells_the_token_after_the_next(model: LlamaModel, target: LlamaTarget) -> None:
+    """Teacher-forced: with the token at P + 1 the head guesses P + 2; pairs that are off by one guess worse."""
+    layers = target_layers(read_header(HEAD))
+    hits, tokens = Counter[int](), Counter[Token]()
+    weights = LlamaModel(HEAD)
+    with closing(FeatureContext(weights.pointer, target, weights.n_embd)) as head:
+        for prompt in PROMPTS:
+            history = History(ask(model, prompt))
+            start = len(history.tokens)
+            reply(target, Plain(), history, size=80)
+            text = history.tokens
+            tokens.update(text[start:])
+            g = head.encode(features(target, text, layers))
+            for shift in (-1, 0, 1):
+                head.rewind(0)
+                places = [place for place in range(1, len(text) - 1) if place + 2 + shift < len(text)]
+                for at in range(0, len(places), ROWS):
+                    run = places[at : at + ROWS]
+                    guess = head.append([text[place + 1 + shift] for place in run], g[run], answer=True)
+                    assert guess
+                    best = guess.logits.argmax(axis=1).tolist()
+                    hits[shift] += sum(
+                        text[place + 2 + shift] == token
+                        for place, token in zip(run, best, strict=True)
+                        if place + 2 + shift >= start
+                    )
+    weights.close()
+    most_frequent = tokens.most_common(1)[0][1]
+    assert hits[0] > 1.5 * most_frequent and hits[0] > 1.1 * max(hits[-1], hits[1])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_two_turns_have_the_text_of_plain_decoding(
+    model: LlamaModel, target: LlamaTarget, eagle: Eagle, temperature: float
+) -> None:
+    """The second turn reuses the first one's cells, the third begins where the first did."""
+    accepted = 0
+    for seed, prompt in enumerate(PROMPTS[:2]):
+        texts: list[list[Token]] = []
+        for drafter in (Plain(), eagle):
+            sampler = Sampler(temperature=temperature, seed=seed)
+            history = History(ask(model, prompt))
+            first = list(history.tokens)
+            steps = reply(target, drafter, history, sampler)
+            history.tokens += model.tokenize("<|im_end|>\n", True) + ask(model, "And then?")
+            steps += reply(target, drafter, history, sampler)
+            again = History(first)
+            steps += reply(target, drafter, again, replace(sampler, seed=seed + 9))
+            texts.append(history.tokens + again.tokens)
+            accepted += sum(len(step.path) for step in steps)
+        assert texts[0] == texts[1]
+    assert accepted > 0
+
+
+def test_a_head_that_lived_through_a_reply_drafts_like_a_fresh_one(
+    model: LlamaModel, target: LlamaTarget, eagle: Eagle
+) -> None:
+    """Rejected tokens, skipped steps and held features leave no trace in its cache."""
+    history = History(ask(model, PROMPTS[1]))
+    steps = iter([True, True, True, False] * 40)
+    reply(target, eagle, history, size=60, worth=lambda _p, depth: depth <= 4 and (depth > 1 or next(steps)))
+    sampler = Sampler(temperature=0)
+    lived = eagle.draft(history, three, sampler)
+    with closing(Eagle(HEAD, target)) as fresh:
+        fresh.begin(history)
+        target.rewind(0)
+        target.prefill(history.tokens[:-1], lambda chunk: fresh.prefilled(chunk.tokens, chunk.hidden))
+        anew = fresh.draft(history, three, sampler)
+    assert lived.tree == anew.tree and len(lived.tree) > 0
+    np.testing.assert_allclose(lived.probs, anew.probs, rtol=0.05)
+
+
+def test_it_drafts_after_a_prefix_that_it_never_heard(model: LlamaModel, target: LlamaTarget, eagle: Eagle) -> None:
+    history = History(ask(model, PROMPTS[0]))
+    reply(target, Plain(), history)
+    plain = History(list(history.tokens))
+    reply(target, Plain(), plain)
+    state = target.save()
+    target.rewind(0)
+    target.restore(state, plain.tokens[:-1])
+    target.rewind(len(history.tokens) - 1)
+    steps = reply(target, eagle, history)
+    assert history.tokens == plain.tokens
+    assert len(steps[0].draft.tree) == 0 and sum(len(step.draft.tree) for step in steps) > 0
+
+
+def test_held_features_are_read_in_time(model: LlamaModel, target: LlamaTarget, eagle: Eagle) -> None:
+    """While another method drafts, features do not pile up; the next draft is that of a head that always drafted."""
+    history, other = History(ask(model, PROMPTS[2])), History(ask(model, PROMPTS[2]))
+    reply(target, eagle, history, size=120, worth=lambda _p, _d: False)
+    assert sum(len(row) for row in eagle._heard) < 40 * len(eagle._heard[0])
+    late = eagle.draft(history, three, Sampler(temperature=0))
+    reply(target, eagle, other, size=120)
+    assert other.tokens == history.tokens
+    assert eagle.draft(other, three, Sampler(temperature=0)).tree == late.tree
+
+
+def test_it_stops_where_it_is_unsure_and_where_the_context_ends(
+    model: LlamaModel, target: LlamaTarget, eagle: Eagle
+) -> None:
+    history = History(ask(model, PROMPTS[0]))
+    for step in reply(target, eagle, history, size=60, worth=lambda _p, depth: depth <= 60):
+        assert all(prob >= 0.3 for prob in step.draft.probs)
+        assert set(step.draft.sources) <= {"eagle3"} and step.draft.tree.leaves == 1
+    full = History((ask(model, PROMPTS[0]) * 64)[: STRICT.n_ctx - 3])
+    steps = reply(target, eagle, full, size=3, worth=lambda _p, _d: True)
+    assert sum(len(step.tokens) for step in steps) == 3
+
+
+def reduced(folder: Path, ids: list[int]) -> Path:
+    header = read_header(HEAD)
+    output = next(read_tensor(header, tensor) for tensor in header.tensors if tensor.name == "output.weight")
+    tensors = {"output.weight": output[ids], "d2t": np.array(ids, np.int64)}
+    return changed(HEAD, folder / "reduced.gguf", tensors=tensors)
+
+
+def test_a_reduced_vocabulary_drafts_its_own_tokens(
+    model: LlamaModel, target: LlamaTarget, eagle: Eagle, tmp_path: Path
+) -> None:
+    whole = History(ask(model, PROMPTS[1]))
+    steps = reply(target, eagle, whole, size=80)
+    drafted = {token for step in steps for token in step.draft.tree.tokens}
+    ids = sorted(drafted | set(range(0, 4096, 16)))  # in another order than the whole one's
+    path = reduced(tmp_path, ids[::-1])
+    assert unfit(read_header(path), target.abilities) == ""
+    history = History(ask(model, PROMPTS[1]))
+    with closing(Eagle(path, target)) as drafter:
+        found = reply(target, drafter, history, size=80)
+    assert history.tokens == whole.tokens
+    chosen = [token for step in found for token in step.draft.tree.tokens]
+    assert chosen and set(chosen) <= set(ids)
+    assert sum(len(step.path) for step in found) >= sum(len(step.path) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("keys", "tensors", "reason"),
+    [
+        ({"eagle3.target_layers": [2, 4]}, {}, "three of the model's"),
+        ({"eagle3.block_count": 2}, {}, "one layer"),
+        ({"eagle3.target_layers": [2, 4, 8]}, {}, "input of layer 8, which this model does not hand out"),
+        ({"eagle3.target_layers": [-1, 4, 5]}, {}, "does not hand out"),
+        ({"eagle3.target_hidden_size": 512}, {}, "512 wide, and this one is 256"),
+        ({"eagle3.embedding_length": 128}, {}, "not as wide as the model"),
+        ({"eagle3.attention.head_count_kv": 3}, {}, "contradict"),
+        ({"eagle3.attention.value_length": 32}, {}, "contradict"),
+        ({"eagle3.rope.dimension_count": 63}, {}, "contradict"),
+        ({}, {"output.weight": np.zeros((100, 256), np.float32)}, "contradict"),
+        ({}, {"token_embd.weight": np.zeros((100, 256), np.float32)}, "contradict"),
+        ({}, {"d2t": np.zeros(100, np.int64)}, "contradict"),
+        ({}, {"d2t": np.full(4096, 4096, np.int64)}, "contradict"),
+        ({}, {"d2t": np.full(4096, -1, np.int64)}, "contradict"),
+        ({}, {"d2t": np.zeros(4096, np.int32)}, "contradict"),
+        ({}, {"d2t": np.zeros(4096, np.int64), "output.weight": None}, "contradict"),
+    ],
+)
+def test_a_head_that_would_end_the_process_is_refused(
+    target: LlamaTarget, tmp_path: Path, keys: Any, tensors: Any, reason: str
+) -> None:
+    path = changed(HEAD, tmp_path / "bad.gguf", keys, tensors)
+    assert reason in METHOD.lacks(Parts(target.abilities, heads={"eagle3": path}, llama=target))
+
+
+def test_what_it_lacks_is_said(target: LlamaTarget, tmp_path: Path) -> None:
+    assert METHOD.lacks(Parts(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
+    assert METHOD.lacks(Parts(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
+    other = replace(target.abilities, n_vocab=4000)
+    assert "knows 4,096 tokens" in METHOD.lacks(Parts(other, heads={"eagle3": HEAD}, llama=target))
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(HEAD.read_bytes()[:100])
+    assert "cannot be read" in METHOD.lacks(Parts(target.abilities, heads={"eagle3": cut}, llama=target))
+
+
+def test_a_file_that_llama_cpp_refuses_is_an_error(target: LlamaTarget, tmp_path: Path) -> None:
+    broken = changed(HEAD, tmp_path / "broken.gguf", tensors={"fc.weight": None})
+    with pytest.raises(SlipstreamError, match="cannot load"):
+        Eagle(broken, target)
+
+
+def test_a_failed_pass_is_an_error_and_leaves_the_cache_in_order(
+    model: LlamaModel, target: LlamaTarget, eagle: Eagle
+) -> None:
+    history = History(ask(model, PROMPTS[0]))
+    reply(target, eagle, history)
+    length = eagle._head.length
+    with pytest.raises(SlipstreamError, match="could not be evaluated"):
+        eagle._head.append([5000], np.zeros((1, 256), np.float32), answer=True)  # no such token
+    assert eagle._head.length == length
+    assert sum(len(step.draft.tree) for step in reply(target, eagle, history)) > 0
