@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from slipstream.app.drafters.switch import is_on
 from slipstream.app.engine.protocol import Load
 from slipstream.app.paths import Paths
 from slipstream.models.errors import UsageError
@@ -49,6 +50,8 @@ def choose(
         draft_model=draft_model,
         heads=[str(path) for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))],
         derived=str(paths.derived),
+        index=str(paths.index) if is_on(paths.index) else None,
+        chats=str(paths.chats),
         drafter=drafter or ("draft" if draft_model else "lookup"),
         n_ctx=n_ctx,
         same_text=bundled,

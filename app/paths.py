@@ -24,6 +24,7 @@ class Paths:
         states: Kept KV caches of chats; may be deleted at any time.
         heads: Trained and imported heads.
         derived: Files made of models, such as a model's first layers; may be deleted at any time.
+        index: Indexed text of chats and files, for drafting; a folder for each kind of tokens.
         training: Work folders of training runs; without them a stopped run begins anew.
         logs: Logs of the engine; they hold no prompts and no replies.
         bundled: The models that ship with slipstream.
@@ -33,6 +34,7 @@ class Paths:
     states: Path
     heads: Path
     derived: Path
+    index: Path
     training: Path
     logs: Path
     bundled: Path
@@ -44,7 +46,7 @@ class Paths:
         home = environment.get(HOME_VARIABLE)
         if home:
             root = Path(home).expanduser().absolute()
-            folders = {name: root / name for name in ("states", "heads", "derived", "training", "logs")}
+            folders = {name: root / name for name in ("states", "heads", "derived", "index", "training", "logs")}
             return Paths(chats=root / "chats.db", bundled=bundled, **folders)
         platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
         return Paths(
@@ -52,6 +54,7 @@ class Paths:
             platform.user_cache_path / "states",
             platform.user_data_path / "heads",
             platform.user_cache_path / "derived",
+            platform.user_data_path / "index",
             platform.user_cache_path / "training",
             platform.user_log_path,
             bundled,

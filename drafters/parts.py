@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from slipstream.drafters.base import Drafter, Needs
+from slipstream.drafters.memory import Memory
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.translation import Translation
 from slipstream.models.gguf import Header
@@ -28,6 +29,7 @@ class Parts:
         header: Of the target's file, where it has one.
         folder: Where files that are derived from the target may be kept from one run to the next.
         text_index: The owner's past text, if it is indexed and may be used.
+        memory: What drafters learnt of the target in earlier runs, if it is kept.
         translation: Between the target's vocabulary and the draft model's where they differ.
     """
 
@@ -37,6 +39,7 @@ class Parts:
     llama: LlamaTarget | None = None
     folder: Path | None = None
     text_index: TextIndex | None = None
+    memory: Memory | None = None
     header: Header | None = None
     translation: Translation | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from slipstream.drafters import draft_model, eagle, lookahead, none, prompt_lookup, token_recycling
+from slipstream.drafters import draft_model, eagle, lookahead, none, prompt_lookup, retrieval, token_recycling
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.chain import Chain
 from slipstream.drafters.merge import Merged
@@ -24,6 +24,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             prompt_lookup.METHOD,
             lookahead.METHOD,
             token_recycling.METHOD,
+            retrieval.METHOD,
             eagle.METHOD,
         )
     }

@@ -186,7 +186,9 @@ class _Branch:
 
 
 def _lacks(parts: Parts) -> str:
-    return "" if parts.text_index else "it needs an index of text: slipstream drafters index FOLDER"
+    if parts.text_index is None or parts.text_index.empty:
+        return "it needs indexed text, and there is none: slipstream drafters index FOLDER"
+    return ""
 
 
 def _make(parts: Parts) -> Drafter:

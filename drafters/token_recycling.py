@@ -6,14 +6,17 @@ Source: Token Recycling (Luo et al., ACL 2025, arXiv 2408.08696; github.com/Luow
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from heapq import heappop, heappush
 from math import isqrt
+from time import monotonic
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.drafters.base import Draft, Drafter, Needs, Step, Worth
+from slipstream.drafters.memory import Memory
 from slipstream.drafters.parts import Method
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.errors import SlipstreamError
@@ -32,6 +35,7 @@ _SURENESS: Final = np.array([0.3, 0.5, 0.7, 0.9], np.float32)
 """Bounds between rows by the share of the best token among those kept: an unsure row deserves a wide tree."""
 
 _UNSEEN: Final = -1  # sureness of a row that was never written
+_SAVE_EVERY: Final = 180.0  # seconds; a kill loses no more
 _HEADER: Final = struct.Struct("<8s3I")  # magic, vocabulary, tokens kept a row, rows
 _MAGIC: Final = b"RECYCLE1"
 
@@ -92,19 +96,23 @@ class TokenRecycling(Drafter):
     Every row that the target evaluates replaces its token's row of the table, rows of rejected tokens too; a row on the
     accepted path replaces those of the same token beside it. The paper draws one static tree; here it grows best first,
     by the accuracy of each rank, which is measured with every token of the text, drafted or not. The static tree's
-    shape is the prior. The table knows the target and not the text, so nothing has to be forgotten with a text.
+    shape is the prior. The table knows the target and not the text, so nothing has to be forgotten with a text, and it
+    is kept from one run to the next.
     """
 
     name: ClassVar[str] = "recycle"
     needs: ClassVar[Needs] = Needs(leaves=_LEAVES)
 
-    def __init__(self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES) -> None:
-        """Makes an empty table.
+    def __init__(
+        self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: Memory | None = None
+    ) -> None:
+        """Takes up the table that was kept, or begins an empty one.
 
         Args:
             abilities: What the target takes; trees stay within its rows, leaves and context.
             nodes: Most nodes of a tree.
             leaves: Most leaves of a tree; 1 for chains.
+            memory: Keeps the table; what does not fit the model is passed over, and replaced.
         """
         self._n_vocab, self._n_ctx = abilities.n_vocab, abilities.n_ctx
         self._nodes = min(nodes, abilities.max_rows - 1)
@@ -113,6 +121,18 @@ class TokenRecycling(Drafter):
         self._table = np.zeros((self._n_vocab, self._kept), np.int32)
         self._sure = np.full(self._n_vocab, _UNSEEN, np.int8)
         self._accuracy = RankAccuracy(self._kept)
+        self._memory = memory
+        self._saved_at = monotonic()
+        self._learnt = False  # since it was saved
+        packed = memory.read(self.name) if memory else None
+        if packed:
+            with suppress(SlipstreamError):
+                self.load(packed)
+
+    def begin(self, history: History) -> None:
+        """Saves the table every few minutes."""
+        if monotonic() - self._saved_at > _SAVE_EVERY:
+            self._save()
 
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Grows a tree, the most probable node first, as long as nodes are worth it."""
@@ -152,9 +172,11 @@ class TokenRecycling(Drafter):
             share = 1 / np.exp(logits - logits[:, :1]).sum(axis=1)
         self._table[tokens] = ids[rows]
         self._sure[tokens] = _SURENESS.searchsorted(share)[rows]
+        self._learnt = True
 
     def close(self) -> None:
-        """Frees the table."""
+        """Saves the table and frees it."""
+        self._save()
         self._table, self._sure = self._table[:0].copy(), self._sure[:0].copy()
 
     def dump(self) -> bytes:
@@ -187,6 +209,11 @@ class TokenRecycling(Drafter):
         if ((numbers < 0) | (numbers >= n_vocab)).any() or ((sure < 0) | (sure > len(_SURENESS))).any():
             raise _misfit("a value is out of range")
         self._table[seen], self._sure[seen] = table, sure
+
+    def _save(self) -> None:
+        if self._memory and self._learnt:
+            self._memory.write(self.name, self.dump())
+            self._saved_at, self._learnt = monotonic(), False
 
     def _offer(
         self, waiting: list[_Candidate], parent: int, above: Token, path: float, depth: int, place: int = 0
@@ -232,7 +259,7 @@ def _misfit(reason: str) -> SlipstreamError:
 
 METHOD = Method(
     TokenRecycling.name,
-    lambda parts: TokenRecycling(parts.abilities),
+    lambda parts: TokenRecycling(parts.abilities, memory=parts.memory),
     TokenRecycling.needs,
     about="a tree of what the model lately thought could come next",
 )

@@ -9,17 +9,22 @@ from typing import Final
 
 import llama_cpp
 
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.measuring import measure_plain, measure_promise
+from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import DrafterOffer, Load, Loaded
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
+from slipstream.drafters.memory import Memory
 from slipstream.drafters.parts import Parts
+from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index.vocabulary import open_index
 from slipstream.models.companions import companions
-from slipstream.models.errors import ModelFileError, UsageError
-from slipstream.models.gguf import read_header
+from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
+from slipstream.models.gguf import Header, read_header
 from slipstream.models.runtime.library import device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
@@ -82,10 +87,17 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
         heads = companions(header, map(Path, request.heads))
         derived = Path(request.derived) if request.derived else None
-        parts = Parts(target.abilities, draft, heads, target, derived, header=header)
+        index = _open_index(Path(request.index), header, opened) if request.index else None
+        memory = Memory(derived, header.fingerprint) if derived else None
+        parts = Parts(target.abilities, draft, heads, target, derived, text_index=index, memory=memory, header=header)
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         registry.make(request.drafter, parts).close()  # a drafter that cannot serve is an error before the first token
-        session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all())
+        past = None
+        if index and request.chats:
+            past = PastChats(
+                ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
+            )
+        session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), past)
     reasons = {name: registry.why_not(name, parts) for name in registry.METHODS}
     on_progress(1.0)
     return session, Loaded(
@@ -104,6 +116,14 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
 
 def _open_model(path: Path, gpu_layers: int, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
     return opened.enter_context(closing(LlamaModel(path, on_progress, gpu_layers)))
+
+
+def _open_index(root: Path, header: Header, opened: ExitStack) -> TextIndex | None:
+    """The index of the model's vocabulary; None where it is damaged, which the command that indexes says in words."""
+    try:
+        return opened.enter_context(closing(open_index(root, header)))
+    except SlipstreamError:
+        return None
 
 
 def _template(model: LlamaModel) -> ChatTemplate:

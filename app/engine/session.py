@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -11,6 +11,7 @@ from typing import Protocol
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
+from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Done, Generate, Piece, Prefilling, Stepped
 from slipstream.app.engine.rules import Rules
@@ -56,6 +57,7 @@ class Session:
         threads: Threads | None,
         key: str,
         opened: ExitStack,
+        past_chats: PastChats | None = None,
     ) -> None:
         """Takes over a target.
 
@@ -68,10 +70,11 @@ class Session:
             threads: Chooses the number of threads; None where it is fixed.
             key: Names model, build and settings: kept states are good for it alone.
             opened: Closes everything above.
+            past_chats: Keeps the index of text in step with the chats; None where they are not indexed.
         """
         self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
         self._parts, self._plain, self._threads = parts, plain, threads
-        self._key, self._opened = key, opened
+        self._key, self._opened, self._past_chats = key, opened, past_chats
         self._drafters: dict[str, Drafter] = {}
 
     def reply(
@@ -170,10 +173,17 @@ class Session:
             self._drafters[name] = registry.make(name, self._parts)
         return self._drafters[name]
 
+    def idle(self) -> bool:
+        """Does a little of what can wait while nothing is asked; says whether there is more of it."""
+        with suppress(SlipstreamError):  # costs speed, and is tried again after the next reply
+            return self._past_chats is not None and self._past_chats.catch_up()
+        return False
+
     def close(self) -> None:
         """Frees the drafters, then the models."""
         for drafter in self._drafters.values():
             drafter.close()
+        self.idle()
         self._opened.close()
 
     def _restore(self, path: str | None, history: History) -> None:

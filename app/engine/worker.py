@@ -9,13 +9,15 @@ import sys
 import threading
 from contextlib import suppress
 from importlib import import_module
-from typing import IO
+from typing import IO, Final
 
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.pace import Pace
 from slipstream.app.engine.protocol import Failed, Frame, Generate, Hello, Load, Loading, Quit, Stop
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import SlipstreamError
+
+_QUIET: Final = 1.0  # seconds
 
 
 class Worker:
@@ -33,7 +35,7 @@ class Worker:
         """Works until the interface leaves."""
         self._tell(Hello())
         import_module("slipstream.app.engine.loading")  # llama.cpp: while the interface gets ready, too
-        while (task := self._work.get()) is not None:
+        while (task := self._next()) is not None:
             number = task.request if isinstance(task, Generate) else 0
             try:
                 if isinstance(task, Load):
@@ -44,6 +46,15 @@ class Worker:
                 self._tell(Failed(error.title, error.hint, error.code, number))
         if self._session:
             self._session.close()
+
+    def _next(self) -> Load | Generate | None:
+        """Waits for a task; once it has been quiet for a while, does what can wait."""
+        patience: float | None = _QUIET
+        while True:
+            try:
+                return self._work.get(timeout=patience)
+            except queue.Empty:
+                patience = 0.0 if self._session and self._session.idle() else None
 
     def _load(self, task: Load) -> None:
         from slipstream.app.engine.loading import load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,6 +91,11 @@ class TextIndex:
             return None
         return TextIndex(folder, manifest.vocabulary, manifest.n_vocab)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing can be found in it."""
+        return not any(document.tokens for segment in self._live for document in segment.documents)
+
     def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Found:
         """Finds what followed the longest match of a text's end.
 
@@ -104,7 +109,7 @@ class TextIndex:
         """
         return search(self._live, tail, least, most)
 
-    def add(self, pieces: Iterable[Piece]) -> None:
+    def add(self, pieces: Iterable[Piece], still_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Adds text, to documents that it knows or to new ones; it can be found at once.
 
         A reply takes one small file, merged with small ones before it. Text of many documents should come in one call,
@@ -112,6 +117,11 @@ class TextIndex:
 
         Args:
             pieces: The text.
+            still_wanted: Asked when nothing but writing is left, while no other process can change the index: text that
+                is deleted at its source first and then here does not come back.
+
+        Returns:
+            Whether it was still wanted.
 
         Raises:
             ValueError: If an id is not of the vocabulary, or the text has 2^31 tokens.
@@ -128,8 +138,10 @@ class TextIndex:
             self.refresh()
             live = self._live
             merged = [live[i] for i in due([segment.slots for segment in live], _AT_ONCE, len(fresh.body))]
-            if self._merge(merged, [fresh]):
-                return
+            done = self._merge(merged, [fresh], still_wanted)
+            if done is not None:
+                return done
+        return True
 
     def tidy(self) -> None:
         """Merges until n tokens stand in at most log2(n) + 1 segments; may take long, and disturbs nobody.
@@ -223,12 +235,20 @@ class TextIndex:
                 "Keep one folder for each vocabulary, or delete that one and index the text again.",
             )
 
-    def _merge(self, old: list[Segment], fresh: list[Text]) -> bool:
-        """Makes one segment of some that are live and of new text; False if they are no longer live."""
+    def _merge(
+        self, old: list[Segment], fresh: list[Text], still_wanted: Callable[[], bool] = lambda: True
+    ) -> bool | None:
+        """Makes one segment of some that are live and of new text.
+
+        Returns:
+            Whether it was still wanted; None if the old ones are no longer live, and it must be tried again.
+        """
         text = Text.joined([*(segment.text for segment in old), *fresh])
         contexts = sorted_contexts(text.stream)
         with self._changing():
             if not set(old) <= set(self._live):
+                return None
+            if not still_wanted():
                 return False
             self._commit(old, [(text, contexts)])
             return True

@@ -28,13 +28,20 @@ class LlamaModel:
         ends: The tokens that end a reply.
     """
 
-    def __init__(self, path: Path, on_progress: Callable[[float], None] | None = None, gpu_layers: int = -1) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_progress: Callable[[float], None] | None = None,
+        gpu_layers: int = -1,
+        vocabulary_only: bool = False,
+    ) -> None:
         """Loads the file.
 
         Args:
             path: The GGUF.
             on_progress: Called with 0 to 1 while loading.
             gpu_layers: Layers to keep on the GPU; -1 for all that there are.
+            vocabulary_only: Leave the weights on the disk: it can tokenize, and nothing else.
 
         Raises:
             ModelFileError: If the file is not a model that llama.cpp can load.
@@ -43,6 +50,7 @@ class LlamaModel:
         C.llama_backend_init()
         params = model_params()
         params.n_gpu_layers = gpu_layers
+        params.vocab_only = vocabulary_only
 
         def progress(share: float, _data: Any) -> bool:
             if on_progress:

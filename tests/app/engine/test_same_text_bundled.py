@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.measuring import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
 from slipstream.app.engine.protocol import Done, Generate, Loaded, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import BUNDLED_TARGET, choose
-from slipstream.app.paths import Paths
+from slipstream.app.paths import HOME_VARIABLE, Paths
 from slipstream.drafters import registry
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
@@ -30,10 +31,25 @@ SEEDS = range(20)
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Iterator[tuple[Session, Loaded]]:
-    session, loaded = load(choose(Paths.default({})), lambda _: None)
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, Loaded]]:
+    home = tmp_path_factory.mktemp("home")
+    request = choose(Paths.default({HOME_VARIABLE: str(home)}))
+    with closing(ChatStore(home / "chats.db")) as store:
+        session, loaded = load(request, lambda _: None)
+        for prompt in PROMPTS:
+            for seed in range(100, 106):
+                keep_reply(store, loaded, prompt, reply(session, "none", prompt, 0.8, seed))
+        session.close()  # which indexes what the target wrote
+    session, loaded = load(request, lambda _: None)
     yield session, loaded
     session.close()
+
+
+def keep_reply(store: ChatStore, loaded: Loaded, prompt: str, done: Done) -> None:
+    chat = store.create().id
+    store.add_user(chat, prompt)
+    message = store.begin_reply(chat, model=loaded.name, fingerprint=loaded.fingerprint, drafter="none", seed=0)
+    store.finish_reply(message.id, text=done.text, tokens=done.tokens)
 
 
 def reply(session: Session, drafter: str, prompt: str, temperature: float, seed: int, size: int = 48) -> Done:

@@ -1,0 +1,100 @@
+"""The chats as the engine's process reads them, while the interface's process owns their file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.chats.opening import storage_error
+from slipstream.app.chats.records import unpack_tokens
+
+_FINISHED: Final = "role = 'assistant' AND status IN ('done', 'interrupted')"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReply:
+    """A finished reply.
+
+    Attributes:
+        id: Its number; later ones are greater.
+        question: What it answers; empty if it answers nothing.
+        content: Its text.
+        tokens: Its token ids, good for the model of this fingerprint alone.
+        model: Fingerprint of the model that wrote it.
+    """
+
+    id: int
+    question: str
+    content: str
+    tokens: list[int]
+    model: str
+
+
+class ChatReader:
+    """Reads what is kept; never makes or changes the file, and has it open during calls alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Keeps where the chats are; a missing file is no chats."""
+        self._path = path
+
+    def newest(self) -> dict[str, int]:
+        """Number of the newest finished reply of every chat, the newest first; 0 where there is none.
+
+        Raises:
+            SlipstreamError: If the chats cannot be read.
+        """
+        query = f"""
+            SELECT chats.id, coalesce(max(messages.id), 0) FROM chats
+            LEFT JOIN messages ON messages.chat = chats.id AND {_FINISHED}
+            GROUP BY chats.id ORDER BY 2 DESC
+        """
+        with self._open() as db:
+            return {str(chat): int(newest) for chat, newest in db.execute(query)} if db else {}
+
+    def has(self, chats: Iterable[str]) -> bool:
+        """Whether all these chats are kept.
+
+        Raises:
+            SlipstreamError: If the chats cannot be read.
+        """
+        with self._open() as db:
+            query = "SELECT 1 FROM chats WHERE id = ?"
+            return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
+
+    def replies(self, chat: str, after: int) -> list[StoredReply]:
+        """The finished replies of a chat, of all its branches, from the first that is still being written left out.
+
+        Args:
+            chat: The chat.
+            after: Number of the reply before them.
+
+        Raises:
+            SlipstreamError: If the chats cannot be read.
+        """
+        query = f"""
+            SELECT id, coalesce((SELECT content FROM messages AS asked
+                                 WHERE asked.id = messages.parent AND asked.role = 'user'), ''), content, tokens, model
+            FROM messages WHERE chat = ? AND {_FINISHED} AND id > ? AND NOT EXISTS (
+                SELECT 1 FROM messages AS open
+                WHERE open.chat = messages.chat AND open.status = 'streaming' AND open.id < messages.id)
+            ORDER BY id
+        """
+        with self._open() as db:
+            rows = db.execute(query, (chat, after)).fetchall() if db else []
+        return [StoredReply(id, asked, content, unpack_tokens(raw), model) for id, asked, content, raw, model in rows]
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection | None]:
+        if not self._path.exists():
+            yield None
+            return
+        try:
+            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", timeout=5, uri=True)) as db:
+                db.execute("PRAGMA query_only=ON")  # a connection that may not write would leave the log behind
+                yield db
+        except sqlite3.Error as error:
+            raise storage_error(self._path, error) from error

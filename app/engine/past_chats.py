@@ -1,0 +1,116 @@
+"""Keeps the index of text in step with the owner's chats, when nothing else is to be done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from slipstream.app.chats.reading import ChatReader, StoredReply
+from slipstream.app.engine.prompt import PromptBuilder
+from slipstream.app.engine.protocol import Message
+from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index.text import Piece
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.types import Token
+
+DOCUMENT: Final = "chat:"
+"""Begins the name of a chat's document; files are named by their absolute paths."""
+
+_SLICE: Final = 1 << 14  # tokens: some 20 ms, the longest that a request may have to wait
+_SEGMENTS: Final = 8  # beyond that many files a search is worth a merge
+_NO_LIMIT: Final = 1 << 31
+
+
+class PastChats:
+    """The only one who adds chats to an index; it is told of no chat and no deletion, but compares.
+
+    Hence nothing is lost when a process is killed, and chats from before the index, or from before another model, are
+    taken up as well. A reply is indexed behind the words that it answers, rendered as the model reads them, so that the
+    same question finds its answer.
+    """
+
+    def __init__(
+        self,
+        chats: ChatReader,
+        index: TextIndex,
+        fingerprint: str,
+        prompts: PromptBuilder,
+        tokenize: Callable[[str, bool], list[Token]],
+        n_vocab: int,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            chats: The chats.
+            index: The index of the model's vocabulary.
+            fingerprint: Of the model: kept token ids are good for it alone.
+            prompts: Makes the model's prompts.
+            tokenize: The model's tokenizer.
+            n_vocab: Size of its vocabulary.
+        """
+        self._chats, self._index, self._fingerprint = chats, index, fingerprint
+        self._prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
+        self._merging = threading.Thread()
+
+    def catch_up(self) -> bool:
+        """Does a slice of what is to be done.
+
+        Returns:
+            Whether there is more.
+
+        Raises:
+            SlipstreamError: If the chats cannot be read, or the index cannot be written.
+        """
+        self._index.refresh()
+        newest = self._chats.newest()
+        known = self._known()
+        if gone := known.keys() - newest.keys():
+            self._index.remove([DOCUMENT + chat for chat in gone])
+        pieces, size = list[Piece](), 0
+        for chat, last in newest.items():
+            if last <= known.get(chat, 0):
+                continue
+            for reply in self._chats.replies(chat, known.get(chat, 0)):
+                if size > _SLICE:
+                    self._add(pieces, known)
+                    return True
+                tokens = self._tokens(reply)
+                pieces.append(Piece(DOCUMENT + chat, tokens, reply.id))
+                size += len(tokens)
+        self._merge()
+        return not self._add(pieces, known)
+
+    def _known(self) -> dict[str, int]:
+        """The newest reply that is indexed of every chat."""
+        documents = self._index.documents().items()
+        return {name.removeprefix(DOCUMENT): found.stamp for name, found in documents if name.startswith(DOCUMENT)}
+
+    def _add(self, pieces: list[Piece], known: dict[str, int]) -> bool:
+        """Adds replies unless their chats were deleted meanwhile, or another engine was faster."""
+        chats = {piece.name.removeprefix(DOCUMENT) for piece in pieces}
+
+        def still_wanted() -> bool:
+            now = self._known()
+            return self._chats.has(chats) and all(now.get(chat) == known.get(chat) for chat in chats)
+
+        return self._index.add(pieces, still_wanted)
+
+    def _tokens(self, reply: StoredReply) -> list[Token]:
+        tokens = reply.tokens
+        if reply.model != self._fingerprint or not tokens or not 0 <= min(tokens) <= max(tokens) < self._n_vocab:
+            tokens = self._tokenize(reply.content, False)
+        if not reply.question.strip():
+            return tokens
+        return self._prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens
+
+    def _merge(self) -> None:
+        """Merges many small files into few, beside what else is done: it may take seconds, and may be killed."""
+        if self._index.size().segments > _SEGMENTS and not self._merging.is_alive():
+            self._merging = threading.Thread(target=self._tidy, name="merging", daemon=True)
+            self._merging.start()
+
+    def _tidy(self) -> None:
+        with suppress(SlipstreamError):  # tried again after the next reply
+            self._index.tidy()
