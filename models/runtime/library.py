@@ -25,7 +25,6 @@ LAYER_INPUT_ARCHITECTURES: Final = frozenset(
         "qwen35moe",
         "qwen3next",
         "qwen4exp",
-        "gemma3n",
         "gemma4",
         "openai-moe",
         "gpt-oss",
@@ -118,18 +117,28 @@ def model_params() -> Any:
 
 @cache
 def _amx_is_miscompiled() -> bool:
-    """Whether AMX would end the process with SIGILL.
+    """Whether AMX would end this process with SIGILL."""
+    try:
+        cpu = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+        library = next(Path(str(C.__file__)).with_name("lib").glob("libggml-cpu.so*"))
+        return "amx_int8" in cpu and loses_tiles(cpu, library.read_bytes())
+    except (OSError, StopIteration):
+        return False
+
+
+def loses_tiles(cpu: str, library: bytes) -> bool:
+    """Whether a machine has AMX and a library was built by a compiler that sets its tiles up wrong.
 
     GCC before 11.5, 12.4, 13.3 and 14 loses all but the first bytes of a tile configuration (its bug 114098), and a
     build on a machine with AMX uses tiles.
+
+    Args:
+        cpu: The text of ``/proc/cpuinfo``.
+        library: The bytes of a shared library, in which each compiler has left its name.
     """
-    try:
-        if " amx_int8" not in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace"):
-            return False
-        folder = Path(str(C.__file__)).with_name("lib")
-        made_by = {m.groups() for m in _GCC.finditer(next(folder.glob("libggml-cpu.so*")).read_bytes())}
-    except (OSError, StopIteration):
+    if "amx_int8" not in cpu.split():
         return False
+    made_by = {match.groups() for match in _GCC.finditer(library)}
     return any(int(minor) < _TILES_FIXED_IN.get(int(major), 0) for major, minor in made_by)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -14,6 +13,7 @@ from slipstream.models.runtime.batch import Batch
 from slipstream.models.runtime.hidden import HiddenPoints
 from slipstream.models.runtime.library import rows_at
 from slipstream.models.runtime.mask_rows import MaskRows
+from slipstream.models.runtime.memory import Memory, open_context
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Prefill, PrefillChunk
@@ -44,19 +44,14 @@ class LlamaTarget:
         """Opens a context on a loaded model.
 
         Raises:
-            SlipstreamError: If there is not enough memory for it.
+            SlipstreamError: If there is not enough memory for it, or the model is no decoder.
         """
         self._masks = MaskRows(model)
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
-        params = options.params(wanted)
-        self._context = C.llama_init_from_model(model.pointer, params)
-        if not self._context:
-            raise SlipstreamError(
-                f"there is not enough memory for a context of {wanted:,} tokens.",
-                "Ask for a smaller one with --context.",
-            )
-        self._memory = C.llama_get_memory(self._context)
-        self._chunk = params.n_batch
+        params = options.params(wanted, model.recurrent)
+        self._context = open_context(model, params)
+        self._memory = Memory(self._context, model)
+        self._chunk, self._outputs = params.n_batch, params.n_outputs_max
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._tokens: list[Token] = []
         self._cached = 0  # tokens in sequence 0; later ones are queued
@@ -64,16 +59,16 @@ class LlamaTarget:
         self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
         self._hidden = HiddenPoints(self._context, model)
         self._cancelled: Callable[[], bool] | None = None
-        self._everyone = 0 if model.recurrent else -1  # all sequences, to seq_rm; a recurrent memory knows one only
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
+        rollback = self._memory.rollback
         self.abilities = Abilities(
             n_vocab=model.n_vocab,
             n_ctx=wanted,
             n_embd=model.n_embd,
             n_layer=model.n_layer,
-            max_rows=options.max_rows,
-            max_leaves=0 if model.recurrent else options.max_leaves,
+            max_rows=options.max_rows if rollback is None else min(options.max_rows, 1 + rollback),
+            max_leaves=options.max_leaves if rollback is None else min(1, rollback),
             hidden=self._hidden.offered,
             same_text=options.same_text,
             masks=self._masks.offered,
@@ -167,12 +162,12 @@ class LlamaTarget:
             raise ValueError(f"a tree of {count} nodes and {leaves} leaves is too large for this context")
         if len(self._tokens) + 1 + count > self.abilities.n_ctx:
             raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.", "Start a new chat.")
-        limit = self.abilities.max_rows if self._hidden.last else self._chunk
+        limit = self._outputs if self._hidden.last else self._chunk
         if len(self._tokens) - self._cached + 1 + count > limit:
             self._read(None, None)
         for sequence in range(1, leaves):
             if self._in_step[sequence] < self._cached:
-                C.llama_memory_seq_cp(self._memory, 0, sequence, self._in_step[sequence], self._cached)
+                C.llama_memory_seq_cp(self._memory.pointer, 0, sequence, self._in_step[sequence], self._cached)
                 self._in_step[sequence] = self._cached
         run = [*self._tokens[self._cached :], last]
         self._batch.tree(run, self._cached, tree.tokens, tree.depths, tree.first_leaves, tree.last_leaves, leaves)
@@ -201,23 +196,22 @@ class LlamaTarget:
         end = after + in_first
         self._tokens.append(last)
         self._tokens.extend(tree.tokens[node] for node in path)
-        self._cached = end
+        memory = self._memory.pointer
         if len(path) > in_first and not self.abilities.same_text:
             self._cached = len(self._tokens)
-            C.llama_memory_seq_rm(self._memory, 0, end, -1)
-            C.llama_memory_seq_cp(self._memory, tree.first_leaves[path[-1]], 0, end, self._cached)
+            C.llama_memory_seq_rm(memory, 0, end, -1)
+            C.llama_memory_seq_cp(memory, tree.first_leaves[path[-1]], 0, end, self._cached)
             for sequence in range(1, tree.leaves):
-                C.llama_memory_seq_rm(self._memory, sequence, after, -1)
+                C.llama_memory_seq_rm(memory, sequence, after, -1)
                 self._in_step[sequence] = after
             return
-        if len(tree) > in_first:  # whoever's they are: one call, where one for each sequence would walk all cells again
-            C.llama_memory_seq_rm(self._memory, self._everyone, end, -1)
+        self._cached = self._memory.cut(end) if len(tree) > in_first else end
         shared = in_first
         for sequence in range(1, tree.leaves):  # each one shares less of the path than the one before
             while shared and tree.last_leaves[path[shared - 1]] < sequence:
                 shared -= 1
             if shared < in_first:
-                C.llama_memory_seq_rm(self._memory, sequence, after + shared, end)
+                C.llama_memory_seq_rm(memory, sequence, after + shared, end)
             self._in_step[sequence] = after + shared
 
     def rewind(self, length: int) -> None:
@@ -225,20 +219,14 @@ class LlamaTarget:
         self._open = None
         if length < len(self._tokens):
             del self._tokens[length:]
-        keep = min(length, self._cached)
-        if not C.llama_memory_seq_rm(self._memory, self._everyone, keep, -1):
-            C.llama_memory_clear(self._memory, True)
-            keep = 0
+        keep = self._memory.cut(min(length, self._cached))
         self._in_step = [min(shared, keep) for shared in self._in_step]
         self._cached = keep
 
     def save(self) -> bytes:
         """Packs the cache's state, queued tokens read first; only this build can restore it."""
         self._read(None, None)
-        size = C.llama_state_seq_get_size(self._context, 0)
-        buffer = (ctypes.c_uint8 * size)()
-        written = C.llama_state_seq_get_data(self._context, buffer, size, 0)
-        return bytes(memoryview(buffer)[:written])
+        return self._memory.save()
 
     def restore(self, state: bytes, tokens: Sequence[Token]) -> None:
         """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
@@ -247,10 +235,7 @@ class LlamaTarget:
             SlipstreamError: If llama.cpp refuses the state; the cache is empty then.
         """
         self.rewind(0)
-        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-        taken = C.llama_state_seq_set_data(self._context, buffer, len(state), 0)
-        if not taken or C.llama_memory_seq_pos_max(self._memory, 0) != len(tokens) - 1:
-            C.llama_memory_clear(self._memory, True)
+        if not self._memory.restore(state, len(tokens)):
             raise SlipstreamError("the kept state of this chat does not fit the model.", "The chat is read again.")
         self._tokens, self._cached = list(tokens), len(tokens)
 
@@ -264,7 +249,7 @@ class LlamaTarget:
     def _read(self, on_chunk: Callable[[PrefillChunk], None] | None, cancelled: Callable[[], bool] | None) -> bool:
         """Decodes queued tokens in chunks; returns False if cancelled, the rest is dropped then."""
         total, size = len(self._tokens), _FIRST_CHUNK
-        limit = min(self._chunk, self.abilities.max_rows) if self._hidden.last else self._chunk
+        limit = min(self._chunk, self._outputs) if self._hidden.last else self._chunk
         self._cancelled = cancelled
         if cancelled:
             C.llama_set_abort_callback(self._context, self._abort, None)
@@ -295,7 +280,9 @@ class LlamaTarget:
         """Runs the batch; returns False if it was aborted on request."""
         code = C.llama_decode(self._context, self._batch.batch)
         if code == 0:
+            self._memory.wrote(self._batch.batch.n_tokens)
             return True
+        self._memory.failed()
         cached = self._cached
         queued = self._tokens[cached:]
         self.rewind(cached)  # rows that were processed before the failure must go

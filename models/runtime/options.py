@@ -25,6 +25,8 @@ class ContextOptions:
         flash: Flash attention on, off, or None for llama.cpp's choice.
         same_text: Keep the cells in plain decoding's order: a path that was not first in its batch is read again.
         threads: Threads; 0 for the physical cores.
+        rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
+            model 50 MB; 8 is as deep as chains are drafted.
     """
 
     n_ctx: int = 0
@@ -34,15 +36,23 @@ class ContextOptions:
     flash: bool | None = None
     same_text: bool = False
     threads: int = 0
+    rollback: int = 8
 
-    def params(self, n_ctx: int) -> Any:
-        """Fills in llama.cpp's parameters for a context of ``n_ctx`` tokens."""
+    def params(self, n_ctx: int, recurrent: bool = False) -> Any:
+        """Fills in llama.cpp's parameters.
+
+        Args:
+            n_ctx: Tokens that the context holds.
+            recurrent: Whether the model is recurrent or hybrid: it has a state for each sequence and takes chains only.
+        """
         params = C.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = 512
-        params.n_seq_max = max(1, self.max_leaves)
+        params.n_seq_max = 1 if recurrent else max(1, self.max_leaves)
+        params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp makes it 0 where a model cannot
         params.n_outputs_max = params.n_outputs_max_per_seq = max(self.max_rows, params.n_seq_max)
         params.kv_unified = True
+        params.swa_full = True  # cells outside a sliding window are kept: trees share cells, and a chat may be cut back
         params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
         params.type_k = params.type_v = KV_TYPES[self.kv]
         params.flash_attn_type = -1 if self.flash is None else int(self.flash)

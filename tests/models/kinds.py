@@ -1,0 +1,289 @@
+"""Writers of tiny models of random weights, one of each kind that llama.cpp keeps in a memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTH: Final = 32
+LAYERS: Final = 4
+WINDOW: Final = 24
+"""Of the sliding-window kind; shorter than a test's text, or the window would never matter."""
+_FF: Final = 64
+_HEADS: Final = 4
+_HEADS_KV: Final = 2
+_HEAD: Final = 16  # width of a head
+_EXPERTS: Final = 4
+_WORDS: Final = "the a of to and in is it you that he was for on are with as his they be at one have this from"
+_PIECES: Final = [f"\u2581{word}" for word in _WORDS.split()]
+TOKENS: Final = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *_PIECES]
+_TYPES: Final = [2, 3, 3, *[6] * 256, *[1] * len(_PIECES)]
+
+Weights = dict[str, NDArray[np.float32]]
+Metadata = dict[str, Any]
+
+
+class _Random:
+    """Draws weights in the order in which they are asked for."""
+
+    def __init__(self, seed: int, blur: float) -> None:
+        self._rng, self._noise, self._blur = np.random.default_rng(seed), np.random.default_rng(seed + 1), blur
+
+    def matrix(self, *shape: int, gain: float = 1.0) -> NDArray[np.float32]:
+        """A matrix (or a stack of them) [..., out, in] that keeps the size of what it is applied to."""
+        drawn = self._rng.normal(0, 1, shape) + self._blur * self._noise.normal(0, 1, shape)
+        return np.asarray(drawn * gain / shape[-1] ** 0.5, np.float32)
+
+    def norm(self, *shape: int, size: float = 1.0) -> NDArray[np.float32]:
+        return np.asarray(size * (1 + 0.1 * self._rng.normal(0, 1, shape)), np.float32)
+
+    def between(self, low: float, high: float, *shape: int) -> NDArray[np.float32]:
+        return self._rng.uniform(low, high, shape).astype(np.float32)
+
+
+def _attention(r: _Random, at: str, head: int = _HEAD, q_factor: int = 1, norms: bool = False) -> Weights:
+    found = {
+        f"{at}.attn_q.weight": r.matrix(q_factor * _HEADS * head, WIDTH),
+        f"{at}.attn_k.weight": r.matrix(_HEADS_KV * head, WIDTH),
+        f"{at}.attn_v.weight": r.matrix(_HEADS_KV * head, WIDTH),
+        f"{at}.attn_output.weight": r.matrix(WIDTH, _HEADS * head),
+    }
+    if norms:
+        found |= {f"{at}.attn_q_norm.weight": r.norm(head), f"{at}.attn_k_norm.weight": r.norm(head)}
+    return found
+
+
+def _network(r: _Random, at: str) -> Weights:
+    return {
+        f"{at}.ffn_gate.weight": r.matrix(_FF, WIDTH),
+        f"{at}.ffn_up.weight": r.matrix(_FF, WIDTH),
+        f"{at}.ffn_down.weight": r.matrix(WIDTH, _FF),
+    }
+
+
+def _norms(r: _Random, at: str, *names: str) -> Weights:
+    return {f"{at}.{name}.weight": r.norm(WIDTH) for name in names}
+
+
+def _dense(r: _Random, norms: bool) -> Weights:
+    found: Weights = {}
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _attention(r, at, norms=norms) | _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+    return found
+
+
+def _llama(r: _Random) -> tuple[Metadata, Weights]:
+    return {}, _dense(r, norms=False)
+
+
+def _qwen3(r: _Random) -> tuple[Metadata, Weights]:
+    return {}, _dense(r, norms=True)
+
+
+def _gemma3(r: _Random) -> tuple[Metadata, Weights]:
+    found = _dense(r, norms=True)
+    for layer in range(LAYERS):
+        found |= _norms(r, f"blk.{layer}", "post_attention_norm")
+        # small: ggml reads GELU from a table of half floats, so that another order of sums may move it by 1e-3
+        found[f"blk.{layer}.post_ffw_norm.weight"] = r.norm(WIDTH, size=0.05)
+    metadata = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 1e4}
+    return metadata, found
+
+
+def _qwen3moe(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _attention(r, at, norms=True) | _norms(r, at, "attn_norm", "ffn_norm")
+        found[f"{at}.ffn_gate_inp.weight"] = r.matrix(_EXPERTS, WIDTH, gain=2.0)
+        found[f"{at}.ffn_gate_exps.weight"] = r.matrix(_EXPERTS, _FF, WIDTH)
+        found[f"{at}.ffn_up_exps.weight"] = r.matrix(_EXPERTS, _FF, WIDTH)
+        found[f"{at}.ffn_down_exps.weight"] = r.matrix(_EXPERTS, WIDTH, _FF)
+    return {"expert_count": _EXPERTS, "expert_used_count": 2, "expert_feed_forward_length": _FF}, found
+
+
+def _lfm2(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    kv = [0, 0, _HEADS_KV, 0]
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+        if kv[layer]:
+            found |= _attention(r, at, WIDTH // _HEADS, norms=True)
+        else:
+            found[f"{at}.shortconv.conv.weight"] = r.matrix(WIDTH, 3, gain=1.5)
+            found[f"{at}.shortconv.in_proj.weight"] = r.matrix(3 * WIDTH, WIDTH)
+            found[f"{at}.shortconv.out_proj.weight"] = r.matrix(WIDTH, WIDTH)
+    head = WIDTH // _HEADS
+    sizes = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
+    return {"attention.head_count_kv": kv, "shortconv.l_cache": 3, **sizes}, found
+
+
+def _qwen35(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    state, groups, heads, kernel = 32, 1, 2, 4
+    keys, values = state * groups, state * heads
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _network(r, at) | _norms(r, at, "attn_norm", "post_attention_norm")
+        if layer % 2:
+            found |= _attention(r, at, q_factor=2, norms=True)
+        else:
+            found[f"{at}.attn_qkv.weight"] = r.matrix(2 * keys + values, WIDTH)
+            found[f"{at}.attn_gate.weight"] = r.matrix(values, WIDTH)
+            found[f"{at}.ssm_conv1d.weight"] = r.matrix(2 * keys + values, kernel, gain=2.0)
+            found[f"{at}.ssm_dt.bias"] = r.between(-2, 0, heads)
+            found[f"{at}.ssm_a"] = r.between(-1, -0.1, heads)
+            found[f"{at}.ssm_beta.weight"] = r.matrix(heads, WIDTH)
+            found[f"{at}.ssm_alpha.weight"] = r.matrix(heads, WIDTH)
+            found[f"{at}.ssm_norm.weight"] = r.norm(state)
+            found[f"{at}.ssm_out.weight"] = r.matrix(WIDTH, values)
+    metadata = {
+        "full_attention_interval": 2,
+        "rope.dimension_sections": [3, 3, 2, 0],
+        **_recurrent(kernel, values, state, heads, groups),
+    }
+    return metadata, found
+
+
+def _nemotron_h(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    state, groups, heads, kernel, inner = 16, 1, 4, 4, 64
+    kv, ff = [0, 0, _HEADS_KV, 0], [0, _FF, 0, 0]
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _norms(r, at, "attn_norm")
+        if kv[layer]:
+            found |= _attention(r, at)
+        elif ff[layer]:
+            found[f"{at}.ffn_up.weight"] = r.matrix(_FF, WIDTH)
+            found[f"{at}.ffn_down.weight"] = r.matrix(WIDTH, _FF)
+        else:
+            found |= _mamba2(r, at, state, groups, heads, kernel, inner)
+    metadata = {
+        "attention.head_count_kv": kv,
+        "feed_forward_length": ff,
+        "attention.layer_norm_epsilon": 1e-5,
+        **_recurrent(kernel, inner, state, heads, groups),
+    }
+    return metadata, found
+
+
+def _pure_mamba2(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    state, groups, heads, kernel, inner = 16, 1, 4, 4, 64
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _norms(r, at, "attn_norm") | _mamba2(r, at, state, groups, heads, kernel, inner)
+    return _recurrent(kernel, inner, state, heads, groups), found
+
+
+def _mamba2(r: _Random, at: str, state: int, groups: int, heads: int, kernel: int, inner: int) -> Weights:
+    convolved = inner + 2 * groups * state
+    return {
+        f"{at}.ssm_in.weight": r.matrix(inner + convolved + heads, WIDTH),
+        f"{at}.ssm_conv1d.weight": r.matrix(convolved, kernel, gain=2.0),
+        f"{at}.ssm_conv1d.bias": r.between(-0.1, 0.1, convolved),  # without it the graph reads a null pointer
+        f"{at}.ssm_dt.bias": r.between(-2, 0, heads),
+        f"{at}.ssm_a": r.between(-1, -0.1, heads, 1),
+        f"{at}.ssm_d": r.between(0.5, 1.5, heads, 1),
+        f"{at}.ssm_norm.weight": r.norm(groups, inner // groups),
+        f"{at}.ssm_out.weight": r.matrix(WIDTH, inner),
+    }
+
+
+def _recurrent(kernel: int, inner: int, state: int, heads: int, groups: int) -> Metadata:
+    return {
+        "ssm.conv_kernel": kernel,
+        "ssm.inner_size": inner,
+        "ssm.state_size": state,
+        "ssm.time_step_rank": heads,
+        "ssm.group_count": groups,
+    }
+
+
+_MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = MappingProxyType(
+    {
+        "llama": _llama,
+        "qwen3": _qwen3,
+        "gemma3": _gemma3,
+        "qwen3moe": _qwen3moe,
+        "lfm2": _lfm2,
+        "qwen35": _qwen35,
+        "nemotron_h": _nemotron_h,
+        "mamba2": _pure_mamba2,
+        "llada": _llama,
+    }
+)
+TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")
+"""Kinds whose memory is attention alone: trees of any shape."""
+CHAINS: Final = ("lfm2", "qwen35", "nemotron_h")
+"""Hybrid kinds: short convolutions, gated delta nets, Mamba-2; chains only."""
+PLAIN: Final = ("mamba2",)
+"""Kinds that cannot take back a token."""
+KINDS: Final = (*TREES, *CHAINS, *PLAIN)
+DIFFUSES: Final = "llada"
+"""A kind that does not write token by token and has no memory at all."""
+
+
+def write_kind(path: Path, kind: str, *, seed: int = 1, blur: float = 0.0, q8_0: bool = False) -> Path:
+    """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words.
+
+    Args:
+        path: The file.
+        kind: One of ``KINDS``, or ``DIFFUSES``: an architecture's name.
+        seed: Chooses the weights.
+        blur: How much of other weights is mixed in: a draft model that often agrees with the unblurred one.
+        q8_0: Stores matrices as Q8_0, else everything as F32.
+    """
+    random = _Random(seed, blur)
+    metadata, weights = _MAKERS[kind](random)
+    weights["token_embd.weight"] = random.matrix(len(TOKENS), WIDTH, gain=WIDTH**0.5)
+    weights["token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight"] = random.norm(WIDTH)
+    weights["output.weight"] = random.matrix(len(TOKENS), WIDTH, gain=2.0)
+    writer = gguf.GGUFWriter(path, kind)
+    for key, value in {**_COMMON, **metadata}.items():
+        {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)](f"{kind}.{key}", value)
+    writer.add_name(f"Tiny {kind}")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(TOKENS)
+    writer.add_token_scores([-float(token) for token in range(len(TOKENS))])
+    writer.add_token_types(_TYPES)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    for name, array in weights.items():
+        if q8_0 and array.ndim > 1 and array.shape[-1] % 32 == 0 and "ssm_norm" not in name and "gate_inp" not in name:
+            packed = gguf.quants.quantize(array, gguf.GGMLQuantizationType.Q8_0)
+            writer.add_tensor(name, packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+        else:
+            writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+_COMMON: Final[Mapping[str, Any]] = {
+    "context_length": 2048,
+    "embedding_length": WIDTH,
+    "block_count": LAYERS,
+    "feed_forward_length": _FF,
+    "attention.head_count": _HEADS,
+    "attention.head_count_kv": _HEADS_KV,
+    "attention.key_length": _HEAD,
+    "attention.value_length": _HEAD,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "rope.freq_base": 1e4,
+    "rope.dimension_count": _HEAD,
+    "vocab_size": len(TOKENS),
+}
