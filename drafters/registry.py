@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from slipstream.drafters import draft_model, eagle, lookahead, none, prompt_lookup, retrieval, token_recycling
+from slipstream.drafters import (
+    draft_model,
+    eagle,
+    kangaroo,
+    lookahead,
+    none,
+    prompt_lookup,
+    retrieval,
+    token_recycling,
+)
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.chain import Chain
 from slipstream.drafters.merge import Merged
@@ -21,11 +30,12 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         for method in (
             none.METHOD,
             draft_model.METHOD,
+            kangaroo.METHOD,
             prompt_lookup.METHOD,
             lookahead.METHOD,
             token_recycling.METHOD,
-            retrieval.METHOD,
             eagle.METHOD,
+            retrieval.METHOD,
         )
     }
 )

@@ -14,6 +14,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
+from numpy.typing import NDArray
 from tests.models.conftest import small_model
 
 from slipstream.models.cut import cut, kept_cut, why_not_cut
@@ -34,7 +35,10 @@ EXACT = ContextOptions(n_ctx=256, kv="f32", flash=False, max_leaves=1, threads=1
 WIDTH, HEADS, KV_HEADS, HEAD, UNITS, VOCABULARY, LAYERS = 64, 4, 2, 32, 96, 100, 3
 
 
-class Kept(NamedTuple):
+Numbers = NDArray[Any]
+
+
+class Pair(NamedTuple):
     """A target and its adapter."""
 
     target: Path
@@ -62,7 +66,7 @@ def random_tensor(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
 
 def random_pair(
     folder: Path, architecture: str, exit_layer: int, kind: Kind = Kind.F32, tied: bool = False, per_file: int = 0
-) -> Kept:
+) -> Pair:
     """A model of random weights, large enough that every part of it matters, and an adapter."""
     rng = np.random.default_rng(3)
     path = folder / "random.gguf"
@@ -116,14 +120,15 @@ def random_pair(
     info, tensors = random_adapter(read_header(target), rng, exit_layer)
     adapter = folder / "adapter.gguf"
     write_heads(adapter, info, tensors, "f32" if kind == Kind.F32 else "q8_0")
-    return Kept(target, adapter)
+    return Pair(target, adapter)
 
 
-def norm(x: Floats, weight: Floats, eps: float) -> Floats:
-    return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps) * weight
+def norm(x: Numbers, weight: Numbers, eps: float) -> Numbers:
+    out: Numbers = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps) * weight
+    return out
 
 
-def turned(x: Floats, header: Header) -> Floats:
+def turned(x: Numbers, header: Header) -> Numbers:
     """Rotary positions: [length, heads, head] to the same shape."""
     size, base = x.shape[-1], header.metadata.get(f"{header.architecture}.rope.freq_base", 10000.0)
     assert isinstance(base, float)
@@ -142,7 +147,7 @@ def turned(x: Floats, header: Header) -> Floats:
     return np.stack((real, imaginary), axis=-1).reshape(x.shape)
 
 
-def wanted_logits(header: Header, adapter: Mapping[str, Floats], hidden: Floats) -> Floats:
+def wanted_logits(header: Header, adapter: Mapping[str, Floats], hidden: Floats) -> Numbers:
     """What the adapter's training computes, in float64: h + attention(norm(h)), norm, vocabulary matrix."""
     eps = header.metadata[f"{header.architecture}.attention.layer_norm_rms_epsilon"]
     heads, kv_heads = header.number("attention.head_count"), header.number("attention.head_count_kv")
@@ -163,7 +168,7 @@ def wanted_logits(header: Header, adapter: Mapping[str, Floats], hidden: Floats)
     found = np.einsum("hij,jhd->ihd", weights, v).reshape(len(h), -1) @ adapter["attn_output.weight"].T
     by_name = {tensor.name: tensor for tensor in header.tensors}
     matrix = read_tensor(header, by_name.get("output.weight") or by_name["token_embd.weight"])
-    out: Floats = norm(h + found, adapter["output_norm.weight"], eps) @ matrix.T
+    out: Numbers = norm(h + found, adapter["output_norm.weight"], eps) @ matrix.T
     return out
 
 

@@ -1,0 +1,223 @@
+"""Drafter ``kangaroo``: the target's own first layers and a small adapter draft, with two early exits.
+
+Source: Kangaroo (Liu et al., arXiv 2404.18911; github.com/Equationliu/Kangaroo). The first exit is in depth: the draft
+leaves the target after a few layers, see ``slipstream.models.cut``. The second is in length: drafting stops at the
+first token that it is unsure of, and that token is verified too, since its pass is paid for already.
+
+Unlike the published code, verification does not go on from the drafted tokens' states: the target computes its first
+layers again, which costs their share of a pass and leaves the target as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar, Final
+
+import numpy as np
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.drafters.follower import Follower
+from slipstream.drafters.parts import Method, Parts, needs_heads
+from slipstream.drafters.tree import TreeBuilder
+from slipstream.models.cut import kept_cut, why_not_cut
+from slipstream.models.runtime.library import threads_of
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.runtime.target import Target
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, History, Token
+
+_SIBLINGS: Final = 3
+"""Most tokens beside an unsure one."""
+_NOWHERE: Final = -1
+
+
+class Sureness:
+    """The probability below which a drafted token is the last one, tuned on line.
+
+    Going on after a token pays if that token is accepted and the next one is too. Let c be the price of a node: the
+    least probability of a path that ``worth`` still takes. Let f be the share of drafted tokens that were accepted.
+    Of the recorded (probability p, accepted a) pairs, going on at and above a bound has brought the sum over p >= bound
+    of (a f - c), in tokens. The bound with the largest sum is the goal; the bound moves a tenth of the way with every
+    draft. Older pairs count less. Tokens below the bound are recorded too, because unsure tokens are verified; tokens
+    after a wrong one are not, because nobody has seen what they were worth.
+
+    Attributes:
+        bound: That probability.
+    """
+
+    _BINS: Final = 20
+    _DECAY: Final = 0.995  # of a pair's weight, with each one after it
+    _ENOUGH: Final = 32  # pairs before the bound moves
+    _STEP: Final = 0.1
+
+    def __init__(self, bound: float) -> None:
+        """Starts with no pairs."""
+        self.bound = bound
+        self._tries = np.zeros(self._BINS)
+        self._right = np.zeros(self._BINS)
+        self._heard = 0
+
+    def hear(self, probability: float, accepted: bool) -> None:
+        """Takes a pair of a token that the target has seen."""
+        self._tries *= self._DECAY
+        self._right *= self._DECAY
+        place = min(int(probability * self._BINS), self._BINS - 1)
+        self._tries[place] += 1
+        self._right[place] += accepted
+        self._heard += 1
+
+    def settle(self, price: float) -> None:
+        """Moves the bound toward the best one.
+
+        Args:
+            price: Of a node, as the least probability of a path that is worth one.
+        """
+        if self._heard < self._ENOUGH:
+            return
+        follows = self._right.sum() / self._tries.sum()
+        brought = (self._right * follows - price * self._tries)[::-1].cumsum()[::-1]
+        # bins without pairs leave the sum as it is: of equal bounds the one nearest to the present
+        best = np.flatnonzero(brought[1:] == brought[1:].max()) + 1
+        goals = best / self._BINS
+        goal = goals[np.abs(goals - self.bound).argmin()]
+        self.bound += self._STEP * float(goal - self.bound)
+
+
+class Kangaroo(Drafter):
+    """Drafts a chain until it is unsure, and beside the unsure token its runners-up where ``worth`` takes them.
+
+    It draws with the target's own keyed noise, which ranks the runners-up too. Whether to go on is asked with the
+    probability of the path so far; the token that comes of it is drafted, however unlikely it is.
+
+    Attributes:
+        sureness: When it goes on.
+    """
+
+    name: ClassVar[str] = "kangaroo"
+
+    def __init__(
+        self,
+        model: Target,
+        abilities: Abilities,
+        sure: float = 0.6,
+        in_step: Callable[[], None] = lambda: None,
+        opened: ExitStack | None = None,
+    ) -> None:
+        """Takes over a cut.
+
+        Args:
+            model: The cut of the target; nobody else may use it.
+            abilities: What the target takes; drafts stay within its rows and leaves.
+            sure: Where ``Sureness.bound`` starts; the authors' value for their 7B model.
+            in_step: Called before each draft, to give the cut the target's number of threads.
+            opened: Closes the cut, with this drafter.
+        """
+        self._model, self._follower = model, Follower(model)
+        self._rows = abilities.max_rows - 1
+        self._siblings = min(_SIBLINGS, abilities.max_leaves - 1)
+        self._in_step, self._opened = in_step, opened or ExitStack()
+        self.sureness = Sureness(sure)
+        self._tokens: list[Token] = []  # of the last draft's chain
+        self._probs: list[float] = []
+        self._drafted_at = _NOWHERE  # length of the history then
+        self._price: float | None = None  # of a node then
+
+    def begin(self, history: History) -> None:
+        """Starts a reply; the cache keeps what it shares with the new prompt."""
+        self._follower.begin()
+
+    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+        """Drafts a chain, or a chain that ends in several leaves."""
+        self._drafted_at = _NOWHERE
+        if not worth(1.0, 1):
+            return NO_DRAFT
+        self._in_step()
+        if not self._follower.follow(history.tokens):
+            return NO_DRAFT
+        tokens, probs = self._tokens, self._probs = list[Token](), list[float]()
+        beside: Iterable[tuple[Token, float]] = ()  # the unsure one
+        path, room = 1.0, min(self._rows, self._model.abilities.n_ctx - len(history.tokens))
+        while len(tokens) < room and worth(path, len(tokens) + 1):
+            row = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1], EMPTY_TREE).logits[0]
+            self._model.keep(())
+            ranked, shares = sampler.rank(row, history, tokens, 1 + self._siblings)
+            tokens.append(ranked[0])
+            probs.append(shares[0])
+            if shares[0] < self.sureness.bound:
+                beside = zip(ranked[1:], shares[1:], strict=True)
+                break
+            path *= shares[0]
+        self._drafted_at, self._price = len(history.tokens), _price(worth)
+        builder = TreeBuilder()
+        handles = builder.add_path(tokens, probs, self.name)
+        parent = handles[-2] if len(handles) > 1 else ROOT
+        for token, share in beside:
+            if len(builder) == room or not worth(path * share, len(tokens)):
+                break
+            builder.add(parent, token, share, self.name)
+        return builder.build()
+
+    def observe(self, history: History, step: Step) -> None:
+        """Records how sure it was of tokens that the target has now drawn, whoever's draft was evaluated."""
+        if len(history.tokens) - len(step.tokens) != self._drafted_at:
+            return
+        self._drafted_at = _NOWHERE
+        for token, prob, drawn in zip(self._tokens, self._probs, step.tokens, strict=False):
+            self.sureness.hear(prob, token == drawn)
+            if token != drawn:
+                break
+        if self._price is not None:
+            self.sureness.settle(self._price)
+
+    def rewind(self, length: int) -> None:
+        """Forgets what follows ``length``."""
+        self._follower.rewind(length)
+        self._drafted_at = _NOWHERE
+
+    def close(self) -> None:
+        """Frees the cut."""
+        self._opened.close()
+
+
+def _price(worth: Worth) -> float | None:
+    """The least probability of a path that makes a second node worth it, to 1/32; None if nothing does."""
+    if not worth(1.0, 2):
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(5):
+        middle = (low + high) / 2
+        low, high = (low, middle) if worth(middle, 2) else (middle, high)
+    return high
+
+
+def _lacks(parts: Parts) -> str:
+    missing = needs_heads(Kangaroo.name)(parts)
+    if missing or parts.header is None:
+        return missing or "it needs a model that was read from a file"
+    return why_not_cut(parts.header)
+
+
+def _make(parts: Parts) -> Drafter:
+    assert parts.llama and parts.header  # _lacks has said so
+    n_ctx, theirs = parts.abilities.n_ctx, parts.llama.context
+    with ExitStack() as opened:
+        folder = parts.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
+        path = kept_cut(parts.header.path, parts.heads[Kangaroo.name], folder)
+        model = opened.enter_context(closing(LlamaModel(path)))
+        cut = opened.enter_context(closing(LlamaTarget(model, ContextOptions(n_ctx, max_rows=1, max_leaves=1))))
+        return Kangaroo(
+            cut,
+            parts.abilities,
+            in_step=lambda: cut.use_threads(threads_of(theirs)),
+            opened=opened.pop_all(),
+        )
+
+
+METHOD = Method(
+    Kangaroo.name, _make, Kangaroo.needs, _lacks, "the model's own first layers and a trained adapter draft"
+)

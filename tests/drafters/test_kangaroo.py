@@ -1,0 +1,322 @@
+"""Drafter ``kangaroo``: its two early exits, the rule that tunes the second one, and the text it leaves as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.models.conftest import small_model
+
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.rules import Rules
+from slipstream.drafters import registry
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.drafters.kangaroo import Kangaroo, Sureness
+from slipstream.drafters.parts import Parts
+from slipstream.models.errors import UsageError
+from slipstream.models.gguf import read_header
+from slipstream.models.runtime.fake import FakeTarget
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import ROOT, Evaluation, History
+
+GREEDY = Sampler(temperature=0.0)
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
+TARGET, ADAPTER = BUNDLED / "slipstream-mini-q8_0.gguf", BUNDLED / "slipstream-mini-kangaroo.gguf"
+
+
+def four(_probability: float, depth: int) -> bool:
+    return depth <= 4
+
+
+def half(probability: float, depth: int) -> bool:
+    return probability >= 0.5 and depth <= 8
+
+
+def drafter(sure: float, n_ctx: int = 4096, max_leaves: int = 16, max_rows: int = 64) -> tuple[Kangaroo, FakeTarget]:
+    model = FakeTarget(n_ctx=n_ctx)
+    abilities = replace(model.abilities, max_leaves=max_leaves, max_rows=max_rows)
+    return Kangaroo(model, abilities, sure), model
+
+
+def draft_of(some: Kangaroo, tokens: list[int], worth: Worth = four, sampler: Sampler = GREEDY) -> Draft:
+    history = History(list(tokens))
+    some.begin(history)
+    return some.draft(history, worth, sampler)
+
+
+def test_it_drafts_what_its_model_would_draw() -> None:
+    for sampler in (GREEDY, Sampler(temperature=0.8, seed=5)):
+        some, _ = drafter(sure=0.0)
+        draft = draft_of(some, [1, 2, 3], sampler=sampler)
+        alone, history = FakeTarget(), History([1, 2, 3])
+        alone.prefill([1, 2])
+        for _ in range(4):
+            token = sampler.pick(alone.evaluate(history.tokens[-1]).logits[0], history)
+            alone.keep(())
+            history.tokens.append(token)
+        assert list(draft.tree.tokens) == history.tokens[3:] and draft.sources == ("kangaroo",) * 4
+        assert all(0 < prob <= 1 for prob in draft.probs)
+
+
+def test_the_unsure_token_is_in_the_draft_and_is_the_last_one() -> None:
+    stopped = 0
+    for seed in range(30):
+        whole, _ = drafter(sure=0.0, max_leaves=1)
+        cut, model = drafter(sure=0.5, max_leaves=1)
+        long, short = draft_of(whole, [2, seed, 3]), draft_of(cut, [2, seed, 3])
+        unsure = next((at for at, prob in enumerate(long.probs) if prob < 0.5), 3)
+        assert short.tree.tokens == long.tree.tokens[: unsure + 1]
+        assert model.decodes == unsure + 1  # its pass is the last one
+        stopped += unsure < 3
+    assert stopped > 0
+
+
+def test_it_is_drafted_however_unlikely_but_nothing_after_it() -> None:
+    unlikely = 0
+    for seed in range(30):
+        some, _ = drafter(sure=0.0)
+        draft = draft_of(some, [2, seed, 3], half)
+        before = np.concatenate(([1.0], np.cumprod(draft.probs)))
+        assert (before[:-1] >= 0.5).all()  # each was worth a pass
+        unlikely += before[-1] < 0.5
+    assert unlikely > 0
+
+
+def test_runners_up_stand_beside_the_unsure_token() -> None:
+    sampler = Sampler(temperature=1.0, seed=2)
+    for seed in range(10):
+        some, _ = drafter(sure=0.5)
+        draft = draft_of(some, [2, seed, 3], sampler=sampler)
+        tree = draft.tree
+        chain = [tree.tokens[node] for node in range(len(tree)) if tree.depths[node] < tree.depth]
+        model, history = FakeTarget(), History([2, seed, 3, *chain])
+        model.prefill(history.tokens[:-1])
+        row = model.evaluate(history.tokens[-1]).logits[0]
+        ranked, shares = sampler.rank(row, History([2, seed, 3]), chain, 4)
+        last = [node for node in range(len(tree)) if tree.depths[node] == tree.depth]
+        if len(last) > 1:
+            assert {tree.tokens[node]: draft.probs[node] for node in last} == dict(zip(ranked, shares, strict=True))
+            assert {tree.parents[node] for node in last} == {len(chain) - 1 if chain else ROOT}
+            return
+    pytest.fail("it was never unsure")
+
+
+def test_runners_up_fit_what_the_target_takes_and_what_is_worth_it() -> None:
+    def leaves(worth: Worth = four, **limits: int) -> list[int]:
+        found = []
+        for seed in range(10):
+            some, _ = drafter(1.1, **limits)  # unsure of everything
+            draft = draft_of(some, [2, seed, 3], worth)
+            assert draft.tree.depth == 1
+            found.append(draft.tree.leaves)
+        return found
+
+    assert set(leaves()) == {4} and set(leaves(max_leaves=2)) == {2} and set(leaves(max_leaves=1)) == {1}
+    assert set(leaves(max_rows=3)) == {2} and set(leaves(max_rows=2)) == {1}
+    assert set(leaves(lambda probability, _depth: probability > 0.5)) == {1}
+    assert len(set(leaves(lambda probability, _depth: probability > 0.1))) > 1
+
+
+def test_it_follows_the_history_after_a_rejection_and_after_a_whole_acceptance() -> None:
+    some, model = drafter(sure=0.0)
+    history = History([1, 2, 3])
+    some.begin(history)
+    first = some.draft(history, four, GREEDY)
+    history.tokens += [first.tree.tokens[0], (first.tree.tokens[1] + 1) % 64]  # the second was wrong
+    second = some.draft(history, four, GREEDY)
+    assert list(model.tokens)[: len(history.tokens)] == history.tokens
+    history.tokens += [*second.tree.tokens, 9]  # all right, and a bonus that was never drafted
+    before = model.decodes
+    some.draft(history, four, GREEDY)
+    assert list(model.tokens)[: len(history.tokens)] == history.tokens
+    assert model.decodes == before + 4  # the last drafted token, which it had not read, went in with its first pass
+
+
+def test_beyond_its_context_it_drafts_nothing() -> None:
+    some, _ = drafter(sure=0.0, n_ctx=16)
+    assert len(draft_of(some, list(range(14))).tree) == 2
+    assert draft_of(some, list(range(17))) == NO_DRAFT
+
+
+def test_nothing_worth_drafting_costs_no_pass() -> None:
+    some, model = drafter(sure=0.0)
+    assert draft_of(some, [1, 2], lambda _p, _d: False) == NO_DRAFT and model.decodes == 0
+
+
+def step_of(draft: Draft, tokens: list[int]) -> Step:
+    return Step(draft, (), tuple(tokens), Evaluation(np.zeros((1, 64), np.float32)))
+
+
+def test_it_records_what_the_target_has_seen_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[float, bool]] = []
+    monkeypatch.setattr(Sureness, "hear", lambda _self, prob, right: heard.append((prob, right)))
+    some, _ = drafter(sure=0.0)
+    history = History([1, 2, 3])
+    some.begin(history)
+
+    def follow(tokens: Callable[[Draft], list[int]]) -> Draft:
+        heard.clear()
+        draft = some.draft(history, four, GREEDY)
+        step = step_of(draft, tokens(draft))
+        history.tokens.extend(step.tokens)
+        some.observe(history, step)
+        return draft
+
+    draft = follow(lambda d: [d.tree.tokens[0], (d.tree.tokens[1] + 1) % 64])
+    assert heard == [(draft.probs[0], True), (draft.probs[1], False)]  # nobody saw what the others were worth
+    draft = follow(lambda d: [*d.tree.tokens, 7])
+    assert heard == [(prob, True) for prob in draft.probs]
+    draft = follow(lambda d: list(d.tree.tokens[:2]))  # the reply ended in the draft
+    assert heard == [(prob, True) for prob in draft.probs[:2]]
+    heard.clear()
+    step = step_of(NO_DRAFT, [5, 6])
+    history.tokens += [5, 6]
+    some.observe(history, step)  # a step that it did not draft for
+    assert not heard
+
+
+def test_whoever_drafted_the_step_its_own_draft_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[bool] = []
+    monkeypatch.setattr(Sureness, "hear", lambda _self, _prob, right: heard.append(right))
+    some, _ = drafter(sure=0.0)
+    history = History([1, 2, 3])
+    some.begin(history)
+    draft = some.draft(history, four, GREEDY)
+    history.tokens += draft.tree.tokens[:1]
+    some.observe(history, step_of(NO_DRAFT, list(draft.tree.tokens[:1])))
+    assert heard == [True]
+
+
+def tuned(accepted: Callable[[float], float], price: float, pairs: int = 3000, start: float = 0.6) -> float:
+    """Where the bound goes if a token of probability p is accepted with probability ``accepted(p)``."""
+    sureness, rng = Sureness(start), np.random.default_rng(4)
+    for probability in rng.random(pairs):
+        sureness.hear(float(probability), bool(rng.random() < accepted(probability)))
+        sureness.settle(price)
+    return sureness.bound
+
+
+def test_the_bound_goes_where_going_on_pays() -> None:
+    assert tuned(lambda p: p, 0.5) > 0.9  # half of all are accepted: p f = c at p = 1
+    assert abs(tuned(lambda p: p, 0.25) - 0.5) < 0.12  # p / 2 = 0.25
+    assert abs(tuned(lambda p: p, 0.1) - 0.2) < 0.12
+    assert tuned(lambda _p: 1.0, 0.2) < 0.1  # always right: being unsure says nothing
+    assert tuned(lambda _p: 0.0, 0.2) > 0.9
+    assert 0.6 < tuned(lambda p: float(p > 0.7), 0.2) < 0.75  # an edge is found from either side
+    assert 0.6 < tuned(lambda p: float(p > 0.7), 0.2, start=0.95) < 0.75
+
+
+def test_the_bound_is_the_authors_until_enough_was_seen() -> None:
+    assert tuned(lambda _p: 1.0, 0.2, pairs=31) == 0.6 != tuned(lambda _p: 1.0, 0.2, pairs=32)
+
+
+def test_the_bound_notices_a_change_of_text() -> None:
+    sureness = Sureness(0.6)
+    for right in (True, False):
+        for at in range(1500):
+            sureness.hear(at % 20 / 20, right)
+            sureness.settle(0.3)
+        assert sureness.bound < 0.1 if right else sureness.bound > 0.9
+
+
+def test_a_lower_price_lets_it_draft_longer() -> None:
+    """On line, against a target of the same family: what the budget asks for decides the bound."""
+
+    def bound(least: float) -> float:
+        target, model = FakeTarget(n_vocab=24, order=1), FakeTarget(n_vocab=24, order=1, blur=0.3)
+        some = Kangaroo(model, target.abilities)
+        run(some, target, Sampler(temperature=0.8, seed=1), lambda p, depth: p >= least and depth <= 8, 400)
+        return some.sureness.bound
+
+    assert bound(0.1) < bound(0.5)
+
+
+def run(some: Drafter, target: FakeTarget | LlamaTarget, sampler: Sampler, worth: Worth, size: int) -> list[Step]:
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6]
+    history = History(list(prompt))
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    target.prefill(prompt[:-1])
+    some.begin(history)
+    return list(generate(target, some, sampler, history, worth, rules, lambda: False))
+
+
+def text_of(steps: list[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[LlamaTarget]:
+    options = ContextOptions(n_ctx=512, kv="q8_0", flash=True, same_text=True, threads=1)
+    with closing(LlamaModel(TARGET)) as model, closing(LlamaTarget(model, options)) as context:
+        yield context
+
+
+def parts_of(target: LlamaTarget, folder: Path | None) -> Parts:
+    header = read_header(TARGET)
+    return Parts(target.abilities, heads={"kangaroo": ADAPTER}, llama=target, folder=folder, header=header)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_trees_do_not_change_the_text_of_the_bundled_model(
+    target: LlamaTarget, tmp_path: Path, temperature: float
+) -> None:
+    parts = parts_of(target, tmp_path)
+    accepted = rejected = beside = 0
+    with closing(registry.make("kangaroo", parts)) as some:
+        for seed in range(4):
+            sampler = Sampler(temperature=temperature, seed=seed)
+            plain = run(registry.make("none", parts), target, sampler, four, 40)
+            steps = run(some, target, sampler, lambda p, depth: p >= 0.05 and depth <= 6, 40)
+            assert text_of(steps) == text_of(plain)
+            accepted += sum(len(step.path) for step in steps)
+            rejected += sum(len(step.draft.tree) - len(step.path) for step in steps)
+            beside += sum(any(step.draft.tree.first_leaves[node] for node in step.path) for step in steps)
+    assert accepted > 0 and rejected > 0 and (beside > 0 or not temperature)
+
+
+def test_the_cut_is_kept_in_the_folder_or_lives_as_long_as_the_drafter(
+    target: LlamaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(registry.make("kangaroo", parts_of(target, tmp_path / "derived"))):
+        assert len(list((tmp_path / "derived").iterdir())) == 1
+    assert len(list((tmp_path / "derived").iterdir())) == 1
+    passing = tmp_path / "passing"
+    passing.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(passing))
+    with closing(registry.make("kangaroo", parts_of(target, None))) as some:
+        assert len(list(passing.rglob("*.gguf"))) == 1
+        run(some, target, GREEDY, four, 8)
+    assert list(passing.iterdir()) == []
+
+
+def test_it_runs_on_as_many_threads_as_its_target_and_closes_what_it_opened() -> None:
+    heard: list[str] = []
+    with ExitStack() as opened:
+        opened.callback(heard.append, "closed")
+        model = FakeTarget()
+        some = Kangaroo(model, model.abilities, in_step=lambda: heard.append("threads"), opened=opened.pop_all())
+    draft_of(some, [1, 2, 3])
+    assert heard == ["threads"]
+    some.close()
+    assert heard == ["threads", "closed"]
+
+
+def test_what_it_lacks_is_said_before_the_first_token(target: LlamaTarget, tmp_path: Path) -> None:
+    parts = parts_of(target, tmp_path)
+    assert registry.why_not("kangaroo", parts) == ""
+    assert registry.why_not("kangaroo", replace(parts, heads={})) == "it needs kangaroo heads, and this model has none"
+    other = tmp_path / "other.gguf"
+    other.write_bytes(small_model().text("general.architecture", "gemma3").bytes())
+    with pytest.raises(
+        UsageError, match=r"cannot serve this model: only models of .* and this one is 'gemma3'; medusa"
+    ):
+        registry.make("kangaroo", replace(parts, header=read_header(other)))
+    chains = replace(parts, abilities=replace(parts.abilities, max_leaves=0))
+    assert "take back tokens" in registry.why_not("kangaroo", chains)
