@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -129,7 +129,9 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
 
     load = choose(paths, options.model, options.draft_model, options.drafter, options.context)
     registry.check_name(load.drafter)
-    return load
+    if options.draft_gpu_layers < -1:
+        raise UsageError(f"draft-gpu-layers is {options.draft_gpu_layers}; it must be -1 (all) or more.")
+    return replace(load, draft_gpu_layers=options.draft_gpu_layers)
 
 
 def _sampling(options: argparse.Namespace) -> Sampling:
@@ -182,7 +184,8 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
 
     option("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
-    option("--draft-model", metavar="PATH", help="a draft model's .gguf, of the same vocabulary")
+    option("--draft-model", metavar="PATH", help="a draft model's .gguf, of any vocabulary")
+    option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="who drafts: none, draft, lookup, lookahead, recycle")
     option("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
     option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")

@@ -11,7 +11,7 @@ from slipstream.app.engine.protocol import Load
 from slipstream.app.paths import Paths
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf import read_header
-from slipstream.models.vocabulary import check_same_vocabulary
+from slipstream.models.vocabulary import check_vocabulary
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
@@ -62,8 +62,8 @@ def check_files(load: Load) -> None:
     """Checks the headers of the files, without loading them.
 
     Raises:
-        SlipstreamError: If one is no model, or the two do not share a vocabulary.
+        SlipstreamError: If one is no model, or cannot tokenize.
     """
-    target = read_header(Path(load.model))
+    check_vocabulary(read_header(Path(load.model)))
     if load.draft_model:
-        check_same_vocabulary(target, read_header(Path(load.draft_model)))
+        check_vocabulary(read_header(Path(load.draft_model)))

@@ -1,58 +1,41 @@
-"""Whether two models share a vocabulary."""
+"""What two models' vocabularies have to do with each other."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf import Header
-from slipstream.models.quoting import quoted
-from slipstream.models.types import Token
 
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
 FIRST_COMPARED: Final = 5  # special tokens stand below, under varying names; llama.cpp begins here too
+_NONE: Final = (None, "none", "no_vocab")
 
 
-def check_same_vocabulary(target: Header, draft: Header) -> None:
-    """Checks that a draft model's tokens mean to the target what they mean to it, by llama.cpp's rule.
+def check_vocabulary(header: Header) -> None:
+    """Refuses a model that cannot tokenize: to ask llama.cpp for it would abort the process.
 
     Raises:
-        UsageError: If they do not; it names the first difference.
+        ModelFileError: If it has no tokenizer.
     """
-    hint = "Pick a draft model of the same family, or draft with lookup, which needs none."
-    if target.tokenizer_model != draft.tokenizer_model:
-        raise UsageError(
-            f"the draft model's tokenizer is of another kind: {_kind(draft)}, but the target's is {_kind(target)}.",
-            hint,
+    if header.tokenizer_model in _NONE:
+        raise ModelFileError(f"{header.path} has no vocabulary to chat with.", "Get another conversion of the model.")
+
+
+def same_vocabulary(target: Header, draft: Header) -> bool:
+    """Whether a draft model's tokens mean to the target what they mean to it, by llama.cpp's rule."""
+    return (
+        target.tokenizer_model == draft.tokenizer_model
+        and abs(target.n_vocab - draft.n_vocab) <= MAX_SIZE_DIFFERENCE
+        and all(
+            ours == theirs
+            for ours, theirs in zip(target.tokens[FIRST_COMPARED:], draft.tokens[FIRST_COMPARED:], strict=False)
         )
-    for token, (ours, theirs) in enumerate(zip(target.tokens, draft.tokens, strict=False)):
-        if ours != theirs and token >= FIRST_COMPARED:
-            raise UsageError(
-                f"the draft model's vocabulary differs: token {token} is {quoted(theirs)}, "
-                f"but the target's is {quoted(ours)}.",
-                hint,
-            )
-    if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
-        raise UsageError(
-            f"the draft model has {draft.n_vocab:,} tokens, but the target has {target.n_vocab:,}; "
-            f"they may differ by {MAX_SIZE_DIFFERENCE}.",
-            hint,
-        )
-    for name, ours_added, theirs_added, ours_id, theirs_id in (
-        ("bos", target.add_bos, draft.add_bos, target.bos, draft.bos),
-        ("eos", target.add_eos, draft.add_eos, target.eos, draft.eos),
-    ):
-        if ours_added != theirs_added or (ours_added and ours_id != theirs_id):
-            raise UsageError(
-                f"the draft model's {name} token differs: {_added(theirs_added, theirs_id)}, "
-                f"but the target's is {_added(ours_added, ours_id)}.",
-                hint,
-            )
+        and _added(target.add_bos, target.bos) == _added(draft.add_bos, draft.bos)
+        and _added(target.add_eos, target.eos) == _added(draft.add_eos, draft.eos)
+    )
 
 
-def _kind(header: Header) -> str:
-    return quoted(header.tokenizer_model) if header.tokenizer_model else "missing"
-
-
-def _added(added: bool, token: Token | None) -> str:
-    return f"token {token}, added" if added else "not added"
+def _added(added: bool, token: int | None) -> int | None:
+    """The token if it is added to texts, else None."""
+    return token if added else None

@@ -22,15 +22,16 @@ from slipstream.drafters.memory import Memory
 from slipstream.drafters.parts import Parts
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.vocabulary import open_index
+from slipstream.drafters.translation import Translation, shared_controls
 from slipstream.models.companions import companions
-from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.runtime.library import device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.template import ChatTemplate
-from slipstream.models.vocabulary import check_same_vocabulary
+from slipstream.models.vocabulary import check_vocabulary, same_vocabulary
 
 _WEIGHT: Final = 4
 """Plain steps that the measurement at load counts as: enough to outweigh one that was disturbed."""
@@ -49,17 +50,16 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         The session and what to tell about it.
 
     Raises:
-        SlipstreamError: If a file is no model, the two do not fit each other, or there is no memory.
+        SlipstreamError: If a file is no model that can chat, or there is no memory.
     """
     registry.check_name(request.drafter)
     if request.n_ctx < 0:
         raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
     path = Path(request.model)
     header = read_header(path)
-    if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
-        raise ModelFileError(f"{path} has no vocabulary to chat with.", "Get another conversion of the model.")
+    check_vocabulary(header)
     if request.draft_model:  # before the large file is read
-        check_same_vocabulary(header, read_header(Path(request.draft_model)))
+        check_vocabulary(read_header(Path(request.draft_model)))
     with ExitStack() as opened:
         model = _open_model(path, request.gpu_layers, lambda share: on_progress(0.8 * share), opened)
         options = ContextOptions(
@@ -69,13 +69,18 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             same_text=request.same_text,
         )
         target = opened.enter_context(closing(LlamaTarget(model, options)))
-        draft = None
+        draft, translation = None, None
         if request.draft_model:
             small = _open_model(
-                Path(request.draft_model), request.gpu_layers, lambda share: on_progress(0.8 + 0.1 * share), opened
+                Path(request.draft_model),
+                request.draft_gpu_layers,
+                lambda share: on_progress(0.8 + 0.1 * share),
+                opened,
             )
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
-            draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=1))))
+            draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=4))))
+            if not same_vocabulary(header, small.header):
+                translation = Translation(model, small, shared_controls(header, small.header))
         threads = None
         if header.weight_bytes < _SMALL and not model.recurrent:
             threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
@@ -89,7 +94,17 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         derived = Path(request.derived) if request.derived else None
         index = _open_index(Path(request.index), header, opened) if request.index else None
         memory = Memory(derived, header.fingerprint) if derived else None
-        parts = Parts(target.abilities, draft, heads, target, derived, text_index=index, memory=memory, header=header)
+        parts = Parts(
+            target.abilities,
+            draft,
+            heads,
+            target,
+            derived,
+            text_index=index,
+            memory=memory,
+            header=header,
+            translation=translation,
+        )
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         registry.make(request.drafter, parts).close()  # a drafter that cannot serve is an error before the first token
         past = None

@@ -51,6 +51,7 @@ class Load:
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
         same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
         gpu_layers: Layers on the GPU; -1 for all that fit.
+        draft_gpu_layers: Layers of the draft model on the GPU; -1 for all.
         index: Folder of the indexes of text, or None to draft from none.
         chats: Database of the chats that are indexed, or None for none.
         spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
@@ -64,6 +65,7 @@ class Load:
     n_ctx: int = 0
     same_text: bool = False
     gpu_layers: int = -1
+    draft_gpu_layers: int = -1
     spare_cores: int = 0
     index: str | None = None
     chats: str | None = None
