@@ -6,11 +6,12 @@ import argparse
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from slipstream.app.bench.options import add_bench
 from slipstream.app.drafters.options import add_drafters
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -20,7 +21,16 @@ if TYPE_CHECKING:  # a command loads what it needs, and the others start faster 
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong arguments are one line on stderr and exit code 2, like every other wrong use."""
+    """Wrong arguments are one line on stderr and exit code 2, like every other wrong use.
+
+    Attributes:
+        more: Makes the last part of the help, which costs too much to be made each time.
+    """
+
+    more: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        return super().format_help() + (f"\n{self.more()}\n" if self.more else "")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}.", f"Try {self.prog} --help.")
@@ -137,6 +147,7 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
 def _sampling(options: argparse.Namespace) -> Sampling:
     """How tokens are drawn; a value out of range is refused before anything is loaded."""
     from slipstream.app.engine.protocol import Sampling
+    from slipstream.drafters.accept import accept_rule
     from slipstream.models.sampling import Sampler
 
     sampling = Sampling(
@@ -147,8 +158,11 @@ def _sampling(options: argparse.Namespace) -> Sampling:
         repetition_penalty=options.repetition_penalty,
         presence_penalty=options.presence_penalty,
         seed=secrets.randbits(31) if options.seed is None else options.seed,
+        typical=options.typical,
     )
-    Sampler(**asdict(sampling))
+    settings = asdict(sampling)
+    accept_rule(settings.pop("typical"), sampling.temperature)
+    Sampler(**settings)
     return sampling
 
 
@@ -167,14 +181,20 @@ def _parser() -> _Parser:
     )
     run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary")
     _model_options(run, inherit=True)
-    bench = commands.add_parser("bench", help="measure this machine, and what drafting gains on it")
-    bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")
-    bench.add_argument(
-        "--only", action="append", default=[], metavar="PART", help="plain, overhead, drafters or memory"
-    )
+    run.more = _methods
+    add_bench(commands)
     add_drafters(commands)
     commands.add_parser("paths", help="where everything is kept")
     return parser
+
+
+def _methods() -> str:
+    """The drafting methods, a line each."""
+    from slipstream.drafters.registry import METHODS
+
+    width = max(map(len, METHODS))
+    lines = [f"  {name:<{width}}  {method.about}".rstrip() for name, method in METHODS.items()]
+    return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
 
 
 def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
@@ -186,7 +206,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
     option("--draft-model", metavar="PATH", help="a draft model's .gguf, of any vocabulary")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
-    option("--drafter", metavar="NAME", help="who drafts: none, draft, lookup, lookahead, recycle")
+    option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
     option("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
     option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
     option("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
@@ -196,6 +216,15 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option("--min-p", type=float, default=0.05, metavar="P", help="keep this share of the best; 0 is off (0.05)")
     option("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (1)")
     option("--presence-penalty", type=float, default=0.0, metavar="X", help="0 is off (0)")
+    option(
+        "--typical",
+        type=float,
+        nargs="?",
+        const=0.09,
+        metavar="P",
+        help="accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
+        " P is its threshold (0.09 if left out); off unless given",
+    )
 
 
 if __name__ == "__main__":

@@ -6,22 +6,24 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from slipstream.app.bench.drafters import compare_drafters
+from slipstream.app.bench.drafters import ALL, compare_drafters
 from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.memory import measure_memory
 from slipstream.app.bench.overhead import measure_overhead
 from slipstream.app.bench.plain import compare_with_bare, opened
+from slipstream.app.bench.prompts import BUILT_IN, PromptSet, prompt_sets
 from slipstream.app.bench.report import drafters_text, memory_text, overhead_text, plain_text
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.weights import ModelShape, write_model
 from slipstream.app.engine.protocol import Load
-from slipstream.app.model_choice import choose
+from slipstream.app.model_choice import check_files, choose
 from slipstream.app.paths import Paths
+from slipstream.drafters.registry import check_name
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.runtime.options import ContextOptions
 
@@ -32,19 +34,25 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     """Runs the parts that are asked for.
 
     Args:
-        options: ``json`` (a file's name or None) and ``only`` (parts; all of them if empty).
+        options: What ``slipstream.app.bench.options`` describes.
         settings: Sizes and repetitions.
 
     Returns:
         The exit code.
 
     Raises:
-        UsageError: If there is no such part.
+        UsageError: If there is no such part, drafter or model, or a file of prompts is none.
         SlipstreamError: If a model cannot be made or loaded, or a file not be written.
     """
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
+    only = options.only or (["drafters"] if options.drafters is not None or options.prompts else PARTS)
+    names = _names(options.drafters)
+    sets = prompt_sets(options.prompts, options.limit)
+    paths = Paths.default()
+    measured = choose(paths, options.model, options.draft_model)
+    check_files(measured)
     if options.json:
         _write(Path(options.json), "", "a")  # better to be refused now than in ten minutes
     machine = Machine.here()
@@ -52,9 +60,9 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     figures: dict[str, Any] = {"machine": asdict(machine)}
     settings = settings or Settings()
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        runner = _Runner(settings, Path(folder), choose(Paths.default()))
+        runner = _Runner(settings, Path(folder), choose(paths), measured, names, sets)
         for part in PARTS:
-            if not options.only or part in options.only:
+            if part in only:
                 text, figures[part] = runner.parts()[part]()
                 print(text, flush=True)
     if options.json:
@@ -65,8 +73,17 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
 class _Runner:
     """The parts, each of which returns its text and its figures; models are made when they are first needed."""
 
-    def __init__(self, settings: Settings, folder: Path, bundled: Load) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        bundled: Load,
+        measured: Load,
+        names: Sequence[str],
+        sets: Sequence[PromptSet],
+    ) -> None:
         self._settings, self._folder, self._bundled = settings, folder, bundled
+        self._measured, self._names, self._sets = measured, names, sets
         threads = settings.threads
         self._bundled_options = ContextOptions(
             kv="q8_0", flash=True, same_text=True, threads=threads
@@ -102,7 +119,10 @@ class _Runner:
 
     def _drafters(self) -> tuple[str, Any]:
         settings = self._settings
-        report = compare_drafters(self._bundled, settings.temperatures, settings.seeds, settings.reply, _tell)
+        seeds = settings.seeds if self._sets is BUILT_IN else settings.seeds[:1]  # a file has prompts enough
+        report = compare_drafters(
+            self._measured, settings.temperatures, seeds, settings.reply, _tell, self._names, self._sets
+        )
         return drafters_text(report), asdict(report)
 
     def _memory(self) -> tuple[str, Any]:
@@ -129,6 +149,15 @@ class _Runner:
             _tell("writing a model of random weights")
             write_model(path, shape)
         return path
+
+
+def _names(given: str | None) -> list[str]:
+    """The drafters that are asked for; a name that there is not is refused before anything is loaded."""
+    names = [ALL] if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        if name != ALL:
+            check_name(name)
+    return names
 
 
 def _tell(line: str) -> None:

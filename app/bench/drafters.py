@@ -1,35 +1,28 @@
-"""Part ``drafters``: every drafter on the bundled model, plain decoding in turn with each."""
+"""Part ``drafters``: drafting methods on one model, plain decoding in turn with each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final
 
 from slipstream.app.bench.clocks import Spread
+from slipstream.app.bench.prompts import BUILT_IN, Prompt, PromptSet
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Generate, Load, Message, Sampling
+from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Sampling
 from slipstream.app.engine.session import Session
-from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
+from slipstream.models.errors import ContextFullError, UsageError
 
-PROMPTS: Final = (
-    ("chat", "What is a good way to spend a rainy afternoon at home?"),
-    ("story", "Tell me a story about a little girl and a boat on the sea."),
-    (
-        "copy",
-        "Repeat this text, word for word: The old man walked to the sea every day. He looked at the boats and the"
-        " birds. One day he saw a small boat with a red sail, and he walked to the boat with the red sail.",
-    ),
-)
-"""Kinds of text and a prompt for each."""
+ALL: Final = "all"
+"""Stands for every method."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterFigures:
-    """One drafter on one kind of text at one temperature; sums are over the seeds.
+    """One drafter on one kind of text at one temperature; sums are over prompts and seeds.
 
     Attributes:
         drafter: Its name.
@@ -39,6 +32,7 @@ class DrafterFigures:
         tokens_per_step: Tokens emitted a step.
         acceptance: Accepted over drafted tokens; None if nothing was drafted.
         by_depth: Acceptance at each depth from 1, None where no step got there.
+        draft_ms: Milliseconds of drafting a step.
         tokens: Tokens emitted.
         equal_texts: Replies that were the same as plain decoding's.
         texts: Replies.
@@ -51,6 +45,7 @@ class DrafterFigures:
     tokens_per_step: float
     acceptance: float | None
     by_depth: list[float | None]
+    draft_ms: float
     tokens: int
     equal_texts: int
     texts: int
@@ -66,6 +61,8 @@ class DrafterReport:
         plain_tok_per_s: Plain decoding's speed, reply by reply.
         rows: A row for each drafter, kind of text and temperature.
         unusable: Drafters that cannot serve the model, and why.
+        prompts: Prompts of each kind of text that were replied to.
+        too_long: Prompts of each kind of text that do not fit the context.
         equal_texts: Replies that were the same as plain decoding's.
         texts: Replies written with a drafter.
     """
@@ -75,6 +72,8 @@ class DrafterReport:
     plain_tok_per_s: Spread
     rows: list[DrafterFigures]
     unusable: dict[str, str]
+    prompts: dict[str, int]
+    too_long: dict[str, int]
     equal_texts: int
     texts: int
 
@@ -87,7 +86,7 @@ class _Cell:
 
     def figures(self, drafter: str, kind: str, temperature: float) -> DrafterFigures:
         speeds = [done.speed for done, _ in self.pairs]
-        drafted = sum(speed.drafted for speed in speeds)
+        drafted, steps = sum(speed.drafted for speed in speeds), sum(speed.steps for speed in speeds)
         depths = max(len(done.by_depth) for done, _ in self.pairs)
         reached, accepted = [0] * depths, [0] * depths
         for done, _ in self.pairs:
@@ -99,9 +98,10 @@ class _Cell:
             kind=kind,
             temperature=temperature,
             speedup=Spread.of([done.speed.tok_per_s / plain.speed.tok_per_s for done, plain in self.pairs]),
-            tokens_per_step=sum(speed.tokens for speed in speeds) / sum(speed.steps for speed in speeds),
+            tokens_per_step=sum(speed.tokens for speed in speeds) / steps,
             acceptance=sum(speed.accepted for speed in speeds) / drafted if drafted else None,
             by_depth=[a / r if r else None for a, r in zip(accepted, reached, strict=True)],
+            draft_ms=sum(done.draft_ms * done.speed.steps for done, _ in self.pairs) / steps,
             tokens=sum(speed.tokens for speed in speeds),
             equal_texts=sum(done.text == plain.text and done.tokens == plain.tokens for done, plain in self.pairs),
             texts=len(self.pairs),
@@ -109,17 +109,11 @@ class _Cell:
 
 
 @contextmanager
-def session_of(request: Load) -> Iterator[tuple[Session, str, str, list[str], dict[str, str]]]:
-    """Loads a model as the engine does.
-
-    Yields:
-        The session, the model's name, the promise, its usable drafters, the others and why they are not.
-    """
+def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
+    """Loads a model as the engine does, and frees it at the end."""
     session, loaded = load(request, lambda _share: None)
     try:
-        usable = [offer.name for offer in loaded.drafters if offer.usable]
-        rest = {offer.name: offer.why_not for offer in loaded.drafters if not offer.usable}
-        yield session, loaded.name, loaded.promise, usable, rest
+        yield session, loaded
     finally:
         session.close()
 
@@ -130,7 +124,8 @@ def compare_drafters(
     seeds: Sequence[int],
     reply: int,
     tell: Callable[[str], None],
-    prompts: Sequence[tuple[str, str]] = PROMPTS,
+    names: Sequence[str] = (ALL,),
+    sets: Sequence[PromptSet] = BUILT_IN,
 ) -> DrafterReport:
     """Writes the same replies with every drafter, one after the other, so that a slow minute hits them all.
 
@@ -140,43 +135,80 @@ def compare_drafters(
         seeds: One round each.
         reply: Most tokens of a reply.
         tell: Hears how far it is.
-        prompts: Kinds of text and a prompt for each.
+        names: Drafters; ``ALL`` stands for those of the engine's list.
+        sets: Kinds of text and their prompts.
+
+    Raises:
+        SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
     cells: dict[tuple[str, str, float], _Cell] = {}
     plain_speeds: list[float] = []
-    with session_of(request) as (session, name, promise, usable, unusable):
-        rounds = list(product(seeds, temperatures, prompts))
-        names = [other for other in usable if other != Plain.name]
-        _reply(session, Plain.name, prompts[0][1], 0.0, 0, reply)  # warms up
-        for turn, (seed, temperature, (kind, prompt)) in enumerate(rounds):
+    too_long: dict[str, set[int]] = {kind.name: set() for kind in sets}
+    with session_of(replace(request, drafter=Plain.name)) as (session, loaded):
+        usable, unusable = _sorted_out(session, loaded, names)
+        order = [Plain.name, *usable]
+        rounds = [
+            (kind.name, at, prompt, seed, temperature)
+            for seed, temperature, kind in product(seeds, temperatures, sets)
+            for at, prompt in enumerate(kind.prompts)
+        ]
+        _reply(session, Plain.name, BUILT_IN[0].prompts[0], 0.0, 0, reply)  # warms up
+        for turn, (kind, at, prompt, seed, temperature) in enumerate(rounds):
             tell(f"drafters: {kind}, temperature {temperature:g}, seed {seed} ({turn + 1} of {len(rounds)})")
-            order = [Plain.name, *names]
             shift = turn % len(order)  # nobody is always first
-            replies = {
-                drafter: _reply(session, drafter, prompt, temperature, seed, reply)
-                for drafter in order[shift:] + order[:shift]
-            }
+            try:
+                replies = {
+                    drafter: _reply(session, drafter, prompt, temperature, seed, reply)
+                    for drafter in order[shift:] + order[:shift]
+                }
+            except ContextFullError:
+                too_long[kind].add(at)
+                continue
             plain = replies[Plain.name]
             plain_speeds.append(plain.speed.tok_per_s)
-            for drafter in names:
+            for drafter in usable:
                 cells.setdefault((drafter, kind, temperature), _Cell()).pairs.append((replies[drafter], plain))
-    rank = {drafter: at for at, drafter in enumerate(registry.METHODS)}
-    rows = [cells[key].figures(*key) for key in sorted(cells, key=lambda key: rank[key[0]])]
+    if not plain_speeds:
+        raise ContextFullError(
+            f"none of the prompts fits the context of {loaded.n_ctx:,} tokens.", "Give shorter ones, or another model."
+        )
+    keys = product(usable, [kind.name for kind in sets], temperatures)
+    rows = [cells[key].figures(*key) for key in keys if key in cells]
     return DrafterReport(
-        model=name,
-        promise=promise,
+        model=loaded.name,
+        promise=loaded.promise,
         plain_tok_per_s=Spread.of(plain_speeds),
         rows=rows,
         unusable=unusable,
+        prompts={kind.name: len(kind.prompts) - len(too_long[kind.name]) for kind in sets},
+        too_long={name: len(places) for name, places in too_long.items()},
         equal_texts=sum(row.equal_texts for row in rows),
         texts=sum(row.texts for row in rows),
     )
 
 
-def _reply(session: Session, drafter: str, prompt: str, temperature: float, seed: int, reply: int) -> Done:
+def _sorted_out(session: Session, loaded: Loaded, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The drafters that serve the model, and the reasons why the others do not."""
+    known = {offer.name: offer.why_not for offer in loaded.drafters}
+    usable, unusable = list[str](), dict[str, str]()
+    for name in dict.fromkeys(one for given in names for one in (known if given == ALL else [given])):
+        reason = known.get(name, "")
+        if not reason:
+            try:
+                session.drafter(name)
+            except UsageError as error:  # a chain that one of its members keeps from serving
+                reason = error.title.rstrip(".")
+        if reason:
+            unusable[name] = reason
+        elif name != Plain.name:
+            usable.append(name)
+    return usable, unusable
+
+
+def _reply(session: Session, drafter: str, prompt: Prompt, temperature: float, seed: int, reply: int) -> Done:
     request = Generate(
         request=1,
-        messages=[Message("user", prompt)],
+        messages=list(prompt),
         sampling=Sampling(temperature=temperature, seed=seed),
         drafter=drafter,
         max_tokens=reply,

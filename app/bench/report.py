@@ -9,19 +9,18 @@ from slipstream.app.bench.drafters import DrafterReport
 from slipstream.app.bench.memory import MemoryFigures
 from slipstream.app.bench.overhead import OverheadFigures
 from slipstream.app.bench.plain import PlainFigures
+from slipstream.app.safe_text import one_line
 
 _DEPTHS_SHOWN: Final = 6
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
-    """Lays out rows below a title; the first column is flush left, the others right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = ["", title]
-    for row in (head, *rows):
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        cells[0] = row[0].ljust(widths[0])
-        lines.append("  ".join(["", *cells]))
-    return "\n".join([*lines, *(f"  {note}" for note in notes)])
+    """Lays out rows below a title, as Markdown; the first column is flush left, the others right."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |" for row in cells]
+    rule = "|".join(["", "-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:]), ""])
+    return "\n".join(["", title, "", lines[0], rule, *lines[1:], "", *notes])
 
 
 def plain_text(rows: Sequence[PlainFigures]) -> str:
@@ -78,16 +77,33 @@ def drafters_text(report: DrafterReport) -> str:
             f"{row.tokens_per_step:.2f}",
             "-" if row.acceptance is None else f"{row.acceptance:.2f}",
             " ".join("-" if share is None else f"{share:.2f}" for share in row.by_depth[:_DEPTHS_SHOWN]),
+            f"{row.draft_ms:.3f}",
         )
         for row in report.rows
     ]
+    counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
     notes = [
-        f"texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise});"
-        f" plain: {report.plain_tok_per_s.text(0)} tok/s",
-        *(f"{name} was left out: {reason}." for name, reason in report.unusable.items()),
+        f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise});"
+        f" plain: {report.plain_tok_per_s.text(0)} tok/s; prompts: {counts}.",
+        *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
+        *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]
-    head = ("drafter", "text", "T", "against plain", "tokens/step", "acceptance", "acceptance by depth")
-    return table(f"drafters: on {report.model}, each reply in turn with plain decoding", head, rows, notes)
+    head = (
+        "drafter",
+        "text",
+        "T",
+        "against plain",
+        "tokens/step",
+        "acceptance",
+        "acceptance by depth",
+        "drafting ms/step",
+    )
+    return table(
+        f"drafters: on {one_line(report.model)}, each reply in turn with plain decoding",
+        head,
+        rows,
+        [notes[0], *(f"- {note}" for note in notes[1:])],
+    )
 
 
 def memory_text(rows: Sequence[MemoryFigures]) -> str:

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,11 @@ from slipstream.app.bench.report import drafters_text, table
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
+from slipstream.app.engine.session import Session
+from slipstream.app.model_choice import choose
+from slipstream.app.paths import Paths
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -38,8 +45,28 @@ TINY = Settings(
 )
 
 
-def options(json_file: Path | None = None, *only: str) -> argparse.Namespace:
-    return argparse.Namespace(json=str(json_file) if json_file else None, only=list(only))
+def options(
+    json_file: Path | None = None,
+    *only: str,
+    drafters: str | None = None,
+    prompts: Sequence[Path] = (),
+    limit: int = 8,
+    model: str = "bundled",
+) -> argparse.Namespace:
+    return argparse.Namespace(
+        json=str(json_file) if json_file else None,
+        only=list(only),
+        drafters=drafters,
+        prompts=[str(file) for file in prompts],
+        limit=limit,
+        model=model,
+        draft_model=None,
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
 
 
 def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,8 +77,6 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
     assert "llama-cpp-python" in head[1]
     for part in ("plain:", "overhead:", "drafters:", "memory:"):
         assert any(line.startswith(part) for line in head), part
-    replies = 3 * (len(METHODS) - 1)  # of each drafter but plain decoding
-    assert f"texts equal: {replies}/{replies}" in printed.out
     assert "bench: plain, tiny: round 1 of 2" in printed.err
 
     figures = json.loads((tmp_path / "figures.json").read_text())
@@ -65,8 +90,15 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
         assert row["outside_ms"]["low"] > row["loop_ms"]["low"] > 0
         assert row["sampling_ms"]["low"] > 0
     assert figures["overhead"][1]["tokens_per_step"] == pytest.approx(1 + (0 + 1 + 4 + 3 + 3 + 3) / 6)
-    assert {row["drafter"] for row in figures["drafters"]["rows"]} == set(METHODS) - {"none"}
-    assert {row["kind"] for row in figures["drafters"]["rows"]} == {"chat", "story", "copy"}
+    report = figures["drafters"]
+    serve = {row["drafter"] for row in report["rows"]}
+    assert serve | report["unusable"].keys() == set(METHODS) - {"none"}
+    assert not serve & report["unusable"].keys() and {"draft", "lookup"} <= serve
+    assert {row["kind"] for row in report["rows"]} == {"chat", "story", "copy"}
+    assert report["texts"] == 3 * len(serve)
+    assert f"Texts equal: {report['equal_texts']}/{report['texts']}" in printed.out
+    for name, reason in report["unusable"].items():
+        assert f"- Left out: `{name}`, {reason}." in head
     for row in figures["memory"]:
         assert row["peak_mb"] > row["before_mb"] > 10
         assert row["over_file_mb"] == pytest.approx(row["peak_mb"] - row["file_mb"])
@@ -111,14 +143,115 @@ def test_the_head_says_when_the_machine_is_busy() -> None:
 
 def test_columns_line_up() -> None:
     lines = table("title", ("name", "figure"), [("a", "1"), ("long name", "100")], ["note"]).splitlines()
-    assert lines == ["", "title", "  name       figure", "  a               1", "  long name     100", "  note"]
+    assert lines == [
+        "",
+        "title",
+        "",
+        "| name      | figure |",
+        "|-----------|-------:|",
+        "| a         |      1 |",
+        "| long name |    100 |",
+        "",
+        "note",
+    ]
+
+
+def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
+    assert r"| a\|b | 1 |" in table("title", ("x", "y"), [("a|b", "1")])
 
 
 def test_a_drafter_that_drafted_nothing_has_no_acceptance() -> None:
-    row = DrafterFigures("lookup", "chat", 0.8, Spread(1, 1, 1), 1.0, None, [], 10, 1, 1)
-    text = drafters_text(
-        DrafterReport("mini", "same text", Spread(9, 8, 10), [row], {"draft": "it needs a draft model"}, 1, 1)
-    )
-    assert " - " in text
-    assert "texts equal: 1/1" in text
-    assert "draft was left out: it needs a draft model." in text
+    row = DrafterFigures("lookup", "chat", 0.8, Spread(1, 1, 1), 1.0, None, [], 0.25, 10, 1, 1)
+    spread, why = Spread(9, 8, 10), {"draft": "it needs a draft model"}
+    text = drafters_text(DrafterReport("mini", "same text", spread, [row], why, {"chat": 1}, {"chat": 2}, 1, 1))
+    assert " - " in text and " 0.250 |" in text
+    assert "Texts equal: 1/1" in text and "prompts: chat 1." in text
+    assert "- Prompts of chat too long for the context: 2." in text
+    assert "- Left out: `draft`, it needs a draft model." in text
+
+
+def write_prompts(path: Path, *prompts: str) -> Path:
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    return path
+
+
+def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [
+        write_prompts(
+            tmp_path / "sea.jsonl", "Tell me about the sea.", "not this one", "Why is the sea blue?", "nor this"
+        ),
+        write_prompts(tmp_path / "long.jsonl", "word " * 3000, "Tell me about the moon."),
+    ]
+    chosen = options(tmp_path / "figures.json", drafters="lookup, none", prompts=files, limit=2)
+    assert bench(chosen, TINY) == 0
+    printed = capsys.readouterr().out
+    assert not any(f"\n{part}:" in printed for part in ("plain", "overhead", "memory"))
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert set(figures) == {"machine", "drafters"}
+    report = figures["drafters"]
+    sea, long = (f"{tmp_path.name}/{name}" for name in ("sea", "long"))
+    assert [(row["drafter"], row["kind"], row["texts"]) for row in report["rows"]] == [
+        ("lookup", sea, 2),
+        ("lookup", long, 1),
+    ]
+    assert report["prompts"] == {sea: 2, long: 1} and report["too_long"] == {sea: 0, long: 1}
+    assert f"- Prompts of {long} too long for the context: 1." in printed
+    for row in report["rows"]:
+        assert row["draft_ms"] > 0 and row["tokens_per_step"] >= 1 and row["speedup"]["low"] > 0
+
+
+def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
+    file = write_prompts(tmp_path / "long.jsonl", "word " * 3000)
+    with pytest.raises(SlipstreamError, match="none of the prompts fits the context of"):
+        bench(options(drafters="lookup", prompts=[file]), TINY)
+
+
+def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = Path(choose(Paths.default()).model)  # by its path: a model without a draft model
+    assert bench(options(tmp_path / "f.json", drafters="draft,lookup", model=str(alone)), TINY) == 0
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    assert set(report["unusable"]) == {"draft"} and "draft model" in report["unusable"]["draft"]
+    assert {row["drafter"] for row in report["rows"]} == {"lookup"}
+    assert "- Left out: `draft`, " in capsys.readouterr().out
+
+
+def test_names_of_chains_reach_the_registry_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.app.bench.command.check_name", lambda _name: None)
+    made = []
+
+    def drafter(self: Session, name: str) -> Drafter:
+        made.append(name)
+        if "|" in name:
+            raise UsageError("its second member is missing.", "")
+        return PromptLookup()
+
+    monkeypatch.setattr(Session, "drafter", drafter)
+    assert bench(options(tmp_path / "f.json", drafters="lookup+draft,lookup|medusa"), TINY) == 0
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    assert {"lookup+draft", "lookup|medusa"} <= set(made)
+    assert {row["drafter"] for row in report["rows"]} == {"lookup+draft"}
+    assert report["unusable"] == {"lookup|medusa": "its second member is missing"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"drafters": "lookup,magic"}, "no drafter 'magic'"),
+        ({"drafters": ""}, "no drafter ''"),
+        ({"limit": -1}, "limit is -1"),
+        ({"model": "gpt-9"}, "no model named 'gpt-9'"),
+    ],
+)
+def test_a_wrong_use_is_refused_before_anything_is_measured(
+    wrong: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        bench(options(**wrong), TINY)
+    assert not capsys.readouterr().out
+
+
+def test_a_file_that_is_no_model_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(SlipstreamError, match="no such file"):
+        bench(options(model=str(tmp_path / "missing.gguf")), TINY)

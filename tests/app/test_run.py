@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.drafters.registry import METHODS
+
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
 TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
 
@@ -77,6 +79,8 @@ def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, 
         (["run", "-p", "hi", "--temp", "-0.5"], ["temperature is -0.5"]),
         (["run", "-p", "hi", "--temp", "nan"], ["temperature"]),
         (["run", "-p", "hi", "--top-p", "0"], ["top"]),
+        (["run", "-p", "hi", "--typical", "0"], ["typical acceptance", "above 0"]),
+        (["run", "-p", "hi", "--typical", "--temp", "0"], ["typical acceptance", "temperature 0"]),
         (["run", "-p", "hi", "--seed", "x"], ["--seed"]),
         (["run", "-p", "hi", "--max-tokens", "-1"], ["max-tokens is -1"]),
         (["run", "-p", "hi", "-m", "gpt-9"], ["'gpt-9'", "bundled"]),
@@ -134,8 +138,39 @@ def test_json_has_an_object_a_step_and_a_summary(tmp_path: Path) -> None:
     assert "".join(step["text"] for step in steps) == summary["text"]
     assert sum(len(step["tokens"]) for step in steps) == summary["tokens"]
     assert summary["done"] in ("stop", "length") and summary["prompt_tokens"] == summary["prefilled_tokens"]
+    assert summary["exact"] is True
     named = ["tok_per_s", "acceptance", "tokens_per_step", "speedup", "ttft_ms"]
     assert all(isinstance(summary[name], float | None) for name in named)
+
+
+def test_each_step_names_its_drafter(tmp_path: Path) -> None:
+    ask = ["run", "-p", "Tell me a story about a small fox.", "--seed", "3", "--json", "--max-tokens", "60"]
+    done = slipstream(*ask, "--drafter", "recycle", home=tmp_path)
+    *steps, summary = map(json.loads, done.stdout.decode().splitlines())
+    assert {step["drafter"] for step in steps} == {"recycle", "none"}  # "none" where nothing was drafted
+    assert all((step["drafter"] == "none") == (step["drafted"] == 0) for step in steps)
+    assert summary["by_drafter"]["recycle"]["drafted"] > 0
+
+
+def test_typical_acceptance_is_marked_wherever_it_shows(tmp_path: Path) -> None:
+    ask = ["run", "-p", "Tell me about the sea", "--seed", "3", "--temp", "1.5", "--max-tokens", "30", "--typical"]
+    shown = slipstream(*ask, home=tmp_path)
+    assert shown.returncode == 0 and shown.stdout.strip()
+    assert shown.stderr.decode() == "slipstream: typical acceptance was on, which changes the text.\n"
+    told = slipstream(*ask, "0.2", "--json", home=tmp_path)
+    assert json.loads(told.stdout.decode().splitlines()[-1])["exact"] is False
+
+
+def test_the_help_lists_the_methods_and_says_what_changes_the_text(tmp_path: Path) -> None:
+    shown = " ".join(slipstream("run", "--help", home=tmp_path).stdout.decode().split())
+    for name, method in METHODS.items():
+        assert f"{name} {method.about}" in shown
+    assert "CHANGES THE TEXT" in shown
+
+
+def test_every_method_says_what_it_is_in_a_short_line() -> None:
+    for name, method in METHODS.items():
+        assert 10 <= len(method.about) <= 60 and not method.about.endswith("."), name
 
 
 def test_the_second_turn_of_a_kept_chat_reads_only_the_new_words(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""What ``slipstream bench`` takes on the command line; it loads nothing else, so that every command starts fast."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+LIMIT: Final = 8
+
+_EPILOG: Final = (
+    "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
+    " text), plain or packed (.xz, .gz). With --drafters or --prompts, part drafters runs alone unless --only says"
+    " otherwise. Tables are Markdown."
+)
+
+
+def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command."""
+    about = "measure this machine, and what drafting gains on it"
+    bench = commands.add_parser("bench", help=about, description=about.capitalize() + ".", epilog=_EPILOG)
+    bench.add_argument(
+        "--only", action="append", default=[], metavar="PART", help="plain, overhead, drafters or memory"
+    )
+    bench.add_argument(
+        "--drafters",
+        metavar="NAMES",
+        help="all (the default), or some, with commas between them; slipstream run --help lists them",
+    )
+    bench.add_argument(
+        "--prompts", action="append", default=[], metavar="FILE", help="prompts to reply to; may be repeated"
+    )
+    bench.add_argument(
+        "--limit", type=int, default=LIMIT, metavar="N", help=f"prompts of a file, chosen evenly; 0 for all ({LIMIT})"
+    )
+    bench.add_argument(
+        "-m", "--model", default=argparse.SUPPRESS, help="of part drafters: a path to a .gguf, or bundled (the default)"
+    )
+    bench.add_argument(
+        "--draft-model", default=argparse.SUPPRESS, metavar="PATH", help="a draft model's .gguf, of the same vocabulary"
+    )
+    bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")
