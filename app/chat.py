@@ -26,7 +26,7 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
     Raises:
         SlipstreamError: If chats cannot be kept, or the name cannot be one.
     """
-    with closing(ChatStore(paths.chats, paths.states, paths.heads)) as store:
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
         kept = store.open_or_create(name).id if name else None
         engine = Engine(paths.logs / "chat-engine.log")
         engine.start()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.drafters.switch import is_on
+from slipstream.app.drafters.indexed import is_on
 from slipstream.app.engine.protocol import Load
 from slipstream.app.paths import Paths
 from slipstream.models.errors import UsageError

@@ -24,6 +24,7 @@ from slipstream.app.chats.records import (
     storable,
     title_of,
 )
+from slipstream.app.drafters.indexed import forget_chat
 from slipstream.app.drafters.marks import mark_deleted
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
@@ -34,19 +35,22 @@ _CHAT = "id, title, created, updated, model"
 class ChatStore(Database):
     """All chats; safe to call from any thread."""
 
-    def __init__(self, path: Path, states: Path | None = None, heads: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, states: Path | None = None, heads: Path | None = None, index: Path | None = None
+    ) -> None:
         """Opens or makes the database; replies that a killed process left streaming become interrupted.
 
         Args:
             path: The database.
             states: Folder of the kept KV caches, which go with their chats.
             heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
+            index: Folder of the indexes of text, which forget a chat when it is deleted.
 
         Raises:
             SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
         """
         super().__init__(path)
-        self._states, self._heads = states, heads
+        self._states, self._heads, self._index = states, heads, index
         if self.alone:  # otherwise they may be the other process's, still growing
             with self._write():
                 self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
@@ -115,11 +119,12 @@ class ChatStore(Database):
         return self._states / f"{chat}.state" if self._states else None
 
     def delete(self, chat: str) -> None:
-        """Deletes a chat, its messages and its kept state, and overwrites what they were in the file and its log.
+        """Deletes a chat, its messages, its kept state and its indexed text, and overwrites what they were in the file.
 
         Raises:
             UsageError: If there is no such chat.
-            SlipstreamError: If it cannot be deleted; or if it is, but heads that saw it cannot be marked.
+            SlipstreamError: If it cannot be deleted; or if it is, but not its indexed text, or heads that saw it cannot
+                be marked.
         """
         self.get(chat)
         with self._write(durable=True):
@@ -128,7 +133,10 @@ class ChatStore(Database):
             state.unlink(missing_ok=True)
         with self._read():  # deleted text stays in the log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        mark_deleted(self._heads, chat)
+        try:
+            forget_chat(self._index, chat)
+        finally:
+            mark_deleted(self._heads, chat)
 
     # --- messages -------------------------------------------------------------------------------------------------
 

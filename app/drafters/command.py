@@ -14,7 +14,7 @@ def drafters(options: argparse.Namespace) -> int:
         options: as :func:`slipstream.app.drafters.options.add_drafters` describes them.
 
     Returns:
-        The exit code: 0, or 130 if training was interrupted.
+        The exit code: 0, or 130 if it was interrupted.
 
     Raises:
         SlipstreamError: If it cannot be done.
@@ -29,6 +29,10 @@ def drafters(options: argparse.Namespace) -> int:
             from slipstream.app.drafters.published import import_published
 
             return import_published(options, paths)
+        case "index":
+            from slipstream.app.drafters.index import index
+
+            return index(options, paths)
     from slipstream.app.drafters.table import table
 
     print(table(options.model, paths))

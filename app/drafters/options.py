@@ -15,8 +15,8 @@ _EPILOG: Final = (
 
 
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command with its three own commands."""
-    about = "trained heads: list them, train them for a model, or import published ones"
+    """Adds the command with its own commands."""
+    about = "what drafts: list it, train or import heads for a model, index text"
     kinds = commands.add_parser("drafters", help=about, description=about.capitalize() + ".").add_subparsers(
         dest="drafters_command", metavar="COMMAND", required=True
     )
@@ -48,6 +48,15 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     published.add_argument(
         "--exit-layer", type=int, metavar="N", help="layers below a Kangaroo adapter, if its files do not say"
     )
+
+    about = "index text and code to draft from (drafter retrieval); chats are indexed by themselves"
+    index = kinds.add_parser("index", help=about, description=about.capitalize() + ".")
+    index.add_argument("paths", metavar="PATH", nargs="*", help="a file, or a folder with all that is below it")
+    _model_option(index)
+    index.add_argument("--list", action="store_true", help="what is indexed for this kind of model")
+    index.add_argument("--remove", action="append", metavar="PATH", help="forget a file or folder; may be repeated")
+    index.add_argument("--off", action="store_true", help="index no chats, and draft from no index")
+    index.add_argument("--on", action="store_true", help="the opposite of --off, and the default")
 
 
 def _model_option(parser: argparse.ArgumentParser) -> None:

@@ -8,15 +8,13 @@ from contextlib import suppress
 from typing import Final
 
 from slipstream.app.chats.reading import ChatReader, StoredReply
+from slipstream.app.drafters.indexed import CHAT
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Message
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
-
-DOCUMENT: Final = "chat:"
-"""Begins the name of a chat's document; files are named by their absolute paths."""
 
 _SLICE: Final = 1 << 14  # tokens: some 20 ms, the longest that a request may have to wait
 _SEGMENTS: Final = 8  # beyond that many files a search is worth a merge
@@ -67,7 +65,7 @@ class PastChats:
         newest = self._chats.newest()
         known = self._known()
         if gone := known.keys() - newest.keys():
-            self._index.remove([DOCUMENT + chat for chat in gone])
+            self._index.remove([CHAT + chat for chat in gone])
         pieces, size = list[Piece](), 0
         for chat, last in newest.items():
             if last <= known.get(chat, 0):
@@ -77,7 +75,7 @@ class PastChats:
                     self._add(pieces, known)
                     return True
                 tokens = self._tokens(reply)
-                pieces.append(Piece(DOCUMENT + chat, tokens, reply.id))
+                pieces.append(Piece(CHAT + chat, tokens, reply.id))
                 size += len(tokens)
         self._merge()
         return not self._add(pieces, known)
@@ -85,11 +83,11 @@ class PastChats:
     def _known(self) -> dict[str, int]:
         """The newest reply that is indexed of every chat."""
         documents = self._index.documents().items()
-        return {name.removeprefix(DOCUMENT): found.stamp for name, found in documents if name.startswith(DOCUMENT)}
+        return {name.removeprefix(CHAT): found.stamp for name, found in documents if name.startswith(CHAT)}
 
     def _add(self, pieces: list[Piece], known: dict[str, int]) -> bool:
         """Adds replies unless their chats were deleted meanwhile, or another engine was faster."""
-        chats = {piece.name.removeprefix(DOCUMENT) for piece in pieces}
+        chats = {piece.name.removeprefix(CHAT) for piece in pieces}
 
         def still_wanted() -> bool:
             now = self._known()
