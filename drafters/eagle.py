@@ -38,7 +38,7 @@ class Eagle(FeatureDrafter):
         """
         self._model = LlamaModel(path)
         try:
-            head = FeatureContext(self._model.pointer, target, self._model.n_embd)
+            head = FeatureContext(target, self._model)
         except SlipstreamError:
             self._model.close()
             raise

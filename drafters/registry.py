@@ -11,6 +11,7 @@ from slipstream.drafters import (
     eagle,
     kangaroo,
     lookahead,
+    mtp,
     none,
     prompt_lookup,
     retrieval,
@@ -35,6 +36,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             lookahead.METHOD,
             token_recycling.METHOD,
             eagle.METHOD,
+            mtp.METHOD,
             retrieval.METHOD,
         )
     }

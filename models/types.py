@@ -21,6 +21,9 @@ ROOT: Final = -1
 LAST_HIDDEN: Final = -1
 """The hidden point after the last layer and its norm; points >= 0 are the inputs of that layer."""
 
+MTP_HIDDEN: Final = -2
+"""The hidden point that a model's MTP layer reads: after the last layer, before or after its norm as it was trained."""
+
 
 def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0) -> int:
     """Length of the common prefix of two texts, of which the first ``start`` tokens are known to be equal."""

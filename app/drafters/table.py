@@ -10,6 +10,7 @@ from slipstream.app.engine.protocol import Load
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
+from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.parts import Parts
 from slipstream.drafters.registry import METHODS
 from slipstream.models.companions import HEAD_ARCHITECTURES, TARGET_KEY
@@ -87,7 +88,9 @@ def _serves(path: Path, info: HeadsInfo, own: str, header: Header) -> str:
 def _serves_untrained(name: str, load: Load, header: Header) -> str:
     """The verdict as far as the model's header tells; the registry has the last word when the model is loaded."""
     facts = Abilities(header.n_vocab, load.n_ctx, header.n_embd or 0, header.n_layer or 0, max_rows=1, max_leaves=1)
-    lacking = "" if load.draft_model else METHODS[name].lacks(Parts(facts))
+    if name == DraftModel.name and load.draft_model:
+        return "yes"
+    lacking = METHODS[name].lacks(Parts(facts, header=header))
     return f"no: {lacking}" if lacking else "yes"
 
 

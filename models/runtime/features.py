@@ -14,11 +14,14 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.batch import Batch
 from slipstream.models.runtime.library import rows_at, threads_of
 from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.types import Floats, Token
 
 ROWS: Final = 64
 """Most rows of one pass: these graphs compute logits of every row, wanted or not."""
+
+_MTP: Final = 1  # llama_context_type
 
 
 class Guess(NamedTuple):
@@ -40,24 +43,25 @@ class FeatureContext:
     Attention turns by differences of positions, so that a text whose middle was never heard costs closeness, no more.
     """
 
-    def __init__(self, model: Any, target: LlamaTarget, width: int, *, mtp: bool = False, leaves: int = 1) -> None:
+    def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 1) -> None:
         """Opens a context.
 
         Args:
-            model: The ``llama_model`` of the head; it must fit the target, or a later pass would end the process.
             target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
-            width: Numbers in a feature, as they are paired with tokens.
-            mtp: Whether to run the model's MTP layer instead of the model.
+            head: An EAGLE-3 head, or None for the target's own MTP layer. It must have been found to fit the target, or
+                a later pass would end the process.
             leaves: Most branches of a draft.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
         """
-        self._target, self._width, self._leaves = target, width, leaves
+        model = head.pointer if head else C.llama_get_model(target.context)
+        self._target = target
+        self._width = head.n_embd if head else target.abilities.n_embd
         room = target.abilities.n_ctx + ROWS  # drafted pairs stand beside those of a full text
         params = ContextOptions(max_rows=ROWS, max_leaves=leaves).params(room)
         params.n_batch = params.n_ubatch = ROWS
-        params.ctx_type, params.ctx_other = int(mtp), target.context
+        params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
         self._context = C.llama_init_from_model(model, params)
         if not self._context:
             raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
@@ -65,9 +69,8 @@ class FeatureContext:
         self._n_vocab = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
         self._threads = params.n_threads
         self._batch = Batch(ROWS, params.n_seq_max)
-        self._pairs = np.zeros((ROWS, width), np.float32)
-        token = self._batch.batch.token
-        self._token_array = ctypes.cast(token, type(token))  # a copy: a field's own object follows the field
+        self._pairs = np.zeros((ROWS, self._width), np.float32)
+        self._by_pair = _pointer(self._pairs)
         llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
         self.length = 0
         """Pairs of sequence 0 that are here to stay."""
@@ -78,7 +81,7 @@ class FeatureContext:
         for start in range(0, len(rows), ROWS):
             chunk = np.ascontiguousarray(rows[start : start + ROWS], np.float32)
             self._batch.prompt([0] * len(chunk), self.length, output_all=True)  # llama.cpp checks the positions
-            self._point(None, chunk)
+            self._batch.batch.token, self._batch.batch.embd = None, _pointer(chunk)
             self._run(C.llama_encode)
             parts.append(rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), len(chunk), self._width))
             parts[-1] = parts[-1].copy()
@@ -117,17 +120,12 @@ class FeatureContext:
     def _pass(self, features: Floats, answer: bool) -> Guess | None:
         rows = len(features)
         self._pairs[:rows] = features
-        self._point(self._token_array, self._pairs)
+        self._batch.batch.embd = self._by_pair  # beside the tokens
         self._run(C.llama_decode)
         if not answer:
             return None
         logits = rows_at(C.llama_get_logits(self._context), rows, self._n_vocab)
         return Guess(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
-
-    def _point(self, tokens: Any, rows: Floats) -> None:
-        batch = self._batch.batch
-        batch.token = tokens
-        batch.embd = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
     def _run(self, call: Any) -> None:
         """Runs the batch on as many threads as the target has now."""
@@ -141,3 +139,7 @@ class FeatureContext:
             raise SlipstreamError(
                 f"the drafting head could not be evaluated: llama.cpp returned {code}.", "Use another drafter."
             )
+
+
+def _pointer(rows: Floats) -> Any:
+    return rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))

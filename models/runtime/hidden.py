@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
+from llama_cpp import llama_cpp_ext
 
 from slipstream.models.runtime.library import LAYER_INPUT_ARCHITECTURES, layer_input_calls, rows_at
 from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.types import LAST_HIDDEN, Floats
+from slipstream.models.types import LAST_HIDDEN, MTP_HIDDEN, Floats
 
 
 class HiddenPoints:
@@ -24,7 +25,8 @@ class HiddenPoints:
         self._context, self._width = context, model.n_embd
         self._points: frozenset[int] = frozenset()
         layers = layer_input_calls() and model.header.architecture in LAYER_INPUT_ARCHITECTURES
-        self.offered: Final = frozenset({LAST_HIDDEN, *(range(model.n_layer) if layers else ())})
+        offered = {LAST_HIDDEN, *(range(model.n_layer) if layers else ())}
+        self.offered: Final = frozenset(offered | {MTP_HIDDEN} if model.mtp else offered)
         self.last = False
 
     def request(self, points: frozenset[int]) -> None:
@@ -37,7 +39,9 @@ class HiddenPoints:
             raise ValueError(f"hidden points {sorted(points - self.offered)} are not offered")
         calls = layer_input_calls()
         for point in self._points ^ points:
-            if point != LAST_HIDDEN and calls:
+            if point == MTP_HIDDEN:
+                llama_cpp_ext.llama_set_embeddings_nextn(self._context, point in points, False)
+            elif point != LAST_HIDDEN and calls:
                 calls[0](self._context, point, point in points)
         self._points, self.last = points, LAST_HIDDEN in points
         C.llama_set_embeddings(self._context, self.last)
@@ -47,7 +51,11 @@ class HiddenPoints:
         found: dict[int, Floats] = {}
         calls: Any = layer_input_calls()
         for point in self._points:
-            last = point == LAST_HIDDEN
-            pointer = C.llama_get_embeddings(self._context) if last else calls[1](self._context, point)
+            if point == LAST_HIDDEN:
+                pointer = C.llama_get_embeddings(self._context)
+            elif point == MTP_HIDDEN:
+                pointer = llama_cpp_ext.llama_get_embeddings_nextn(self._context)
+            else:
+                pointer = calls[1](self._context, point)
             found[point] = rows_at(pointer, rows, self._width)[skip:]
         return found

@@ -11,6 +11,7 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf import Header, read_header
+from slipstream.models.mtp_check import without_mtp
 from slipstream.models.runtime.library import model_params, process_log
 from slipstream.models.types import Token
 
@@ -24,6 +25,7 @@ class LlamaModel:
         n_ctx_train: Context that it was trained on.
         n_embd: Width of a hidden state.
         n_layer: Number of layers.
+        mtp: Whether it has an MTP layer that llama.cpp can draft with; only then is the layer loaded.
         recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
         ends: The tokens that end a reply.
     """
@@ -50,6 +52,7 @@ class LlamaModel:
         C.llama_backend_init()
         params = model_params()
         params.n_gpu_layers = gpu_layers
+        self.mtp = params.load_mtp = not without_mtp(self.header)
         params.vocab_only = vocabulary_only
 
         def progress(share: float, _data: Any) -> bool:

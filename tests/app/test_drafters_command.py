@@ -354,7 +354,7 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     assert " ".join(found["eagle-theirs.gguf"].split()).startswith("eagle3 - - - 2 kB no: trained for another model ")
     for name in METHODS.keys() - {*TRAINED_METHODS, *HEAD_ARCHITECTURES}:
         assert any(line.startswith(f"{name} ") and "any model" in line for line in said.out.splitlines())
-    assert "no: it needs a draft model" in said.out
+    assert "no: it needs a draft model" in said.out and "no: it needs MTP layers" in said.out
 
 
 def test_list_is_about_the_bundled_model_unless_told(

@@ -92,7 +92,7 @@ def test_the_pair_of_a_place_tells_the_token_after_the_next(model: LlamaModel, t
     layers = target_layers(read_header(HEAD))
     hits, tokens = Counter[int](), Counter[Token]()
     weights = LlamaModel(HEAD)
-    with closing(FeatureContext(weights.pointer, target, weights.n_embd)) as head:
+    with closing(FeatureContext(target, weights)) as head:
         for prompt in PROMPTS:
             history = History(ask(model, prompt))
             start = len(history.tokens)
