@@ -298,12 +298,38 @@ def test_forgetting_reaches_every_vocabulary(tmp_path: Path) -> None:
         TextIndex(tmp_path / vocabulary, vocabulary, 50).add([Piece("chat", [1, 2, 3]), Piece("other", [4, 5, 6])])
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("not an index")
-    assert forget(tmp_path, ["chat"]) == 6
-    assert forget(tmp_path, ["chat"]) == 0 == forget(tmp_path / "missing", ["chat"])
+    assert forget(tmp_path, "chat".__eq__) == {"chat"}
+    assert [TextIndex(tmp_path / v, v, 50).size().tokens for v in ("one", "two")] == [3, 3]
+    assert forget(tmp_path, "chat".__eq__) == set() == forget(tmp_path / "missing", "chat".__eq__)
     (tmp_path / "one" / MANIFEST).write_text("broken")
     with pytest.raises(SlipstreamError, match="damaged"):
-        forget(tmp_path, ["other"])
+        forget(tmp_path, "other".__eq__)
     assert TextIndex(tmp_path / "two", "two", 50).size().tokens == 0  # the whole one was done all the same
+
+
+def test_text_that_is_no_longer_wanted_is_not_added(tmp_path: Path) -> None:
+    index, other = opened(tmp_path), opened(tmp_path)
+    index.add([Piece("a", [1, 2, 3])])
+
+    def known() -> bool:
+        return "b" in index.documents()  # asked under the lock, with all that others have changed
+
+    other.add([Piece("c", [1, 2, 4])])
+    assert not index.add([Piece("d", [1, 2, 5])], known)
+    assert set(opened(tmp_path).documents()) == set(index.documents()) == {"a", "c"}
+    other.add([Piece("b", [6, 7])])
+    assert index.add([Piece("d", [1, 2, 5])], known)
+    assert set(opened(tmp_path).documents()) == {"a", "b", "c", "d"}
+
+
+def test_an_index_is_empty_until_it_holds_a_token(tmp_path: Path) -> None:
+    index = opened(tmp_path)
+    assert index.empty
+    index.add([Piece("a", [], 7)])
+    assert index.empty and index.documents()["a"].stamp == 7
+    index.add([Piece("b", [1])])
+    assert not index.empty and not opened(tmp_path).empty
+    assert index.remove(["a"]) == 0 and set(opened(tmp_path).documents()) == {"b"}
 
 
 def test_tokens_outside_the_vocabulary_are_refused(tmp_path: Path) -> None:

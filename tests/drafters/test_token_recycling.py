@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.rules import Rules
+from slipstream.drafters import token_recycling
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.drafters.memory import Memory
 from slipstream.drafters.none import Plain
 from slipstream.drafters.token_recycling import RankAccuracy, TokenRecycling, best_tokens
 from slipstream.models.errors import SlipstreamError
@@ -243,6 +246,50 @@ def test_a_packed_table_comes_back() -> None:
     assert not rows_of(empty)
     drafter.close()
     assert drafter._table.size == 0
+
+
+def test_a_table_is_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "cache", "model")
+    first = TokenRecycling(ABILITIES, memory=memory)
+    assert not rows_of(first)
+    assert len(list(steps_of(first, FakeTarget(N_VOCAB), GREEDY))) > 5
+    learnt = rows_of(first)
+    assert not (tmp_path / "cache").exists()  # nothing is written while a reply is
+    first.close()
+    second = TokenRecycling(ABILITIES, memory=memory)
+    assert rows_of(second) == learnt
+    (file,) = (tmp_path / "cache").iterdir()
+    before = file.stat().st_mtime_ns
+    second.close()
+    assert file.stat().st_mtime_ns == before  # it learnt nothing
+    assert not rows_of(TokenRecycling(ABILITIES, memory=Memory(tmp_path / "cache", "other model")))
+
+
+def test_a_kept_table_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, "model")
+    memory.write("recycle", packed_table(n_vocab=41))
+    drafter = TokenRecycling(ABILITIES, memory=memory)
+    assert not rows_of(drafter)
+    assert list(steps_of(drafter, FakeTarget(N_VOCAB), GREEDY))
+    learnt = rows_of(drafter)
+    drafter.close()
+    assert rows_of(TokenRecycling(ABILITIES, memory=memory)) == learnt
+
+
+def test_a_table_is_saved_at_the_start_of_a_reply_every_few_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(token_recycling, "monotonic", lambda: now[0])
+    memory = Memory(tmp_path, "model")
+    drafter = TokenRecycling(ABILITIES, memory=memory)
+    for minutes, saved in ((1, False), (3, False), (3.1, True), (5, False), (6.2, True)):
+        now[0] = 1000 + 60 * minutes
+        drafter.begin(History([1]))
+        assert (memory.read("recycle") is not None) == saved
+        for file in tmp_path.iterdir():
+            file.unlink()
+        assert len(list(steps_of(drafter, FakeTarget(N_VOCAB), GREEDY, size=9))) > 2
 
 
 def packed_table(count: int = 2, token: int = 4, sure: int = 1, magic: bytes = b"RECYCLE1", n_vocab: int = 40) -> bytes:
