@@ -40,11 +40,11 @@ class Sureness:
     """The probability below which a drafted token is the last one, tuned on line.
 
     Going on after a token pays if that token is accepted and the next one is too. Let c be the price of a node: the
-    least probability of a path that ``worth`` still takes. Let f be the share of drafted tokens that were accepted.
-    Of the recorded (probability p, accepted a) pairs, going on at and above a bound has brought the sum over p >= bound
-    of (a f - c), in tokens. The bound with the largest sum is the goal; the bound moves a tenth of the way with every
-    draft. Older pairs count less. Tokens below the bound are recorded too, because unsure tokens are verified; tokens
-    after a wrong one are not, because nobody has seen what they were worth.
+    least probability of a path that ``worth`` still takes. Let f be the share of accepted tokens among those that stood
+    after an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound would have
+    brought the sum over p >= bound of (a f - c), in tokens. The bound with the largest sum is the goal; the bound moves
+    a tenth of the way with every draft. Older pairs count less. Tokens below the bound are recorded too, because unsure
+    tokens are verified; tokens after a wrong one are not, because nobody has seen what they were worth.
 
     Attributes:
         bound: That probability.
@@ -54,22 +54,33 @@ class Sureness:
     _DECAY: Final = 0.995  # of a pair's weight, with each one after it
     _ENOUGH: Final = 32  # pairs before the bound moves
     _STEP: Final = 0.1
+    _PRIOR: Final = (10.0, 6.0)  # tokens after an accepted one, and how many of them were accepted
 
     def __init__(self, bound: float) -> None:
         """Starts with no pairs."""
         self.bound = bound
         self._tries = np.zeros(self._BINS)
         self._right = np.zeros(self._BINS)
+        self._after, self._after_right = self._PRIOR
         self._heard = 0
 
-    def hear(self, probability: float, accepted: bool) -> None:
-        """Takes a pair of a token that the target has seen."""
+    def hear(self, probability: float, accepted: bool, after: bool) -> None:
+        """Takes a pair of a token that the target has seen.
+
+        Args:
+            probability: What the drafter gave it.
+            accepted: Whether the target drew it.
+            after: Whether it stood after another drafted token, which was accepted.
+        """
         self._tries *= self._DECAY
         self._right *= self._DECAY
         place = min(int(probability * self._BINS), self._BINS - 1)
         self._tries[place] += 1
         self._right[place] += accepted
         self._heard += 1
+        if after:
+            self._after = self._DECAY * self._after + 1
+            self._after_right = self._DECAY * self._after_right + accepted
 
     def settle(self, price: float) -> None:
         """Moves the bound toward the best one.
@@ -79,7 +90,7 @@ class Sureness:
         """
         if self._heard < self._ENOUGH:
             return
-        follows = self._right.sum() / self._tries.sum()
+        follows = self._after_right / self._after
         brought = (self._right * follows - price * self._tries)[::-1].cumsum()[::-1]
         # bins without pairs leave the sum as it is: of equal bounds the one nearest to the present
         best = np.flatnonzero(brought[1:] == brought[1:].max()) + 1
@@ -167,8 +178,8 @@ class Kangaroo(Drafter):
         if len(history.tokens) - len(step.tokens) != self._drafted_at:
             return
         self._drafted_at = _NOWHERE
-        for token, prob, drawn in zip(self._tokens, self._probs, step.tokens, strict=False):
-            self.sureness.hear(prob, token == drawn)
+        for place, (token, prob, drawn) in enumerate(zip(self._tokens, self._probs, step.tokens, strict=False)):
+            self.sureness.hear(prob, token == drawn, place > 0)
             if token != drawn:
                 break
         if self._price is not None:
