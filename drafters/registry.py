@@ -15,6 +15,7 @@ from slipstream.drafters import (
     none,
     prompt_lookup,
     retrieval,
+    space,
     token_recycling,
 )
 from slipstream.drafters.base import Drafter
@@ -32,6 +33,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             none.METHOD,
             draft_model.METHOD,
             kangaroo.METHOD,
+            space.METHOD,
             prompt_lookup.METHOD,
             lookahead.METHOD,
             token_recycling.METHOD,
