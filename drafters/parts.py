@@ -26,10 +26,10 @@ class Parts:
         draft_model: A draft model, if there is one.
         heads: Method to the file that was trained for this target; whoever made the list has checked that it was.
         llama: The target where it is llama.cpp's, for methods that run on its device or read its weights.
-        header: Of the target's file, where it has one.
         folder: Where files that are derived from the target may be kept from one run to the next.
         text_index: The owner's past text, if it is indexed and may be used.
         memory: What drafters learnt of the target in earlier runs, if it is kept.
+        header: Of the target's file, where it has one.
         translation: Between the target's vocabulary and the draft model's where they differ.
     """
 

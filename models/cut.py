@@ -146,7 +146,7 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
         return path
     own = folder / f"{path.stem}.{os.getpid()}"  # another process may be making the same one
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         cut(target, adapter, own)
         os.replace(own, path)
     except OSError as error:
