@@ -13,6 +13,8 @@ from slipstream.app.safe_text import one_line
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.parts import Parts
 from slipstream.drafters.registry import METHODS
+from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index.vocabulary import folder_of
 from slipstream.models.companions import HEAD_ARCHITECTURES, TARGET_KEY
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import Header, read_header
@@ -90,7 +92,11 @@ def _serves_untrained(name: str, load: Load, header: Header) -> str:
     facts = Abilities(header.n_vocab, load.n_ctx, header.n_embd or 0, header.n_layer or 0, max_rows=1, max_leaves=1)
     if name == DraftModel.name and load.draft_model:
         return "yes"
-    lacking = METHODS[name].lacks(Parts(facts, header=header))
+    try:
+        index = TextIndex.existing(folder_of(Path(load.index), header)) if load.index else None
+    except SlipstreamError:
+        index = None  # damaged: the command that the table then names says so
+    lacking = METHODS[name].lacks(Parts(facts, text_index=index, header=header))
     return f"no: {lacking}" if lacking else "yes"
 
 

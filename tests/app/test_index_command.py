@@ -244,6 +244,28 @@ def test_the_switch(command: Command, home: Path, notes: Path) -> None:
     assert not command("--list").err
 
 
+def test_drafters_list_knows_whether_there_is_an_index(
+    home: Path, notes: Path, capsys: pytest.CaptureFixture[str], command: Command
+) -> None:
+    def verdict() -> str:
+        with pytest.raises(SystemExit):
+            main(["drafters", "list"])
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("retrieval ")]
+        return " ".join(line.split())
+
+    assert "no: it needs indexed text, and there is none: slipstream drafters index FOLDER" in verdict()
+    command(notes)
+    assert verdict().endswith(" yes")
+    command("--off")
+    assert "no: " in verdict()
+    command("--on")
+    for file in (home / "index").glob("*/index.json"):
+        file.write_text("broken")
+    assert "no: " in verdict()
+    said = command(notes)
+    assert said.code == 1 and "is damaged" in said.err and "Delete that folder" in said.err
+
+
 def test_files_that_cannot_be_read_are_counted(
     command: Command, home: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
