@@ -61,15 +61,19 @@ class Batch:
         first_leaves: Sequence[int],
         last_leaves: Sequence[int],
         leaves: int,
+        output_all: bool,
     ) -> None:
-        """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs."""
+        """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs.
+
+        With ``output_all`` the rest of the run has too: llama.cpp says so in its log where it must see to it itself.
+        """
         shared, count = len(run), len(run) + len(tokens)
         root = position + shared - 1
         self.batch.token, self.batch.embd = self._by_token, None
         # one assignment an array: for a few rows, each call of numpy costs more than the rows
         self._tokens[:count] = [*run, *tokens]
         self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in depths)]
-        self._outputs[:count] = [0] * (shared - 1) + [1] * (count - shared + 1)
+        self._outputs[:count] = [output_all] * (shared - 1) + [1] * (count - shared + 1)
         spans = zip(first_leaves, last_leaves, strict=True)
         self._counts[:count] = [leaves] * shared + [last - first + 1 for first, last in spans]
         starts = [self._origin + 4 * first for first in first_leaves]  # 4 bytes a sequence number

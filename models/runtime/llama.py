@@ -170,7 +170,8 @@ class LlamaTarget:
                 C.llama_memory_seq_cp(self._memory.pointer, 0, sequence, self._in_step[sequence], self._cached)
                 self._in_step[sequence] = self._cached
         run = [*self._tokens[self._cached :], last]
-        self._batch.tree(run, self._cached, tree.tokens, tree.depths, tree.first_leaves, tree.last_leaves, leaves)
+        spans = (tree.first_leaves, tree.last_leaves, leaves)
+        self._batch.tree(run, self._cached, tree.tokens, tree.depths, *spans, output_all=self._hidden.last)
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         self._decode()
