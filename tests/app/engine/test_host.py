@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
-BUNDLED = choose(Paths.default({}))
+BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from slipstream.app.chats.reading import ChatReader
@@ -22,6 +24,8 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Message
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.heads import HeadsInfo, write_heads
+from slipstream.models.heads_stale import stale
 from slipstream.models.template import ChatTemplate
 from slipstream.models.types import Token
 
@@ -161,6 +165,20 @@ def test_a_deleted_chat_leaves_every_index_at_once(tmp_path: Path, store: ChatSt
     assert not follows(found, "xyzz") and follows(found, "plo") == {"ver"}
     all_of(past_of(tmp_path, index))
     assert set(index.documents()) == {f"chat:{other}"}
+
+
+def test_a_deletion_that_cannot_reach_the_index_says_so(tmp_path: Path) -> None:
+    heads = tmp_path / "heads"
+    heads.mkdir()
+    info = HeadsInfo("space", "ab" * 32, "tern", "chats", ("sea",), 1)
+    write_heads(heads / "saw.gguf", info, {"masks": np.ones((1, 32), np.float32)})
+    index_at(tmp_path)
+    (tmp_path / "index" / "bytes" / "index.json").write_text("broken")
+    with closing(ChatStore(tmp_path / "chats.db", heads=heads, index=tmp_path / "index")) as store:
+        store.open_or_create("sea")
+        with pytest.raises(SlipstreamError, match="the chat is deleted, but its text is still indexed"):
+            store.delete("sea")
+        assert not store.list_chats() and stale(heads / "saw.gguf") == ("sea",)
 
 
 def test_a_chat_that_was_deleted_by_a_killed_process_leaves_at_the_next_look(tmp_path: Path, store: ChatStore) -> None:
