@@ -80,6 +80,17 @@ class Batch:
         self._lists[:count] = [self._origin] * shared + starts
         self.batch.n_tokens = count
 
+    def beside(self, tokens: Sequence[Token], position: int, sequences: Sequence[int]) -> None:
+        """Fills in rows at one position, each of one sequence; all have outputs."""
+        count = len(tokens)
+        self.batch.token, self.batch.embd = self._by_token, None
+        self._tokens[:count] = tokens
+        self._positions[:count] = position
+        self._counts[:count] = 1
+        self._lists[:count] = [self._origin + 4 * sequence for sequence in sequences]  # 4 bytes a sequence number
+        self._outputs[:count] = 1
+        self.batch.n_tokens = count
+
     def by_vector(self, rows: MaskRows) -> None:
         """Turns the rows that were filled in from tokens into vectors: a batch with a mask holds nothing else."""
         count = self.batch.n_tokens

@@ -43,23 +43,25 @@ class FeatureContext:
     Attention turns by differences of positions, so that a text whose middle was never heard costs closeness, no more.
     """
 
-    def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 1) -> None:
+    def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 4) -> None:
         """Opens a context.
 
         Args:
             target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
             head: An EAGLE-3 head, or None for the target's own MTP layer. It must have been found to fit the target, or
                 a later pass would end the process.
-            leaves: Most branches of a draft.
+            leaves: Most branches of a draft, as far as the target takes so many leaves.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
         """
         model = head.pointer if head else C.llama_get_model(target.context)
         self._target = target
+        self.leaves = max(1, min(leaves, target.abilities.max_leaves))
+        """Most rows of a level."""
         self._width = head.n_embd if head else target.abilities.n_embd
-        room = target.abilities.n_ctx + ROWS  # drafted pairs stand beside those of a full text
-        params = ContextOptions(max_rows=ROWS, max_leaves=leaves).params(room)
+        room = target.abilities.n_ctx + self.leaves * ROWS  # drafted pairs stand beside those of a full text
+        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves).params(room)
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
         self._context = C.llama_init_from_model(model, params)
@@ -74,6 +76,9 @@ class FeatureContext:
         llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
         self.length = 0
         """Pairs of sequence 0 that are here to stay."""
+        self._in_step = [0] * self.leaves  # positions that each sequence shares with sequence 0
+        self._level = [0]  # sequences of the rows of the last pass, of which ``append`` leaves the last
+        self._deep = 0  # drafted pairs on the way to each of them
 
     def encode(self, rows: Floats) -> Floats:
         """Narrows the target's joined hidden states to features: [rows, joined width] to [rows, width]."""
@@ -102,14 +107,47 @@ class FeatureContext:
         for start in range(0, len(tokens), ROWS):
             run = tokens[start : start + ROWS]
             self._batch.prompt(run, self.length, output_all=answer)
-            guess = self._pass(features[start : start + ROWS], answer)
+            if answer:
+                guess = self._pass(features[start : start + ROWS])
+            else:
+                self._read(features[start : start + ROWS])
             self.length += len(run)
         return guess
 
+    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> Guess:
+        """Reads drafted pairs, each below a row of the last level; the first level stands below what was appended.
+
+        Every branch has a sequence of its own. A row goes on in its parent's; further rows of one parent go on in
+        sequences that no branch needs any more, which get the parent's cells.
+
+        Args:
+            parents: For each pair, the row of the last level that it follows; 0 in the first level.
+            tokens: The drafted tokens, at most as many as there are leaves.
+            features: [pairs, width], what the parents' rows gave.
+
+        Returns:
+            What follows each pair.
+        """
+        alive = {self._level[parent] for parent in parents}
+        free = [sequence for sequence in range(len(self._in_step)) if sequence not in alive]
+        sequences: list[int] = []
+        for parent in parents:
+            sequence = self._level[parent]
+            if sequence in sequences:
+                sequence = free.pop()
+                self._copy(self._level[parent], sequence)
+            sequences.append(sequence)
+        self._batch.beside(tokens, self.length + self._deep, sequences)
+        guess = self._pass(features)
+        self._level, self._deep = sequences, self._deep + 1
+        return guess
+
     def rewind(self, length: int) -> None:
-        """Drops the pairs from ``length`` on, and all branches there."""
+        """Drops the pairs from ``length`` on, and all that were drafted."""
         C.llama_memory_seq_rm(self._memory, -1, length, -1)
         self.length = min(length, self.length)
+        self._in_step = [min(shared, self.length) for shared in self._in_step]
+        self._level, self._deep = [0], 0
 
     def close(self) -> None:
         """Frees the context."""
@@ -117,15 +155,28 @@ class FeatureContext:
             C.llama_free(self._context)
             self._context = None
 
-    def _pass(self, features: Floats, answer: bool) -> Guess | None:
+    def _copy(self, source: int, into: int) -> None:
+        """Gives a sequence all cells of another."""
+        if self._deep:
+            C.llama_memory_seq_rm(self._memory, into, self.length, -1)
+        if into and self._in_step[into] < self.length:
+            C.llama_memory_seq_cp(self._memory, 0, into, self._in_step[into], self.length)
+            self._in_step[into] = self.length
+        if self._deep:
+            C.llama_memory_seq_cp(self._memory, source, into, self.length, self.length + self._deep)
+
+    def _pass(self, features: Floats) -> Guess:
+        """Runs the batch of pairs and views what follows each."""
+        self._read(features)
         rows = len(features)
-        self._pairs[:rows] = features
-        self._batch.batch.embd = self._by_pair  # beside the tokens
-        self._run(C.llama_decode)
-        if not answer:
-            return None
         logits = rows_at(C.llama_get_logits(self._context), rows, self._n_vocab)
         return Guess(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
+
+    def _read(self, features: Floats) -> None:
+        """Runs the batch of pairs."""
+        self._pairs[: len(features)] = features
+        self._batch.batch.embd = self._by_pair  # beside the tokens
+        self._run(C.llama_decode)
 
     def _run(self, call: Any) -> None:
         """Runs the batch on as many threads as the target has now."""

@@ -82,7 +82,7 @@ def _output(steps: int) -> NDArray[np.float32]:
         for _ in range(steps):
             then = follower(then)
         output[then, token] = 1.0
-        output[3 + (then + 5) % (TOKENS - 3), token] += 0.9
+        output[3 + (then + 5) % (TOKENS - 3), token] += 0.75
     return output
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from slipstream.models.types import MTP_HIDDEN, Abilities, History, Token
 OPTIONS = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
 FACTS = Abilities(TOKENS, 512, WIDTH, LAYERS - 1, 64, 8)
 
-Open = Callable[[str, Guesses], LlamaTarget]
+Open = Callable[..., LlamaTarget]
 
 
 @pytest.fixture
@@ -37,9 +38,9 @@ def open_target(tmp_path: Path) -> Iterator[Open]:
     models: list[LlamaModel] = []
     targets: list[LlamaTarget] = []
 
-    def open_one(architecture: str, guesses: Guesses) -> LlamaTarget:
+    def open_one(architecture: str, guesses: Guesses, leaves: int = 1) -> LlamaTarget:
         models.append(LlamaModel(write_mtp(tmp_path / f"{architecture}.gguf", architecture, guesses)))
-        targets.append(LlamaTarget(models[-1], OPTIONS))
+        targets.append(LlamaTarget(models[-1], replace(OPTIONS, max_leaves=leaves)))
         return targets[-1]
 
     yield open_one
@@ -58,13 +59,13 @@ def prompt(length: int = 6) -> list[Token]:
 
 
 def reply(
-    target: LlamaTarget, drafter: Drafter, history: History, temperature: float = 0.0, deep: int = 4, size: int = 40
+    target: LlamaTarget, drafter: Drafter, history: History, temperature: float = 0.0, deep: int = 4
 ) -> list[Step]:
     """Goes on with a text, without the step that its end cuts short."""
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(history.tokens[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
-    rules = Rules(frozenset(), 450, size, (), lambda token: b"")
+    rules = Rules(frozenset(), 450, 40, (), lambda token: b"")
     sampler = Sampler(temperature=temperature, seed=3)
     steps = generate(target, drafter, sampler, history, lambda _p, depth: depth <= deep, rules, lambda: False)
     return [step for step in steps if not step.ended]
@@ -85,7 +86,7 @@ def test_the_text_is_plain_decodings_whether_drafts_are_right_or_wrong(
     assert drafted.tokens == plain.tokens
     assert len(set(plain.tokens)) > 20
     count = sum(len(step.draft.tree) for step in steps)
-    assert count > 12 and sum(len(step.path) for step in steps) == share * count
+    assert count > 4 and sum(len(step.path) for step in steps) == share * count
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -97,8 +98,19 @@ def test_each_token_is_paired_with_the_feature_of_the_place_before_it(open_targe
         assert all(len(step.path) == len(step.draft.tree) == 1 for step in steps) and len(steps) > 15
         history.tokens += [follower(history.tokens[-1])]  # a second turn, on top of the first
         steps = reply(target, drafter, history, deep=2)
-    assert all(len(step.path) == 1 and len(step.draft.tree) == 2 for step in steps[1:]) and len(steps) > 10
+    assert all(step.path[:1] == (0,) and len(step.draft.tree) > 1 for step in steps[1:]) and len(steps) > 10
     assert all(now == follower(before) for before, now in zip(history.tokens, history.tokens[1:], strict=False))
+
+
+def test_a_target_that_takes_leaves_gets_trees(open_target: Open) -> None:
+    target, plain, drafted = open_target("glm4moe", "from the feature", 4), History(prompt()), History(prompt())
+    with closing(Mtp(target)) as drafter:
+        reply(target, Plain(), plain, 1.5)
+        target.rewind(0)
+        steps = reply(target, drafter, drafted, 1.5)
+    assert drafted.tokens == plain.tokens
+    assert max(step.draft.tree.leaves for step in steps) == 4
+    assert 0 < sum(len(step.path) for step in steps) < sum(step.draft.tree.depth for step in steps)
 
 
 def test_a_long_prompt_a_rewind_and_an_unheard_prefix(open_target: Open) -> None:
@@ -150,8 +162,8 @@ def test_a_file_without_its_mtp_layer_is_a_plain_model(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="not offered"):
             target.request(frozenset({MTP_HIDDEN}))
         history = History(prompt())
-        reply(target, Plain(), history, size=10)
-        assert history.tokens == prompt(16)
+        reply(target, Plain(), history)
+        assert history.tokens == prompt(46)
     model.close()
 
 
