@@ -87,7 +87,7 @@ class Translation:
         self._to_target = {theirs: ours for ours, theirs in controls.items()}
         self._source: list[Token] = []  # the part of the history that was translated
         self._agreed = 0  # tokens of it that the next history is known to share
-        self.tokens = draft.opening()
+        self.tokens = list(draft.opening())
         self.whole = False
         self.ends = draft.ends
         self._cuts = [(0, len(self.tokens))]  # tokens of the history and of the translation before each cut
@@ -137,7 +137,7 @@ class Translation:
         target, which has written its last token already, would have written another one otherwise.
 
         Args:
-            text: The bytes that follow; what they have of an unfinished character at the end is left out.
+            text: The bytes that follow; they are left out from the first on that is no character.
 
         Returns:
             The tokens, and for each the length of the text up to its end.
@@ -145,9 +145,12 @@ class Translation:
         before = b"".join(map(self._target.piece, self._source[self._cuts[-1][0] :]))
         raw = before + text[: len(text) - _unfinished(text)]
         try:
-            tokens = self._target.inside(raw.decode())
-        except UnicodeDecodeError:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            raw = raw[: error.start]
+        if len(raw) <= len(before):
             return []
+        tokens = self._target.inside(raw.decode())
         pieces = [self._target.piece(token) for token in tokens]
         ends = list(accumulate(map(len, pieces)))
         if b"".join(pieces) != raw or len(before) not in (0, *ends):
