@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from slipstream.app.bench.options import add_bench
+from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
 from slipstream.app.drafters.options import add_drafters
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -220,7 +220,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         "--typical",
         type=float,
         nargs="?",
-        const=0.09,
+        const=PAPERS_TYPICAL,
         metavar="P",
         help="accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
         " P is its threshold (0.09 if left out); off unless given",

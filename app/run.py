@@ -140,7 +140,7 @@ def _print_reply(
             if isinstance(event, Stepped):
                 _print_step(event, request.as_json)
             elif isinstance(event, Done):
-                _print_done(event, request.as_json, request.sampling)
+                _print_done(event, request.as_json, request.sampling.seed)
                 return event
     finally:
         signal.signal(signal.SIGINT, hard)
@@ -163,10 +163,10 @@ def _print_step(step: Stepped, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-def _print_done(done: Done, as_json: bool, sampling: Sampling) -> None:
+def _print_done(done: Done, as_json: bool, seed: int) -> None:
     if not as_json:
         sys.stdout.write("\n")
-        if sampling.typical is not None:
+        if not done.exact:
             print("slipstream: typical acceptance was on, which changes the text.", file=sys.stderr)
         if done.dropped_messages:
             print(
@@ -193,8 +193,8 @@ def _print_done(done: Done, as_json: bool, sampling: Sampling) -> None:
         by_depth=done.by_depth,
         by_drafter=done.by_drafter,
         dropped_messages=done.dropped_messages,
-        seed=sampling.seed,
-        exact=sampling.typical is None,
+        seed=seed,
+        exact=done.exact,
         text=done.text,
     )
 

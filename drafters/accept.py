@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -75,10 +75,6 @@ def accept(
         node = child
 
 
-PAPERS_EPSILON: Final = 0.09
-"""The threshold that the Medusa paper uses."""
-
-
 @dataclass(frozen=True, slots=True)
 class Typical:
     """Medusa's typical acceptance: what the target finds likely enough is accepted. It changes the text.
@@ -99,7 +95,7 @@ class Typical:
         UsageError: If it is out of its range.
     """
 
-    epsilon: float = PAPERS_EPSILON
+    epsilon: float
 
     def __post_init__(self) -> None:
         """Checks the range."""

@@ -23,6 +23,7 @@ from slipstream.app.bench.weights import ModelShape, write_model
 from slipstream.app.engine.protocol import Load
 from slipstream.app.model_choice import check_files, choose
 from slipstream.app.paths import Paths
+from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.registry import check_name
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.runtime.options import ContextOptions
@@ -49,6 +50,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
     only = options.only or (["drafters"] if options.drafters is not None or options.prompts else PARTS)
     names = _names(options.drafters)
+    accept_rule(options.typical, 1.0)  # a wrong threshold is refused before anything is loaded
     sets = prompt_sets(options.prompts, options.limit)
     paths = Paths.default()
     measured = choose(paths, options.model, options.draft_model)
@@ -60,7 +62,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     figures: dict[str, Any] = {"machine": asdict(machine)}
     settings = settings or Settings()
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        runner = _Runner(settings, Path(folder), choose(paths), measured, names, sets)
+        runner = _Runner(settings, Path(folder), choose(paths), measured, names, sets, options.typical)
         for part in PARTS:
             if part in only:
                 text, figures[part] = runner.parts()[part]()
@@ -81,9 +83,10 @@ class _Runner:
         measured: Load,
         names: Sequence[str],
         sets: Sequence[PromptSet],
+        typical: float | None,
     ) -> None:
         self._settings, self._folder, self._bundled = settings, folder, bundled
-        self._measured, self._names, self._sets = measured, names, sets
+        self._measured, self._names, self._sets, self._typical = measured, names, sets, typical
         threads = settings.threads
         self._bundled_options = ContextOptions(
             kv="q8_0", flash=True, same_text=True, threads=threads
@@ -120,8 +123,10 @@ class _Runner:
     def _drafters(self) -> tuple[str, Any]:
         settings = self._settings
         seeds = settings.seeds if self._sets is BUILT_IN else settings.seeds[:1]  # a file has prompts enough
+        exact = self._typical is None
+        temperatures = [t for t in settings.temperatures if exact or t > 0]  # it does nothing at 0
         report = compare_drafters(
-            self._measured, settings.temperatures, seeds, settings.reply, _tell, self._names, self._sets
+            self._measured, temperatures, seeds, settings.reply, _tell, self._names, self._sets, self._typical
         )
         return drafters_text(report), asdict(report)
 

@@ -63,6 +63,7 @@ class DrafterReport:
         unusable: Drafters that cannot serve the model, and why.
         prompts: Prompts of each kind of text that were replied to.
         too_long: Prompts of each kind of text that do not fit the context.
+        typical: Threshold of typical acceptance where it was on: then texts are not the target's own.
         equal_texts: Replies that were the same as plain decoding's.
         texts: Replies written with a drafter.
     """
@@ -74,6 +75,7 @@ class DrafterReport:
     unusable: dict[str, str]
     prompts: dict[str, int]
     too_long: dict[str, int]
+    typical: float | None
     equal_texts: int
     texts: int
 
@@ -126,6 +128,7 @@ def compare_drafters(
     tell: Callable[[str], None],
     names: Sequence[str] = (ALL,),
     sets: Sequence[PromptSet] = BUILT_IN,
+    typical: float | None = None,
 ) -> DrafterReport:
     """Writes the same replies with every drafter, one after the other, so that a slow minute hits them all.
 
@@ -137,6 +140,7 @@ def compare_drafters(
         tell: Hears how far it is.
         names: Drafters; ``ALL`` stands for those of the engine's list.
         sets: Kinds of text and their prompts.
+        typical: Threshold of typical acceptance, which changes the text; None for the exact rule.
 
     Raises:
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
@@ -152,13 +156,14 @@ def compare_drafters(
             for seed, temperature, kind in product(seeds, temperatures, sets)
             for at, prompt in enumerate(kind.prompts)
         ]
-        _reply(session, Plain.name, BUILT_IN[0].prompts[0], 0.0, 0, reply)  # warms up
+        _reply(session, Plain.name, BUILT_IN[0].prompts[0], Sampling(), reply)  # warms up
         for turn, (kind, at, prompt, seed, temperature) in enumerate(rounds):
             tell(f"drafters: {kind}, temperature {temperature:g}, seed {seed} ({turn + 1} of {len(rounds)})")
             shift = turn % len(order)  # nobody is always first
             try:
+                sampling = Sampling(temperature=temperature, seed=seed, typical=typical)
                 replies = {
-                    drafter: _reply(session, drafter, prompt, temperature, seed, reply)
+                    drafter: _reply(session, drafter, prompt, sampling, reply)
                     for drafter in order[shift:] + order[:shift]
                 }
             except ContextFullError:
@@ -182,6 +187,7 @@ def compare_drafters(
         unusable=unusable,
         prompts={kind.name: len(kind.prompts) - len(too_long[kind.name]) for kind in sets},
         too_long={name: len(places) for name, places in too_long.items()},
+        typical=typical,
         equal_texts=sum(row.equal_texts for row in rows),
         texts=sum(row.texts for row in rows),
     )
@@ -205,12 +211,6 @@ def _sorted_out(session: Session, loaded: Loaded, names: Sequence[str]) -> tuple
     return usable, unusable
 
 
-def _reply(session: Session, drafter: str, prompt: Prompt, temperature: float, seed: int, reply: int) -> Done:
-    request = Generate(
-        request=1,
-        messages=list(prompt),
-        sampling=Sampling(temperature=temperature, seed=seed),
-        drafter=drafter,
-        max_tokens=reply,
-    )
+def _reply(session: Session, drafter: str, prompt: Prompt, sampling: Sampling, reply: int) -> Done:
+    request = Generate(request=1, messages=list(prompt), sampling=sampling, drafter=drafter, max_tokens=reply)
     return session.reply(request, lambda _event: None, lambda: False)

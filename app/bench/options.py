@@ -6,6 +6,8 @@ import argparse
 from typing import Any, Final
 
 LIMIT: Final = 8
+PAPERS_TYPICAL: Final = 0.09
+"""The threshold that the Medusa paper uses."""
 
 _EPILOG: Final = (
     "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
@@ -37,5 +39,14 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     )
     bench.add_argument(
         "--draft-model", default=argparse.SUPPRESS, metavar="PATH", help="a draft model's .gguf, of the same vocabulary"
+    )
+    bench.add_argument(
+        "--typical",
+        type=float,
+        nargs="?",
+        const=PAPERS_TYPICAL,
+        default=argparse.SUPPRESS,
+        metavar="P",
+        help="part drafters with Medusa's typical acceptance, which CHANGES THE TEXT",
     )
     bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")

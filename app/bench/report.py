@@ -85,6 +85,7 @@ def drafters_text(report: DrafterReport) -> str:
     notes = [
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise});"
         f" plain: {report.plain_tok_per_s.text(0)} tok/s; prompts: {counts}.",
+        *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
         *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]

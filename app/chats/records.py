@@ -49,6 +49,7 @@ class Figures:
     prefilled_tokens: int = 0
     dropped_messages: int = 0
     ttft_ms: float = 0.0
+    exact: bool = True
 
     @staticmethod
     def of(done: Done) -> Figures:
@@ -61,6 +62,7 @@ class Figures:
             done.prefilled_tokens,
             done.dropped_messages,
             done.ttft_ms,
+            done.exact,
         )
 
     def packed(self) -> str:

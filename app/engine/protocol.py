@@ -276,6 +276,7 @@ class Done:
         by_depth: Per depth from 1: [steps that reached it, accepted there].
         by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
         draft_ms: Milliseconds of drafting a step.
+        exact: Whether the text is the target's own; typical acceptance changes it.
     """
 
     request: int
@@ -290,6 +291,7 @@ class Done:
     by_depth: list[list[int]] = field(default_factory=list)
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
     draft_ms: float = 0.0
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,7 @@ class Session:
             by_depth=stats.by_depth,
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
             draft_ms=stats.draft_ms,
+            exact=request.sampling.typical is None,
         )
 
     def keep_state(self, path: str) -> None:

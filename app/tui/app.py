@@ -94,6 +94,7 @@ class ChatApp(App[int]):
             yield SystemCommand("Reply again", "Ctrl-R: the same question, another seed", screen.action_again)
             yield SystemCommand("Copy the last reply", "Ctrl-Y", screen.action_copy_reply)
             yield SystemCommand("Next drafter", "F2: from the next reply on", screen.action_next_drafter)
+            yield SystemCommand("All drafters", "Ctrl-D: choose one, or see why not", screen.action_drafters)
             yield SystemCommand("Colours", "F3: who wrote which words", screen.action_colours)
             yield SystemCommand("Keys and figures", "F1", screen.action_help)
         yield SystemCommand("Light or dark", "Switch between the two themes", self.action_light_or_dark)

@@ -45,6 +45,11 @@ class Conversation:
         self._sampling = sampling
         self.chat: StoredChat | None = store.get(chat) if chat else None
 
+    @property
+    def exact(self) -> bool:
+        """Whether the text is the model's own, whatever drafts."""
+        return self._sampling.typical is None
+
     def open(self, chat: str) -> None:
         """Goes to another chat.
 

@@ -65,6 +65,8 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
             words.append("plain")
         if speed.speedup is not None:
             words.append(times(speed.speedup))
+        if not figures.exact:
+            words.append("typical: changes the text")
         if figures.ttft_ms:
             words.append(f"first token {duration(figures.ttft_ms)}")
     if reason in ENDINGS:

@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def options(
     prompts: Sequence[Path] = (),
     limit: int = 8,
     model: str = "bundled",
+    typical: float | None = None,
 ) -> argparse.Namespace:
     return argparse.Namespace(
         json=str(json_file) if json_file else None,
@@ -61,6 +63,7 @@ def options(
         limit=limit,
         model=model,
         draft_model=None,
+        typical=typical,
     )
 
 
@@ -163,11 +166,12 @@ def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
 def test_a_drafter_that_drafted_nothing_has_no_acceptance() -> None:
     row = DrafterFigures("lookup", "chat", 0.8, Spread(1, 1, 1), 1.0, None, [], 0.25, 10, 1, 1)
     spread, why = Spread(9, 8, 10), {"draft": "it needs a draft model"}
-    text = drafters_text(DrafterReport("mini", "same text", spread, [row], why, {"chat": 1}, {"chat": 2}, 1, 1))
+    text = drafters_text(DrafterReport("mini", "same text", spread, [row], why, {"chat": 1}, {"chat": 2}, 0.09, 1, 1))
     assert " - " in text and " 0.250 |" in text
     assert "Texts equal: 1/1" in text and "prompts: chat 1." in text
     assert "- Prompts of chat too long for the context: 2." in text
     assert "- Left out: `draft`, it needs a draft model." in text
+    assert "- Typical acceptance (0.09) was on: it changes the text." in text
 
 
 def write_prompts(path: Path, *prompts: str) -> Path:
@@ -198,6 +202,14 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"- Prompts of {long} too long for the context: 1." in printed
     for row in report["rows"]:
         assert row["draft_ms"] > 0 and row["tokens_per_step"] >= 1 and row["speedup"]["low"] > 0
+
+
+def test_typical_acceptance_is_measured_where_it_does_something_and_marked(tmp_path: Path) -> None:
+    warm_and_cold = replace(TINY, temperatures=(0.0, 0.8))
+    assert bench(options(tmp_path / "f.json", drafters="recycle,draft", typical=0.05), warm_and_cold) == 0
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    assert report["typical"] == 0.05
+    assert {row["temperature"] for row in report["rows"]} == {0.8}
 
 
 def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
@@ -241,6 +253,7 @@ def test_names_of_chains_reach_the_registry_as_they_are(tmp_path: Path, monkeypa
         ({"drafters": "lookup,magic"}, "no drafter 'magic'"),
         ({"drafters": ""}, "no drafter ''"),
         ({"limit": -1}, "limit is -1"),
+        ({"typical": 2.0}, "typical acceptance"),
         ({"model": "gpt-9"}, "no model named 'gpt-9'"),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slipstream.drafters.accept import PAPERS_EPSILON, Typical, accept, accept_rule
+from slipstream.drafters.accept import Typical, accept, accept_rule
 from slipstream.drafters.base import NO_DRAFT, Draft
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.errors import UsageError
@@ -15,6 +15,7 @@ from slipstream.models.sampling import Doubles, Ids, Sampler
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token, TokenTree
 
 PROMPT = History([1, 2])
+PAPERS_EPSILON = 0.09
 
 
 @dataclass
@@ -100,7 +101,7 @@ HALVES = {
 
 def path_of(after: dict[tuple[Token, ...], list[float]], draft: Draft = DRAFT) -> tuple[Token, ...]:
     sampler = Told(drawn=7)
-    step = Typical()(draft, rows(draft.tree, after), sampler, PROMPT, never)
+    step = Typical(PAPERS_EPSILON)(draft, rows(draft.tree, after), sampler, PROMPT, never)
     words = tuple(draft.tree.tokens[node] for node in step.path)
     assert all(draft.tree.parents[node] == before for before, node in zip((ROOT, *step.path), step.path, strict=False))
     assert step.tokens == (*words, 7)
@@ -118,14 +119,14 @@ def test_the_longest_path_wins_then_the_most_probable_one() -> None:
 def test_probes_are_never_accepted_and_rows_that_cannot_matter_are_not_looked_at() -> None:
     sampler = Told(drawn=7)
     only_probe: dict[tuple[Token, ...], list[float]] = {(): [0, 0, 1.0, 0, 0, 0, 0, 0]}
-    step = Typical()(DRAFT, rows(DRAFT.tree, only_probe), sampler, PROMPT, never)
+    step = Typical(PAPERS_EPSILON)(DRAFT, rows(DRAFT.tree, only_probe), sampler, PROMPT, never)
     assert (step.path, step.tokens) == ((), (7,))
     assert sampler.spread == [()]
 
 
 def test_without_a_draft_the_token_is_the_targets_own() -> None:
     sampler = Told(drawn=3)
-    step = Typical()(NO_DRAFT, rows(NO_DRAFT.tree, {(): [1.0, 0, 0, 0]}), sampler, PROMPT, never)
+    step = Typical(PAPERS_EPSILON)(NO_DRAFT, rows(NO_DRAFT.tree, {(): [1.0, 0, 0, 0]}), sampler, PROMPT, never)
     assert (step.path, step.tokens, step.ended, sampler.spread) == ((), (3,), False, [])
 
 
@@ -134,7 +135,7 @@ def test_the_reply_can_end_on_any_token(length: int) -> None:
     def over(tokens: Sequence[Token]) -> bool:
         return len(tokens) == length
 
-    step = Typical()(DRAFT, rows(DRAFT.tree, HALVES), Told(drawn=7), PROMPT, over)
+    step = Typical(PAPERS_EPSILON)(DRAFT, rows(DRAFT.tree, HALVES), Told(drawn=7), PROMPT, over)
     assert step.tokens == (1, 5, 6, 7)[:length]
     assert len(step.path) == length - 1 and step.ended
 
@@ -148,7 +149,7 @@ def test_it_accepts_more_than_the_exact_rule_and_other_texts_come_of_it(temperat
         logits = (rng.normal(size=(3, 12)) * 2).astype(np.float32)
         sampler = Sampler(temperature, seed=seed)
         draft = chain_draft([int(row.argmax()) for row in logits[:2]], (0.5, 0.5), "test")
-        steps = [rule(draft, Evaluation(logits), sampler, PROMPT, never) for rule in (accept, Typical())]
+        steps = [rule(draft, Evaluation(logits), sampler, PROMPT, never) for rule in (accept, Typical(PAPERS_EPSILON))]
         exact += len(steps[0].path)
         typical += len(steps[1].path)
         assert len(steps[1].path) == 2  # the best token always passes

@@ -10,8 +10,10 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
+from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.screens.chats import ChatsScreen
+from slipstream.app.tui.screens.drafters import DraftersScreen
 from slipstream.app.tui.screens.help import HelpScreen
 from slipstream.app.tui.screens.talk import TalkScreen
 from slipstream.app.tui.widgets.notice import Notice
@@ -33,7 +35,8 @@ class ChatScreen(TalkScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
         Binding("f1", "help", "Help"),
-        Binding("f2", "next_drafter", "Drafter"),
+        Binding("f2", "next_drafter", "Next drafter", show=False),
+        Binding("ctrl+d", "drafters", "Drafters", priority=True),
         Binding("f3", "colours", "Colours"),
         Binding("ctrl+n", "new_chat", "New", priority=True),
         Binding("ctrl+o", "chats", "Chats", priority=True),
@@ -72,15 +75,33 @@ class ChatScreen(TalkScreen):
         if self._loaded is None:
             self._hint("The model is not loaded yet.")
             return
-        usable = [offer.name for offer in self._loaded.drafters if offer.usable]
+        usable = [offer.name for offer in self._offers(self._loaded) if offer.usable]
         if self._drafter in usable and len(usable) < 2:
-            reasons = "; ".join(f"{offer.name}: {offer.why_not}" for offer in self._loaded.drafters if not offer.usable)
-            self._hint(f"No other drafter fits this model. {reasons}".strip())
+            self._hint("No other drafter fits this model. Ctrl-D says why.")
             return
         at = usable.index(self._drafter) + 1 if self._drafter in usable else 0
-        self._drafter = usable[at % len(usable)]
-        self.strip.switch(self._drafter, writing=self._turn is not None)
-        self._hint(f"Drafter from the next reply on: {self._drafter}")
+        self._draft_with(usable[at % len(usable)])
+
+    def action_drafters(self) -> None:
+        """Lists all drafters, to choose one or to see why one does not fit."""
+        if self._loaded is None:
+            self._hint("The model is not loaded yet.")
+            return
+        self.app.push_screen(DraftersScreen(self._offers(self._loaded), self._drafter), self._draft_with)
+
+    def _offers(self, loaded: Loaded) -> list[DrafterOffer]:
+        """The drafters of the engine's list, and what the chat began with, which may be a chain of several."""
+        own = self._load.drafter
+        if any(offer.name == own for offer in loaded.drafters):
+            return loaded.drafters
+        return [DrafterOffer(own, True, about="what this chat began with"), *loaded.drafters]
+
+    def _draft_with(self, name: str | None) -> None:
+        """Takes another drafter for the next reply."""
+        if name and name != self._drafter:
+            self._drafter = name
+            self.strip.switch(name, writing=self._turn is not None)
+            self._hint(f"Drafter from the next reply on: {name}")
 
     def action_colours(self) -> None:
         """Shows who wrote what, or Markdown."""

@@ -20,6 +20,7 @@ KEYS = (
     ("Up, Down", "in an empty prompt: what you said before"),
     ("Tab", "in an empty prompt: something to try"),
     ("F2", "next drafter, from the next reply on"),
+    ("Ctrl-D", "all drafters: choose one, or see why it does not fit"),
     ("F3", "colours: who wrote which words"),
     ("Ctrl-R", "reply again, with another seed"),
     ("Ctrl-Y", "copy the last reply"),

@@ -70,7 +70,7 @@ class TalkScreen(Screen[None]):
         self._welcome: Welcome | None = None
         self.transcript = Transcript()
         self.prompt = Prompt(store.prompts(), list(EXAMPLES))
-        self.strip = Strip(self._drafter)
+        self.strip = Strip(self._drafter, conversation.exact)
         self.top_bar = TopBar()
 
     @property

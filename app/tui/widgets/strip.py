@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual.content import Content, Span
 from textual.widget import Widget
@@ -17,6 +17,12 @@ from slipstream.app.tui.origins import legend
 SAMPLE_MS = 150.0
 """Milliseconds of steps that make one bar of the sparkline."""
 MARGIN = 1
+NOBODY = "none"
+"""The engine's word for a step without a draft."""
+NAME = 9
+"""Columns for the name of who works, so that the figures beside it stay where they are."""
+WIDE = 60
+"""Columns from which there is room for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +37,19 @@ class Cell:
 class Strip(Widget):
     """Live figures of the reply, or of the last one."""
 
-    def __init__(self, drafter: str) -> None:
+    def __init__(self, drafter: str, exact: bool = True) -> None:
         """Begins without figures.
 
         Args:
             drafter: Who drafts the next reply.
+            exact: Whether the text is the model's own, whatever drafts.
         """
         super().__init__()
         self._speed = Speed()
         self._drafter = drafter
         self._next = drafter
+        self._working = ""  # who drafted the last step, of the several that a chain has
+        self._exact = exact
         self._promise = ""
         self._first = UNKNOWN
         self._first_label = "first token"
@@ -54,6 +63,7 @@ class Strip(Widget):
         """A reply begins."""
         self._speed = Speed()
         self._drafter = self._next = drafter
+        self._working = ""
         self._first, self._first_label = "…", "first token"
         self._asked = time.monotonic()
         self._rates.clear()
@@ -71,6 +81,8 @@ class Strip(Widget):
         if self._first_label == "reading" or self._first == "…":
             waited = 1000 * (time.monotonic() - self._asked)  # the engine's own figure comes with the end
             self._first, self._first_label = duration(waited), "first token"
+        if stepped.drafter not in (NOBODY, self._drafter):
+            self._working = stepped.drafter
         self._tokens += len(stepped.tokens)
         self._ms += stepped.ms
         if self._ms >= SAMPLE_MS:
@@ -80,7 +92,7 @@ class Strip(Widget):
 
     def end(self, speed: Speed, ttft_ms: float) -> None:
         """A reply is over."""
-        self._speed = speed
+        self._speed, self._working = speed, ""
         self._first, self._first_label = (duration(ttft_ms) if ttft_ms else UNKNOWN), "first token"
         self.refresh()
 
@@ -121,18 +133,22 @@ class Strip(Widget):
         """All cells, the ones to keep longest first."""
         speed = self._speed
         drafter = Cell(one_line(self._drafter), "drafter")
+        if self._working and self.size.width >= WIDE:
+            drafter = replace(drafter, label=f"now: {one_line(self._working):<{NAME}}")
         if self._next != self._drafter:
             drafter = Cell(f"{one_line(self._drafter)}→{one_line(self._next)}", "next reply", "bold $accent")
         good = speed.speedup is not None and speed.speedup >= 1.05
         per_step = f"{speed.tokens_per_step:.2f}" if speed.steps else UNKNOWN
+        promise = Cell(self._promise or UNKNOWN, "promise", "")
         return [
             Cell(rate(speed.tok_per_s) if speed.tokens else UNKNOWN, "tok/s", "bold $primary"),
+            *([] if self._exact else [Cell("typical", "changes the text", "bold $warning")]),
             Cell(percent(speed.acceptance), "acceptance"),
             Cell(times(speed.speedup), "vs plain", "bold $success" if good else "bold"),
             drafter,
             Cell(per_step, "tokens/step"),
             Cell(self._first, self._first_label),
-            Cell(self._promise or UNKNOWN, "promise", ""),
+            *([promise] if self._exact else []),
         ]
 
     def _table(self, width: int) -> list[Content]:
@@ -161,10 +177,16 @@ class Strip(Widget):
         """Values with short labels in one line."""
         words: list[tuple[str, str]] = []
         used = -3
-        units = {"tok/s": " tok/s", "acceptance": " acc", "vs plain": " plain", "tokens/step": "/step"}
+        units = {
+            "tok/s": " tok/s",
+            "changes the text": ": changes the text",
+            "acceptance": " acc",
+            "vs plain": " plain",
+            "tokens/step": "/step",
+        }
         cells = self._cells()
         if sum(len(cell.value + units.get(cell.label, "")) + 3 for cell in cells[:4]) - 3 > width:
-            units = {"tok/s": " tok/s"}
+            units = {"tok/s": " tok/s", "changes the text": ": changes the text"}
         for cell in cells:
             text = cell.value + units.get(cell.label, "")
             used += len(text) + 3

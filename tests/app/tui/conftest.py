@@ -39,10 +39,11 @@ def open_chat(store: ChatStore) -> Open:
         chat: str | None = None,
         size: tuple[int, int] = (80, 24),
         drafter: str = "draft",
+        typical: float | None = None,
     ) -> AsyncIterator[Driver]:
         engine = engine or ScriptedEngine(list(scripts) or [Script()])
         log: list[Message] = []
-        app = ChatApp(engine, Load("mini.gguf", drafter=drafter), store, chat, Sampling(seed=7))
+        app = ChatApp(engine, Load("mini.gguf", drafter=drafter), store, chat, Sampling(seed=7, typical=typical))
         async with app.run_test(size=size, message_hook=log.append) as pilot:
             driver = Driver(app, pilot, engine, store, log)
             if not engine.hold_load:

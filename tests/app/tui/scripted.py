@@ -119,6 +119,7 @@ class ScriptedEngine:
             script.dropped,
             85.0,
             speed,
+            exact=generate.sampling.typical is None,
         )
 
     def stop(self, request: int) -> None:

@@ -41,12 +41,12 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
         assert chat.screen._drafter == "draft"  # medusa is not usable
 
 
-async def test_a_lone_drafter_says_why_the_others_do_not_fit(open_chat: Open) -> None:
+async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> None:
     offers = [DrafterOffer("none", True), DrafterOffer("draft", False, "no draft model")]
     loaded = Loaded("m", "llama", 512, "f", "CPU", "same text", offers, 10.0)
     async with open_chat(engine=ScriptedEngine(loaded=loaded), drafter="none") as chat:
         await chat.press("f2")
-        assert hints(chat) == ["No other drafter fits this model. draft: no draft model"]
+        assert hints(chat) == ["No other drafter fits this model. Ctrl-D says why."]
 
 
 def styles(reply: Reply) -> dict[str, str]:
@@ -228,7 +228,7 @@ async def test_page_keys_scroll_and_new_text_does_not_pull_a_reader_down(open_ch
 async def test_the_palette_offers_the_commands(open_chat: Open) -> None:
     async with open_chat() as chat:
         titles = [command.title for command in chat.app.get_system_commands(chat.screen)]
-        assert {"New chat", "Next drafter", "Colours", "Light or dark", "Quit"} <= set(titles)
+        assert {"New chat", "Next drafter", "All drafters", "Colours", "Light or dark", "Quit"} <= set(titles)
         before = chat.app.theme
         chat.app.action_light_or_dark()
         assert {before, chat.app.theme} == {"slipstream-dark", "slipstream-light"}
