@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import time
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ TWINS: Final = MappingProxyType({"llama": "deci", "qwen3": "qwen3"})
 """Architectures that can be cut, and the one that runs the cut."""
 
 _UNITS: Final = 32
+_LEFT_BEHIND: Final = 3600  # seconds after which nobody is writing a file any more
 _ATTENTION: Final = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")
 _FEED_FORWARD: Final = ("ffn_gate", "ffn_up", "ffn_down")
 _HEAD_NORMS: Final = ("attn_q_norm", "attn_k_norm")
@@ -125,7 +127,8 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     """Finds the cut of a model in a folder of derived files; makes it anew where it is missing or damaged.
 
     The name carries the model's identity, the fingerprint of its file (copies in other quantizations share the
-    identity) and the adapter's hash. An older adapter's cut of the same file is removed.
+    identity) and the adapter's hash. An older adapter's cut of the same file goes, and so does what a killed process
+    left.
 
     Args:
         target: The model.
@@ -157,9 +160,9 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     finally:
         with suppress(OSError):
             own.unlink(missing_ok=True)
-    for other in folder.glob(f"{stem}*.gguf"):
-        if other != path:
-            with suppress(OSError):  # in use, on Windows
+    for other in folder.glob(f"{stem}*"):
+        with suppress(OSError):  # in use, on Windows
+            if other != path and (other.suffix == ".gguf" or other.stat().st_mtime < time() - _LEFT_BEHIND):
                 other.unlink()
     return path
 

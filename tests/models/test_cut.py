@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 from collections.abc import Mapping
@@ -184,8 +185,11 @@ def test_a_new_adapter_replaces_the_cut_of_the_old_one(tmp_path: Path) -> None:
     write_heads(adapter, replace(heads.info, made=heads.info.made + 1), heads.tensors)
     other = folder / "another-models.gguf"
     other.write_bytes(b"theirs")
+    killed, writing = (folder / f"{old.stem}.{pid}.part" for pid in (1, 2))
+    killed.write_bytes(b"half"), writing.write_bytes(b"half")
+    os.utime(killed, (0, 0))
     new = kept_cut(TARGET, adapter, folder)
-    assert new != old and sorted(folder.iterdir()) == sorted([new, other])
+    assert new != old and sorted(folder.iterdir()) == sorted([new, other, writing])
 
 
 def test_copies_in_other_quantizations_have_cuts_of_their_own(tmp_path: Path) -> None:
