@@ -8,7 +8,7 @@ adapter is one more layer:
   width of its own in each layer. The adapter's layer gets 32 units of zeros: with none, deci leaves out the sum of
   attention and stream too (src/models/deci.cpp).
 - ``qwen3`` has no such twin. The adapter's layer carries a feed-forward part of the usual width, zeros stored as Q4_0:
-  a tenth of the cost of a draft or less, where the vocabulary is large.
+  by its bytes, 3 % (Qwen3 0.6B, Q8_0) to 11 % (8B, Q4_K_M) of what a drafted token reads.
 
 The norm before that part is zero, so it adds exactly nothing.
 """
