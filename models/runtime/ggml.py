@@ -1,0 +1,162 @@
+"""The ggml library in this process: the calls that small networks of our own make, and what their graphs are made of.
+
+Interface: ggml.h and ggml-backend.h of github.com/ggml-org/llama.cpp, vendored by llama-cpp-python 0.3.36 (ggml 0.25).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+from llama_cpp import llama_cpp as C
+from numpy.typing import NDArray
+
+from slipstream.models.errors import SlipstreamError
+
+Tensor = int
+"""Address of a tensor in one of ggml's contexts."""
+
+F32: Final = 0  # ggml_type
+CPU: Final = 0  # ggml_backend_dev_type
+GPU: Final = 1
+INTEGRATED_GPU: Final = 2
+
+_P: Final = ctypes.c_void_p
+_SIZE: Final = ctypes.c_size_t
+_I64: Final = ctypes.c_int64
+_INT: Final = ctypes.c_int
+
+
+class InitParams(ctypes.Structure):
+    """``struct ggml_init_params``: bytes, where (None: ggml allocates), and whether tensors have no numbers yet."""
+
+    _fields_ = (("mem_size", _SIZE), ("mem_buffer", _P), ("no_alloc", ctypes.c_bool))
+
+
+SetThreads: Final = ctypes.CFUNCTYPE(None, _P, _INT)
+"""``ggml_backend_set_n_threads_t``."""
+
+_CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
+    "init": (_P, (InitParams,)),
+    "free": (None, (_P,)),
+    "tensor_overhead": (_SIZE, ()),
+    "graph_overhead_custom": (_SIZE, (_SIZE, ctypes.c_bool)),
+    "new_graph_custom": (_P, (_P, _SIZE, ctypes.c_bool)),
+    "build_forward_expand": (None, (_P, _P)),
+    "graph_n_nodes": (_INT, (_P,)),
+    "graph_node": (_P, (_P, _INT)),
+    "new_tensor_3d": (_P, (_P, _INT, _I64, _I64, _I64)),
+    "nbytes": (_SIZE, (_P,)),
+    "set_input": (None, (_P,)),
+    "set_output": (None, (_P,)),
+    "mul_mat": (_P, (_P, _P, _P)),
+    "add": (_P, (_P, _P, _P)),
+    "silu": (_P, (_P, _P)),
+    "soft_max": (_P, (_P, _P)),
+    "top_k": (_P, (_P, _P, _INT)),
+    "get_rows": (_P, (_P, _P, _P)),
+    "reshape_3d": (_P, (_P, _P, _I64, _I64, _I64)),
+    "backend_dev_by_type": (_P, (_INT,)),
+    "backend_dev_init": (_P, (_P, ctypes.c_char_p)),
+    "backend_dev_description": (ctypes.c_char_p, (_P,)),
+    "backend_dev_supports_op": (ctypes.c_bool, (_P, _P)),
+    "backend_dev_backend_reg": (_P, (_P,)),
+    "backend_reg_get_proc_address": (_P, (_P, ctypes.c_char_p)),
+    "backend_free": (None, (_P,)),
+    "backend_alloc_ctx_tensors": (_P, (_P, _P)),
+    "backend_buffer_free": (None, (_P,)),
+    "backend_tensor_set": (None, (_P, _P, _SIZE, _SIZE)),
+    "backend_tensor_get": (None, (_P, _P, _SIZE, _SIZE)),
+    "backend_graph_compute": (_INT, (_P, _P)),
+}
+"""What is called, without its ``ggml_``, and the types of its result and arguments."""
+
+
+@cache
+def calls() -> Any:
+    """Finds ggml's functions in the copy of it that llama.cpp itself uses, as attributes without their ``ggml_``.
+
+    A wheel holds that library under several names; to load another one of them would make a second ggml in this
+    process. A search that begins at llama.cpp's own library also looks in those it is linked to, except on Windows.
+
+    Raises:
+        SlipstreamError: If one is missing.
+    """
+    folder = Path(str(C.__file__)).with_name("lib")
+    linked = [folder / f"{name}.dll" for name in ("ggml-base", "ggml")]
+    libraries = [C._lib, *(ctypes.CDLL(str(path)) for path in linked if path.exists())]
+    found = SimpleNamespace()
+    for name, (result, arguments) in _CALLS.items():
+        library = next((library for library in libraries if hasattr(library, f"ggml_{name}")), None)
+        if library is None:
+            raise SlipstreamError(
+                f"the installed llama.cpp has no ggml_{name}, which drafting heads need.",
+                "Install the version that Slipstream asks for: pip install llama-cpp-python==0.3.36",
+            )
+        call = getattr(library, f"ggml_{name}")
+        call.restype, call.argtypes = result, arguments
+        setattr(found, name, call)
+    return found
+
+
+class Operations:
+    """Builds a graph. Sizes are given as ggml counts them, fastest first: numpy's reversed; there are always three.
+
+    Attributes:
+        inputs: Float32 tensors that are set before each run, and their sizes.
+        outputs: Tensors that are read after each run, and arrays that they are read into.
+    """
+
+    def __init__(self, context: int) -> None:
+        """Builds in a context of ggml's."""
+        self._context, self._ggml = context, calls()
+        self.inputs: list[tuple[Tensor, tuple[int, ...]]] = []
+        self.outputs: list[tuple[Tensor, NDArray[Any]]] = []
+
+    def input(self, *shape: int) -> Tensor:
+        """A float32 tensor that every run is given."""
+        tensor: Tensor = self._ggml.new_tensor_3d(self._context, F32, *shape)
+        self._ggml.set_input(tensor)
+        self.inputs.append((tensor, shape))
+        return tensor
+
+    def output(self, tensor: Tensor, kind: type[np.float32 | np.int32], *shape: int) -> None:
+        """A tensor that every run returns, of the number type and sizes that it has."""
+        if self._ggml.nbytes(tensor) != 4 * prod(shape):
+            raise ValueError(f"an output of {self._ggml.nbytes(tensor)} bytes is not {shape}")
+        self._ggml.set_output(tensor)
+        self.outputs.append((tensor, np.empty(shape[::-1], kind)))
+
+    def multiply(self, weight: Tensor, states: Tensor) -> Tensor:
+        """[d, v, m] by [d, n, m] to [v, n, m]: the products of the rows of both."""
+        return int(self._ggml.mul_mat(self._context, weight, states))
+
+    def add(self, one: Tensor, other: Tensor) -> Tensor:
+        """The sum; ``other`` is repeated along axes where it has one place."""
+        return int(self._ggml.add(self._context, one, other))
+
+    def silu(self, tensor: Tensor) -> Tensor:
+        """Each number times its logistic function."""
+        return int(self._ggml.silu(self._context, tensor))
+
+    def soft_max(self, tensor: Tensor) -> Tensor:
+        """Probabilities along the first axis."""
+        return int(self._ggml.soft_max(self._context, tensor))
+
+    def top_k(self, tensor: Tensor, count: int) -> Tensor:
+        """Places (int32) of the ``count`` largest along the first axis, in no order."""
+        return int(self._ggml.top_k(self._context, tensor, count))
+
+    def rows(self, tensor: Tensor, places: Tensor) -> Tensor:
+        """[d, v, m] and places [k, m] to [d, k, m]: the rows that stand there."""
+        return int(self._ggml.get_rows(self._context, tensor, places))
+
+    def reshape(self, tensor: Tensor, *shape: int) -> Tensor:
+        """The same numbers in other sizes."""
+        return int(self._ggml.reshape_3d(self._context, tensor, *shape))
