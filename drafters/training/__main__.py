@@ -51,7 +51,7 @@ def run_stage(stage: str, data: Path, out: Path, family: Family, earlier: Path |
     )
     match stage:
         case "tokenizer":
-            stages.make_tokenizer(data, out, family.target.vocabulary, family.target_plan.seed, target)
+            stages.make_tokenizer(data, out, family.target.vocabulary, family.target_plan.seed, family.own_text, target)
         case "target":
             stages.train_target(out, family.target, family.target_plan, family.compiled, target)
         case "answers":

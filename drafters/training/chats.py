@@ -40,14 +40,14 @@ _JOIN_SHARE = 0.15
 _SYSTEM_SHARE = 0.06
 
 
-def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
+def build(rows: list[Row], seed: int, train: bool, by_heart: bool = True) -> dict[str, list[Chat]]:
     """Makes the chats of one split, by source, in a fixed order for a seed.
 
     Args:
         rows: the rows of this split.
         seed: chooses wordings, system prompts and which chats are joined into longer ones.
-        train: whether to add the chats known by heart, which are never held out, and to leave out those that ask what
-            the model card's exam asks.
+        train: whether this is what is trained on: without chats that ask what the model card's exam asks.
+        by_heart: whether to add to it the chats known by heart, which are never held out.
     """
     rng = random.Random(seed)
     counts = Counter(word for row in rows if row.source != "simple_dictionary" for word in set(row.words()))
@@ -59,9 +59,10 @@ def build(rows: list[Row], seed: int, train: bool) -> dict[str, list[Chat]]:
         make = _MAKERS.get(row.source, _as_it_is)
         made.setdefault(row.source, []).extend(make(row, rng))
     if train:
-        made["identity"] = identity.chats(seed)
-        made["everyday"] = everyday.chats(seed)
-        made["lists"] = lists.chats(seed)
+        if by_heart:
+            made["identity"] = identity.chats(seed)
+            made["everyday"] = everyday.chats(seed)
+            made["lists"] = lists.chats(seed)
         exam = plain.exam_questions()
         made = {s: [chat for chat in chats if not _asks(chat, exam)] for s, chats in made.items()}
     return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}

@@ -32,6 +32,7 @@ class Family:
     medusa_rows: int
     masks: int
     compiled: bool
+    own_text: bool
 
     def plan(self, tokens: int) -> Plan:
         """The plan of a set of heads with this budget."""
@@ -63,6 +64,7 @@ BUNDLED = Family(
     medusa_rows=4096,
     masks=3,
     compiled=True,
+    own_text=True,
 )
 """What ships."""
 
@@ -86,5 +88,6 @@ TINY = Family(
     medusa_rows=600,
     masks=2,
     compiled=False,
+    own_text=False,
 )
 """The same recipe in a minute, to see that it works."""

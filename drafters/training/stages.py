@@ -39,7 +39,9 @@ TITLES = MappingProxyType(
 _TOKENIZER_CHARACTERS = 16_000_000
 
 
-def make_tokenizer(data: Path, out: Path, size: int, seed: int, start: Path | None = None) -> None:
+def make_tokenizer(
+    data: Path, out: Path, size: int, seed: int, own_text: bool = True, start: Path | None = None
+) -> None:
     """Reads the sources, holds rows out, trains the tokenizer and stores the encoded corpus.
 
     Args:
@@ -47,11 +49,12 @@ def make_tokenizer(data: Path, out: Path, size: int, seed: int, start: Path | No
         out: gets the tokenizer and the corpus.
         size: number of ids.
         seed: of the wordings.
+        own_text: whether to add the text that was written for the recipe.
         start: a model file whose tokenizer to keep.
     """
     out.mkdir(parents=True, exist_ok=True)
-    kept, held = sources.split([*sources.read(data), *plain.rows()])
-    made, made_held = chats.build(kept, seed, train=True), chats.build(held, seed, train=False)
+    kept, held = sources.split([*sources.read(data), *(plain.rows() if own_text else ())])
+    made, made_held = chats.build(kept, seed, True, own_text), chats.build(held, seed, train=False)
     if not (out / TOKENIZER_FILE).exists():
         trained = tokenizer.of_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
         trained.save(str(out / TOKENIZER_FILE))
