@@ -1,0 +1,91 @@
+"""A drafter that knows the text: always right, always wrong, or wrong at any place; and a reply without a session."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.rules import Rules
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.drafters.tree import TreeBuilder, chain_draft
+from slipstream.models.runtime.target import Target
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import Abilities, Evaluation, History, Token
+
+
+class Forced(Drafter):
+    """Drafts a known reply, and goes on past its end with other tokens.
+
+    Args:
+        text: The tokens of the reply.
+        abilities: Of the target.
+        right: Share of drafts that are right as a whole; the others have a wrong token at a place of their own, the
+            first one where the share is 0.
+        depth: Tokens of the right path.
+        width: Leaves: wrong branches stand before the right one in the batch.
+        skip: Tokens of the reply before the first draft.
+    """
+
+    name = "forced"
+
+    def __init__(
+        self, text: Sequence[Token], abilities: Abilities, right: float, depth: int = 5, width: int = 1, skip: int = 0
+    ) -> None:
+        self._text, self._right, self._depth, self._skip = [*text], right, depth, skip
+        self._abilities = abilities
+        self._width = min(width, max(1, abilities.max_leaves))
+        self._start = 0
+
+    def begin(self, history: History) -> None:
+        self._start = len(history.tokens)
+
+    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+        at = len(history.tokens) - self._start
+        room = min(self._abilities.n_ctx - len(history.tokens), self._abilities.max_rows - 1)
+        if at < self._skip or room < 1 or not self._abilities.max_leaves:
+            return NO_DRAFT
+        rng = random.Random(at)
+        tokens = self._text[at : at + self._depth]
+        tokens += [self._other(7 + len(tokens))] * (self._depth - len(tokens))
+        if rng.random() >= self._right:
+            place = rng.randrange(self._depth) if self._right else 0
+            tokens[place] = self._other(tokens[place])
+        tokens = tokens[:room]
+        if self._width == 1 or len(tokens) + 2 * self._width > room:
+            return chain_draft(tokens, [0.5] * len(tokens), self.name)
+        builder = TreeBuilder()
+        builder.add_path(tokens, [0.5] * len(tokens), self.name)
+        for branch in range(1, self._width):  # more probable, so that they come first; some part ways late
+            shared = 0 if branch == 1 else rng.randrange(self._depth)
+            wrong = self._other(tokens[shared] + branch)
+            if wrong != tokens[shared]:
+                builder.add_path([*tokens[:shared], wrong, 9], [0.5] * shared + [0.9, 0.9], self.name)
+        return builder.build()
+
+    def _other(self, token: Token) -> Token:
+        return (token + 1) % self._abilities.n_vocab
+
+
+def write(
+    target: Target, drafter: Drafter, sampler: Sampler, prompt: Sequence[Token], size: int
+) -> tuple[list[Token], list[Step]]:
+    """Writes ``size`` tokens after a prompt, as a session would; nothing ends the reply but its length.
+
+    Returns:
+        The tokens, and the steps without their evaluations.
+    """
+    history = History(list(prompt))
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    budget = FixedBudget(rules)
+    target.request(drafter.needs.hidden)
+    drafter.begin(history)
+    target.prefill(prompt[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
+    steps = list[Step]()
+    for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
+        budget.step += 1
+        steps.append(replace(step, evaluation=Evaluation(step.evaluation.logits[:0])))
+        assert list(target.tokens) == history.tokens[:-1]
+    return history.tokens[len(prompt) :], steps

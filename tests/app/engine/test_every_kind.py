@@ -1,0 +1,131 @@
+"""Every method on every kind of model: the text of plain decoding, or a reason before the first token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+from tests.app.engine.forced import Forced, write
+from tests.models.kinds import CHAINS, DIFFUSES, KINDS, PLAIN, TREES, write_kind
+
+from slipstream.app.engine.loading import load
+from slipstream.app.engine.protocol import Generate, Load, Message, Sampling
+from slipstream.drafters import registry
+from slipstream.drafters.none import Plain
+from slipstream.drafters.parts import Parts
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import History, Token
+
+OPTIONS: Final = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
+PROMPT: Final = [1, *range(60, 80), *range(60, 75), *range(200, 230), *range(60, 68)]
+SIZE: Final = 96
+TIE: Final = 1e-3
+"""Logits may differ by 1e-5 with F32 weights; a token that changes where none moved by this much is an error."""
+SAMPLERS: Final = [Sampler(temperature=0.0), Sampler(temperature=0.5, seed=1, repetition_penalty=1.1)]
+ALWAYS: Final = {"none", "lookup"}
+"""Methods that serve every kind of target that can take back a token."""
+
+
+@dataclass
+class Made:
+    """A model of a kind with a draft model of the same kind that often agrees with it."""
+
+    kind: str
+    model: LlamaModel
+    target: LlamaTarget
+    parts: Parts
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    kind, folder = request.param, tmp_path_factory.mktemp(request.param)
+    with ExitStack() as opened:
+        model = opened.enter_context(closing(LlamaModel(write_kind(folder / "target.gguf", kind))))
+        small = opened.enter_context(closing(LlamaModel(write_kind(folder / "draft.gguf", kind, blur=0.03))))
+        target = opened.enter_context(closing(LlamaTarget(model, OPTIONS)))
+        draft_model = opened.enter_context(closing(LlamaTarget(small, OPTIONS)))
+        yield Made(kind, model, target, Parts(target.abilities, draft_model, llama=target, header=model.header))
+
+
+def check_same(target: LlamaTarget, sampler: Sampler, plain: list[Token], text: list[Token]) -> None:
+    """Equal, or different from a place on where a tiny change of two logits changes the plain draw to the other."""
+    if text == plain:
+        return
+    at = next(i for i, (one, other) in enumerate(zip(plain, text, strict=True)) if one != other)
+    target.prefill([*PROMPT, *plain[:at]][:-1])
+    history = History([*PROMPT, *plain[:at]])
+    logits = target.evaluate(history.tokens[-1]).logits[0].copy()
+    target.keep(())
+    assert sampler.pick(logits, history) == plain[at]
+    logits[plain[at]] -= np.float32(TIE)
+    logits[text[at]] += np.float32(TIE)
+    assert sampler.pick(logits, history) == text[at], f"token {at} differs, and there is no tie"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=["greedy", "drawn"])
+def test_every_method_writes_the_plain_text_or_says_why_not(made: Made, sampler: Sampler) -> None:
+    plain, _ = write(made.target, Plain(), sampler, PROMPT, SIZE)
+    served = set[str]()
+    for name in registry.METHODS:
+        if reason := registry.why_not(name, made.parts):
+            with pytest.raises(UsageError) as refused:
+                registry.make(name, made.parts)
+            assert reason in refused.value.title and "none" in refused.value.hint
+            continue
+        served.add(name)
+        with closing(registry.make(name, made.parts)) as drafter:
+            text, _ = write(made.target, drafter, sampler, PROMPT, SIZE)
+            check_same(made.target, sampler, plain, text)
+    assert served >= (ALWAYS if made.kind not in PLAIN else {"none"})
+    assert made.kind not in PLAIN or served == {"none"}
+    assert made.kind not in TREES or served >= {*ALWAYS, "draft", "lookahead", "recycle"}
+
+
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=["greedy", "drawn"])
+def test_forced_drafts_of_every_shape_leave_the_text_alone(made: Made, sampler: Sampler, right: float) -> None:
+    plain, _ = write(made.target, Plain(), sampler, PROMPT, SIZE)
+    for depth, width in ((1, 1), (8, 1), (3, 4)):
+        forced = Forced(plain, made.target.abilities, right, depth, width)
+        text, steps = write(made.target, forced, sampler, PROMPT, SIZE)
+        check_same(made.target, sampler, plain, text)
+        if made.kind in PLAIN:
+            assert not any(len(step.draft.tree) for step in steps)
+        elif text == plain:
+            assert all(len(step.path) == depth for step in steps[:-1]) or right < 1
+            assert right > 0 or not any(step.path for step in steps) or width > 1
+
+
+@pytest.mark.parametrize("kind", [*TREES, *CHAINS, *PLAIN])
+def test_a_whole_engine_serves_the_kind_and_tells_what_it_cannot(tmp_path: Path, kind: str) -> None:
+    path = str(write_kind(tmp_path / "target.gguf", kind, q8_0=True))
+    small = str(write_kind(tmp_path / "draft.gguf", kind, q8_0=True, blur=0.03))
+    session, loaded = load(Load(path, small, n_ctx=512), lambda _: None)
+    with closing(session):
+        usable = [offer.name for offer in loaded.drafters if offer.usable]
+        assert all(offer.why_not for offer in loaded.drafters if not offer.usable)
+        for name in usable:
+            request = Generate(1, [Message("user", "to be or not to be")], Sampling(0.5), name, max_tokens=24)
+            done = session.reply(request, lambda _: None, lambda: False)
+            assert done.reason in ("length", "stop") and done.speed.tokens
+        for name in {offer.name for offer in loaded.drafters} - {*usable}:
+            with pytest.raises(UsageError, match="cannot serve this model"):
+                session.drafter(name)
+    if kind in PLAIN:
+        with pytest.raises(UsageError, match="take back"):
+            load(Load(path, n_ctx=512, drafter="lookup"), lambda _: None)
+
+
+def test_a_model_that_cannot_chat_is_refused_at_load(tmp_path: Path) -> None:
+    path = write_kind(tmp_path / "model.gguf", DIFFUSES)
+    with pytest.raises(SlipstreamError, match="token by token"):
+        load(Load(str(path), n_ctx=512), lambda _: None)
