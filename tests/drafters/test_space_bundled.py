@@ -1,0 +1,125 @@
+"""SPACE on the two targets that it is made for: the bundled one with masks alone, and the one tuned with its masks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.rules import Rules
+from slipstream.drafters.base import Drafter, Step, Worth
+from slipstream.drafters.none import Plain
+from slipstream.drafters.parts import Parts
+from slipstream.drafters.space import METHOD, Space
+from slipstream.models.heads import read_heads
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.model import LlamaModel
+from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import ROOT, History, Token, TokenTree
+
+BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
+STRICT = ContextOptions(n_ctx=512, kv="q8_0", flash=True, same_text=True, threads=1)
+TARGETS = {"frozen": ("mini-q8_0", "mini-space"), "tuned": ("mini-tuned-q8_0", "mini-tuned-space")}
+GREEDY = Sampler(temperature=0)
+SIZE = 40
+
+
+def at_least(least: float) -> Worth:
+    return lambda path, depth: path >= least
+
+
+def steps_of(
+    drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], worth: Worth
+) -> Iterator[Step]:
+    history = History(list(prompt))
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), SIZE, (), lambda token: b"")
+    target.prefill(prompt[:-1])
+    drafter.begin(history)
+    yield from generate(target, drafter, sampler, history, worth, rules, lambda: False)
+
+
+def text_of(drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], worth: Worth) -> list[Token]:
+    return [token for step in steps_of(drafter, target, sampler, prompt, worth) for token in step.tokens]
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaModel, Path]]:
+    target, masks = TARGETS[request.param]
+    model = LlamaModel(BUNDLED / f"slipstream-{target}.gguf")
+    yield model, BUNDLED / f"slipstream-{masks}.gguf"
+    model.close()
+
+
+def prompt_of(model: LlamaModel, text: str) -> list[Token]:
+    return model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", True)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.2, 0.8, 1.5])
+def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temperature: float) -> None:
+    model, masks = pair
+    accepted = rejected = 0
+    with closing(LlamaTarget(model, STRICT)) as target:
+        drafter = METHOD.make(Parts(target.abilities, heads={"space": masks}, llama=target))
+        for seed, text in enumerate(("Who are you?", "Tell me about the sea", "Name five animals.")):
+            sampler, prompt = Sampler(temperature=temperature, seed=seed), prompt_of(model, text)
+            plain = text_of(Plain(), target, sampler, prompt, at_least(0.5))
+            drafted = list[Token]()
+            for step in steps_of(drafter, target, sampler, prompt, at_least(0.02)):
+                drafted += step.tokens
+                accepted += len(step.path)
+                rejected += step.draft.tree.depth - len(step.path)
+            assert drafted == plain
+    assert accepted > 0 and rejected > 0
+
+
+def test_masks_that_know_nothing_change_no_text(pair: tuple[LlamaModel, Path]) -> None:
+    model, _ = pair
+    prompt = prompt_of(model, "Tell me a story about a small fox.")
+    with closing(LlamaTarget(model, STRICT)) as target:
+        target.use_masks(np.random.default_rng(2).normal(0, 0.5, (4, model.n_embd)).astype(np.float32))
+        for sampler in (GREEDY, Sampler(temperature=0.8, seed=4)):
+            plain = text_of(Plain(), target, sampler, prompt, at_least(0.5))
+            assert text_of(Space(target.abilities, 4), target, sampler, prompt, at_least(0.01)) == plain
+
+
+def test_the_first_mask_guesses_the_token_after_the_next() -> None:
+    """On the tuned target: right far more often than the text's commonest token, and than at any other place."""
+    model = LlamaModel(BUNDLED / "slipstream-mini-tuned-q8_0.gguf")
+    masks = read_heads(BUNDLED / "slipstream-mini-tuned-space.gguf").tensors["masks"]
+    right, guesses, common = Counter[int](), 0, 0
+    with closing(LlamaTarget(model, STRICT)) as target:
+        target.use_masks(masks)
+        probe = TokenTree((model.n_vocab,), (ROOT,), frozenset({0}))
+        for text in ("Who are you?", "Tell me about the sea", "What is a bridge?", "Name five animals."):
+            prompt = prompt_of(model, text)
+            reply = text_of(Plain(), target, GREEDY, prompt, at_least(0.5))
+            target.prefill(prompt[:-1])
+            for at, token in enumerate([prompt[-1], *reply[:-3]]):
+                best = int(target.evaluate(token, probe).logits[1].argmax())
+                target.keep(())
+                guesses += 1
+                for place in (-1, 0, 1, 2):
+                    right[place] += at + place >= 0 and reply[at + place] == best
+            common += Counter(reply).most_common(1)[0][1]
+    model.close()
+    assert right[1] > 2 * max(right[place] for place in (-1, 0, 2))
+    assert right[1] / guesses > 0.2 and right[1] > 1.5 * common
+
+
+def test_the_method_says_what_it_lacks(pair: tuple[LlamaModel, Path]) -> None:
+    model, masks = pair
+    with closing(LlamaTarget(model, STRICT)) as target:
+        heads = {"space": masks}
+        assert METHOD.lacks(Parts(target.abilities, heads=heads, llama=target)) == ""
+        assert "no" in METHOD.lacks(Parts(target.abilities, llama=target))
+        without = replace(target.abilities, masks=False)
+        assert "vectors" in METHOD.lacks(Parts(without, heads=heads, llama=target))
+        with pytest.raises(ValueError, match="masks"):
+            Space(without, 3)
