@@ -135,10 +135,12 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
 def _load(options: argparse.Namespace, paths: Paths) -> Load:
     """Which model and drafter; a wrong name is refused before anything is loaded."""
     from slipstream.app.model_choice import choose
-    from slipstream.drafters import registry
 
     load = choose(paths, options.model, options.draft_model, options.drafter, options.context)
-    registry.check_name(load.drafter)
+    if options.drafter:  # reading the registry loads llama.cpp: only where a person named a drafter
+        from slipstream.drafters import registry
+
+        registry.check_name(options.drafter)
     if options.draft_gpu_layers < -1:
         raise UsageError(f"draft-gpu-layers is {options.draft_gpu_layers}; it must be -1 (all) or more.")
     return replace(load, draft_gpu_layers=options.draft_gpu_layers)
@@ -190,10 +192,13 @@ def _parser() -> _Parser:
 
 def _methods() -> str:
     """The drafting methods, a line each."""
-    from slipstream.drafters.registry import METHODS
+    from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
 
-    width = max(map(len, METHODS))
-    lines = [f"  {name:<{width}}  {method.about}".rstrip() for name, method in METHODS.items()]
+    rows = [(name, method.about) for name, method in METHODS.items()]
+    rows.append((f"A{IN_ORDER}B", "the first of several that is confident"))
+    rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {about}" for name, about in rows]
     return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
 
 

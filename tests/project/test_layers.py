@@ -11,7 +11,7 @@ import pytest
     [
         ("slipstream.app.cli", {"textual", "torch", "llama_cpp", "numpy"}),
         ("slipstream.app.engine.host", {"textual", "torch", "llama_cpp"}),
-        ("slipstream.app.engine.session", {"textual", "torch", "llama_cpp"}),
+        ("slipstream.app.engine.session", {"textual", "torch"}),
         ("slipstream.app.engine.loading", {"textual", "torch"}),
         ("slipstream.drafters.registry", {"textual", "torch"}),
         ("slipstream.app.tui.app", {"torch", "llama_cpp"}),
