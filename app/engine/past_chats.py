@@ -16,7 +16,7 @@ from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
-_SLICE: Final = 1 << 14  # tokens: some 20 ms, the longest that a request may have to wait
+_SLICE: Final = 1 << 14  # tokens; a request that comes meanwhile waits for so many to be indexed
 _SEGMENTS: Final = 8  # beyond that many files a search is worth a merge
 _NO_LIMIT: Final = 1 << 31
 

@@ -81,7 +81,8 @@ class Costs:
             f"retrieval, {self.tokens:,} indexed tokens",
             *(f"  {step}" for step in self.steps),
             f"  a million tokens: {self.bytes:.1f} MB on disk, {memory} in memory",
-            f"  built in {self.build:.1f} s; reply added in {self.reply:.1f} ms; document removed in {self.remove:.1f} ms",
+            f"  built in {self.build:.1f} s",
+            f"  a reply added in {self.reply:.1f} ms, a document removed in {self.remove:.1f} ms",
         ]
         return "\n".join(lines)
 
