@@ -199,7 +199,14 @@ def _methods() -> str:
     rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
-    return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
+    return "\n".join(
+        [
+            "drafters:",
+            *lines,
+            "The first that is confident: lookup+draft. Both in one tree: 'lookup|draft'.",
+            "Which of them serve a model: slipstream drafters list -m MODEL.",
+        ]
+    )
 
 
 def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:

@@ -113,14 +113,14 @@ class Sampler:
             from wrong as well as the best other measure at every temperature, and was calibrated at all of them.
         """
         if self.temperature == 0:
-            ids, noisy = _best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
-            plain = noisy
-        else:
-            ids, scaled = self._tempered(logits, history, ahead)
-            plain = scaled * self.temperature
-            noisy = plain + self.temperature * gumbel(self.seed, history.position + len(ahead), ids)
-        order = np.lexsort((ids, -noisy))[:count]
-        with_noise, without = np.exp(noisy - noisy[order[0]]), np.exp(plain - plain.max())
+            ids, values = _best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            weights = np.exp(values - values[0])
+            return ids[:count].tolist(), (weights[:count] / weights.sum()).tolist()
+        ids, scaled = self._tempered(logits, history, ahead)
+        plain = scaled * self.temperature
+        noisy = plain + self.temperature * gumbel(self.seed, history.position + len(ahead), ids)
+        order = (-noisy).argsort(kind="stable")[:count]
+        with_noise, without = np.exp(noisy - noisy[order[0]]), np.exp(plain)
         shares = np.sqrt(with_noise[order] * without[order] / (with_noise.sum() * without.sum()))
         return ids[order].tolist(), shares.tolist()
 
