@@ -53,6 +53,7 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "graph_node": (_P, (_P, _INT)),
     "new_tensor_3d": (_P, (_P, _INT, _I64, _I64, _I64)),
     "nbytes": (_SIZE, (_P,)),
+    "get_type_traits": (_P, (_INT,)),
     "set_input": (None, (_P,)),
     "set_output": (None, (_P,)),
     "mul_mat": (_P, (_P, _P, _P)),

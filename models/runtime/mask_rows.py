@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from io import FileIO
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.quoting import shown_path
+from slipstream.models.runtime.ggml import F32, calls
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.types import Floats, Token
 
@@ -37,7 +35,6 @@ MASK_ARCHITECTURES: Final = frozenset(
 """Architectures whose graphs use a vector as they use a token's embedding: it is not scaled and nothing is added."""
 
 _TABLE: Final = "token_embd.weight"
-_F32: Final = 0  # ggml_type
 _KEPT: Final = 4096
 """Rows that are kept once they have been read: a text has fewer different tokens."""
 
@@ -74,7 +71,7 @@ class MaskRows:
         header = model.header
         self.width, self._n_vocab = model.n_embd, model.n_vocab
         table = next((t for t in header.tensors if t.name == _TABLE and t.shape[0] == model.n_embd), None)
-        self.offered: Final = header.architecture in MASK_ARCHITECTURES and bool(table and _type_traits())
+        self.offered: Final = header.architecture in MASK_ARCHITECTURES and table is not None
         if table:
             self._path, self._type = header.parts[table.part], table.type
             self._start, self._size = header.data_offsets[table.part] + table.offset, table.nbytes // table.shape[1]
@@ -87,6 +84,7 @@ class MaskRows:
 
         Raises:
             ModelFileError: If the model's file cannot be opened any more.
+            SlipstreamError: If the installed llama.cpp lacks a call for it.
             ValueError: If this model offers none, or they have another width.
         """
         if not self.offered:
@@ -94,6 +92,8 @@ class MaskRows:
         if masks.ndim != 2 or masks.shape[1] != self.width:
             raise ValueError(f"masks of shape {masks.shape} for a model of width {self.width}")
         self._masks = np.array(masks, np.float32)
+        if self._type != F32:
+            self._unpack = _TypeTraits.from_address(calls().get_type_traits(self._type)).to_float
         try:
             self._file = self._file or FileIO(self._path)
         except OSError as error:
@@ -133,10 +133,10 @@ class MaskRows:
         if len(stored) != self._size:
             raise self._unreadable("it became shorter while it was used")
         row = np.empty(self.width, np.float32)
-        if self._type == _F32:
+        if self._type == F32:
             row[:] = np.frombuffer(stored, "<f4")
         else:
-            _type_traits()(self._type).contents.to_float(stored, row.ctypes.data, self.width)
+            self._unpack(stored, row.ctypes.data, self.width)
         if len(self._known) == _KEPT:
             self._known.clear()
         self._known[token] = row
@@ -144,18 +144,3 @@ class MaskRows:
 
     def _unreadable(self, reason: str) -> ModelFileError:
         return ModelFileError(f"{shown_path(self._path)} cannot be read: {reason}.", "Load the model again.")
-
-
-@cache
-def _type_traits() -> Any:
-    """Finds ``ggml_get_type_traits`` in the copy of ggml that llama.cpp itself uses; None where there is none.
-
-    A search that begins at llama.cpp's own library also finds what that is linked to, except on Windows.
-    """
-    folder = Path(str(C.__file__)).with_name("lib")
-    for library in (C._lib, *(ctypes.CDLL(str(path)) for path in folder.glob("ggml-base.dll"))):
-        if hasattr(library, "ggml_get_type_traits"):
-            call = library.ggml_get_type_traits
-            call.argtypes, call.restype = [ctypes.c_int], ctypes.POINTER(_TypeTraits)
-            return call
-    return None
