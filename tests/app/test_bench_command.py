@@ -17,11 +17,8 @@ from slipstream.app.bench.report import drafters_text, table
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
-from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
-from slipstream.drafters.base import Drafter
-from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -229,22 +226,13 @@ def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
     assert "- Left out: `draft`, " in capsys.readouterr().out
 
 
-def test_names_of_chains_reach_the_registry_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.bench.command.check_name", lambda _name: None)
-    made = []
-
-    def drafter(self: Session, name: str) -> Drafter:
-        made.append(name)
-        if "|" in name:
-            raise UsageError("its second member is missing.", "")
-        return PromptLookup()
-
-    monkeypatch.setattr(Session, "drafter", drafter)
-    assert bench(options(tmp_path / "f.json", drafters="lookup+draft,lookup|medusa"), TINY) == 0
+def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
+    alone = choose(Paths.default()).model  # by its path: a model without a draft model
+    joined = options(tmp_path / "f.json", drafters="lookup+recycle,lookup|recycle,lookup+draft", model=alone)
+    assert bench(joined, TINY) == 0
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
-    assert {"lookup+draft", "lookup|medusa"} <= set(made)
-    assert {row["drafter"] for row in report["rows"]} == {"lookup+draft"}
-    assert report["unusable"] == {"lookup|medusa": "its second member is missing"}
+    assert {row["drafter"] for row in report["rows"]} == {"lookup+recycle", "lookup|recycle"}
+    assert set(report["unusable"]) == {"lookup+draft"} and "draft model" in report["unusable"]["lookup+draft"]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_the_help_lists_the_methods_and_says_what_changes_the_text(tmp_path: Pat
     shown = " ".join(slipstream("run", "--help", home=tmp_path).stdout.decode().split())
     for name, method in METHODS.items():
         assert f"{name} {method.about}" in shown
-    assert "CHANGES THE TEXT" in shown
+    assert "CHANGES THE TEXT" in shown and "A+B the first" in shown and "'A|B' the guesses" in shown
 
 
 def test_every_method_says_what_it_is_in_a_short_line() -> None:
