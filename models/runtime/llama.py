@@ -17,15 +17,7 @@ from slipstream.models.runtime.memory import Memory, open_context
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Prefill, PrefillChunk
-from slipstream.models.types import (
-    EMPTY_TREE,
-    Abilities,
-    Evaluation,
-    Floats,
-    Token,
-    TokenTree,
-    shared_prefix,
-)
+from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, shared_prefix
 
 _FIRST_CHUNK: Final = 64
 _CHUNK_SECONDS: Final = 0.08
@@ -57,6 +49,7 @@ class LlamaTarget:
         self._cached = 0  # tokens in sequence 0; later ones are queued
         self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
         self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
+        self._jumped = False  # whether text was fed or cut since the last evaluation
         self._hidden = HiddenPoints(self._context, model)
         self._cancelled: Callable[[], bool] | None = None
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
@@ -139,11 +132,14 @@ class LlamaTarget:
         reused = self._cached
         self._tokens.extend(tokens[shared:])
         complete = self._read(on_chunk, cancelled)
+        self._memory.mark(self._cached)
+        self._jumped = False
         return Prefill(reused, self._cached - reused, complete)
 
     def feed(self, tokens: Sequence[Token]) -> None:
         """Commits a few tokens that enter the cache as the first rows of the next evaluation."""
         self._tokens.extend(tokens)
+        self._jumped = True
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
         """Evaluates ``last`` and the tree below it in one ``llama_decode``, queued tokens first.
@@ -207,6 +203,9 @@ class LlamaTarget:
                 self._in_step[sequence] = after
             return
         self._cached = self._memory.cut(end) if len(tree) > in_first else end
+        if self._jumped and not len(tree):  # a draft model's guesses may follow, one by one, and be taken back
+            self._memory.mark(self._cached)
+            self._jumped = False
         shared = in_first
         for sequence in range(1, tree.leaves):  # each one shares less of the path than the one before
             while shared and tree.last_leaves[path[shared - 1]] < sequence:
@@ -216,8 +215,8 @@ class LlamaTarget:
             self._in_step[sequence] = after + shared
 
     def rewind(self, length: int) -> None:
-        """Drops every token from index ``length`` on; a memory that cannot be cut is cleared and read again."""
-        self._open = None
+        """Drops every token from index ``length`` on; what a memory cannot be cut to is read again."""
+        self._open, self._jumped = None, True
         if length < len(self._tokens):
             del self._tokens[length:]
         keep = self._memory.cut(min(length, self._cached))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.model import LlamaModel
+
+_STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the cells of attention
 
 
 def open_context(model: LlamaModel, params: Any) -> Any:
@@ -36,7 +38,7 @@ class Memory:
     full size (``swa_full``): in a smaller one, cells that several sequences share are never used again. Only a restored
     state holds no more than the window of its last token. A recurrent or hybrid model has one state a sequence, with
     copies of the states before its last few rows (``n_rs_seq``). llama.cpp cuts without a look at whether the window is
-    still there, or whether the last batch wrote the copy; so this class looks.
+    still there, or whether the last batch wrote the copy; so this class looks. Further back goes ``mark``.
 
     Attributes:
         pointer: What llama.cpp's ``llama_memory_*`` calls take.
@@ -50,6 +52,7 @@ class Memory:
         self.rollback: int | None = C.llama_n_rs_seq(context) if model.recurrent else None
         self._window: int = C.llama_model_n_swa(model.pointer)  # 0 for none
         self._copies = 0  # rows that the last batch kept states for
+        self._state, self._size, self._marked = (ctypes.c_uint8 * 0)(), 0, 0  # state, its bytes, its length in tokens
 
     def wrote(self, rows: int) -> None:
         """Hears that a batch of so many rows went in."""
@@ -64,7 +67,8 @@ class Memory:
         """Drops every position from ``length`` on, of all sequences: one call, where each would walk all cells again.
 
         Returns:
-            Positions that are left: ``length``, or 0 where the memory could not be cut there and had to be cleared.
+            Positions that are left: ``length``, or fewer where the memory could not be cut there: those before the
+            mark, or none.
         """
         if self.rollback is None:
             whole = not self._window or self._first() <= max(0, length + 1 - self._window)
@@ -73,11 +77,27 @@ class Memory:
             back = C.llama_memory_seq_pos_max(self.pointer, 0) + 1 - length
             possible = back <= self._copies and C.llama_memory_seq_rm(self.pointer, 0, length, -1)
             self._copies = 0 if back else self._copies  # once, until the next batch
+        if length < self._marked:
+            self._marked = 0
         if possible:
             return length
-        C.llama_memory_clear(self.pointer, True)
         self._copies = 0
+        if self._marked and C.llama_state_seq_set_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY):
+            C.llama_memory_seq_rm(self.pointer, 0, self._marked, -1)  # the cells of attention
+            return self._marked
+        C.llama_memory_clear(self.pointer, True)
+        self._marked = 0
         return 0
+
+    def mark(self, length: int) -> None:
+        """Keeps the state of a recurrent or hybrid model after ``length`` tokens; the last one kept is replaced."""
+        if self.rollback is None or length == self._marked:
+            return
+        self._size = C.llama_state_seq_get_size_ext(self._context, 0, _STATE_ONLY)
+        if self._size > len(self._state):
+            self._state = (ctypes.c_uint8 * self._size)()
+        written = C.llama_state_seq_get_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY)
+        self._marked = length if written else 0
 
     def save(self) -> bytes:
         """Packs the state of sequence 0."""

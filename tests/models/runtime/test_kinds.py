@@ -225,3 +225,49 @@ def test_a_model_that_does_not_write_token_by_token_is_refused(tmp_path: Path) -
     model = LlamaModel(write_kind(tmp_path / "model.gguf", DIFFUSES))
     with closing(model), pytest.raises(SlipstreamError, match="does not write"):
         LlamaTarget(model, OPTIONS)
+
+
+@pytest.mark.parametrize("kind", [*CHAINS, *PLAIN])
+def test_a_wrong_guess_of_single_passes_costs_no_second_reading(model_of: OpenModel, kind: str) -> None:
+    """As a draft model works: one token a pass, then back to where the target disagreed."""
+    rng = random.Random(kind)
+    with (
+        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
+        closing(LlamaTarget(model_of(kind), OPTIONS)) as fresh,
+    ):
+        text = words(rng, 200)
+        target.prefill(text)
+        for _ in range(25):
+            text += words(rng, rng.randint(1, 3))
+            target.feed(text[len(target.tokens) : -1])
+            for token in [text[-1], *words(rng, rng.randint(0, 5))]:
+                target.evaluate(token)
+                target.keep(())
+            guessed = list(target.tokens)[len(text) :]
+            text += guessed[: rng.randint(0, len(guessed))]
+            target.rewind(len(text))
+            assert target.cached >= 200
+            fresh.rewind(0)
+            fresh.prefill(text)
+            text += words(rng, 1)
+            assert difference(target, fresh, text[-1]) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", [*CHAINS, *PLAIN])
+def test_a_reply_that_is_written_again_does_not_read_the_chat_again(model_of: OpenModel, kind: str) -> None:
+    rng = random.Random(kind)
+    with (
+        closing(LlamaTarget(model_of(kind), OPTIONS)) as target,
+        closing(LlamaTarget(model_of(kind), OPTIONS)) as fresh,
+    ):
+        chat = words(rng, 150)
+        target.prefill(chat)
+        for _ in range(3):
+            for token in words(rng, 20):
+                target.evaluate(token)
+                target.keep(())
+            assert target.prefill(chat).decoded == 0
+            fresh.rewind(0)
+            fresh.prefill(chat)
+            assert difference(target, fresh, 5) < TOLERANCE
+        assert target.prefill([*chat[:100], 9, *chat[100:]]).reused == 0  # before the mark
