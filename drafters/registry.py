@@ -11,6 +11,7 @@ from slipstream.drafters import (
     eagle,
     kangaroo,
     lookahead,
+    medusa,
     mtp,
     none,
     prompt_lookup,
@@ -32,6 +33,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         for method in (
             none.METHOD,
             draft_model.METHOD,
+            medusa.METHOD,
             kangaroo.METHOD,
             space.METHOD,
             prompt_lookup.METHOD,
