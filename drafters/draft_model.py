@@ -70,6 +70,7 @@ class DraftModel(Drafter):
 
     def begin(self, history: History) -> None:
         """Starts a reply; the cache keeps what it shares with the new prompt."""
+        self._at = 0
         self._follower.begin()
 
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
@@ -135,8 +136,9 @@ class DraftModel(Drafter):
         depth = len(above) + 1
         for token, share in zip(ranked[start:], shares[start:], strict=True):
             prob = self._confidence.corrected(share)
-            if worth(path * prob, depth):
-                heappush(waiting, _Sibling(-path * prob, depth, parent, above, token, prob))
+            if not worth(path * prob, depth):
+                return  # the others are less probable
+            heappush(waiting, _Sibling(-path * prob, depth, parent, above, token, prob))
 
     def _tree(
         self,

@@ -62,6 +62,7 @@ class TranslatedModel(Drafter):
 
     def begin(self, history: History) -> None:
         """Starts a reply; the cache keeps what it shares with the new prompt."""
+        self._at = 0
         self._follower.begin()
         self._translation.begin()
 

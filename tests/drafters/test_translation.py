@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.drafters.other_vocabulary import in_other_tokens
+from tests.drafters.other_vocabulary import in_other_tokens, in_sentencepiece
 
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.protocol import Done, Generate, Message, Sampling
@@ -239,49 +239,55 @@ def test_controls_are_matched_by_name(tmp_path: Path) -> None:
     assert all(target.tokens[ours] == draft.tokens[theirs] for ours, theirs in shared.items())
 
 
-def test_text_comes_back_whole_through_the_bundled_tokenizers(tmp_path: Path) -> None:
+def other_vocabulary(folder: Path, kind: str) -> Path:
+    """The bundled draft model with a tokenizer of another kind."""
+    source, copy = BUNDLED / BUNDLED_DRAFT, folder / "other.gguf"
+    return in_sentencepiece(source, copy) if kind == "sentencepiece" else in_other_tokens(source, copy, 1500)
+
+
+@pytest.mark.parametrize("kind", ["fewer merges", "sentencepiece"])
+def test_text_comes_back_whole_through_the_tokenizers_of_llama_cpp(kind: str, tmp_path: Path) -> None:
     with (
         closing(LlamaModel(BUNDLED / BUNDLED_TARGET)) as target,
-        closing(LlamaModel(in_other_tokens(BUNDLED / BUNDLED_DRAFT, tmp_path / "other.gguf", 1500))) as draft,
+        closing(LlamaModel(other_vocabulary(tmp_path, kind))) as draft,
     ):
         one = Translation(target, draft, shared_controls(target.header, draft.header))
         text = "Hello there,  it's a fox.\n\nIn 2024 a café \U0001f600!\n  - déjà vu 东京都\n"
         history = target.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n", True)
         for size in range(1, len(history) + 1):
             one.follow(history[:size])
-        assert draft.pieces(one.tokens).decode() == f"user\n{text}\n" and len(one.tokens) != len(history)
+        assert draft.pieces(one.tokens).decode() == f"user\n{text}\n" and one.tokens != history
         named = [draft.text_of(token) for token in one.tokens if not draft.piece(token)]
-        assert named == ["<|im_start|>", "<|im_end|>"]
+        assert named[-2:] == ["<|im_start|>", "<|im_end|>"] and named[:-2] == [*map(draft.text_of, draft.opening())]
         words = " The small fox was happy."
         assert [token for token, _ in one.continued(words.encode())] == target.tokenize(words, False)
 
 
-@pytest.fixture(scope="module", params=["draft", "target"])
+@pytest.fixture(scope="module", params=["fewer merges", "sentencepiece", "target"])
 def translated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """The bundled pair, of which one has another vocabulary and fewer merges."""
-    other = tmp_path_factory.mktemp("models") / "other.gguf"
+    """The bundled pair, of which one has another vocabulary."""
+    folder = tmp_path_factory.mktemp("models")
     ask = choose(Paths.default({}))
-    if request.param == "draft":
-        ask = replace(ask, draft_model=str(in_other_tokens(BUNDLED / BUNDLED_DRAFT, other, 3000)))
+    if request.param == "target":
+        ask = replace(ask, model=str(in_other_tokens(BUNDLED / BUNDLED_TARGET, folder / "target.gguf")))
     else:
-        ask = replace(ask, model=str(in_other_tokens(BUNDLED / BUNDLED_TARGET, other)))
+        ask = replace(ask, draft_model=str(other_vocabulary(folder, request.param)))
     session, _ = load(replace(ask, heads=[], derived=None, index=None), lambda _: None)
     yield session
     session.close()
 
 
-def reply(session: Session, drafter: str, temperature: float, seed: int) -> Done:
-    messages = [Message("user", "Tell me about the sea")]
-    request = Generate(1, messages, Sampling(temperature=temperature, seed=seed), drafter, max_tokens=40)
+def reply(session: Session, drafter: str, prompt: str, temperature: float) -> Done:
+    sampling = Sampling(temperature=temperature, seed=5)
+    request = Generate(1, [Message("user", prompt)], sampling, drafter, max_tokens=40)
     return session.reply(request, lambda _: None, lambda: False)
 
 
 def test_across_vocabularies_the_text_is_the_targets_own(translated: Session) -> None:
     accepted = rejected = 0
-    for temperature in (0.0, 0.2, 0.8, 1.5):
-        for seed in range(2):
-            plain = reply(translated, "none", temperature, seed)
-            drafted = reply(translated, "draft", temperature, seed)
+    for prompt in ("Tell me about the sea", "Tell me a story about a small fox."):
+        for temperature in (0.0, 0.2, 0.8, 1.5):
+            plain, drafted = (reply(translated, name, prompt, temperature) for name in ("none", "draft"))
             assert (drafted.text, drafted.tokens, drafted.reason) == (plain.text, plain.tokens, plain.reason)
             accepted += drafted.speed.accepted
             rejected += drafted.speed.drafted - drafted.speed.accepted
