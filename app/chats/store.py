@@ -1,8 +1,7 @@
 """The chats, in one SQLite file that survives a kill at any moment.
 
 What a person typed is on disk before the engine hears of it. A reply is a row that grows while it streams; the next
-start finds the rows of a killed process and marks them "interrupted". Writes that must survive a power cut are
-synchronous.
+start marks those of a killed process "interrupted". Writes that must survive a power cut are synchronous.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from slipstream.app.chats.records import (
     storable,
     title_of,
 )
-from slipstream.app.drafters.indexed import forget_chat
-from slipstream.app.drafters.marks import mark_deleted
+from slipstream.app.drafters.marks import chat_deleted
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
 
@@ -77,9 +75,8 @@ class ChatStore(Database):
             row = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (storable(chat),)).fetchone()
         if row is None:
             known = [f"{kept.id} ({one_line(kept.title)})" if kept.title else kept.id for kept in self.list_chats(5)]
-            hint = (
-                f"The newest are: {'; '.join(known)}. Ctrl-O in the chat lists all." if known else "None are kept yet."
-            )
+            newest = "; ".join(known)
+            hint = f"The newest are: {newest}. Ctrl-O in the chat lists all." if newest else "None are kept yet."
             raise UsageError(f'there is no chat "{one_line(chat)}".', hint)
         return StoredChat(*row)
 
@@ -123,8 +120,7 @@ class ChatStore(Database):
 
         Raises:
             UsageError: If there is no such chat.
-            SlipstreamError: If it cannot be deleted; or if it is, but not its indexed text, or heads that saw it cannot
-                be marked.
+            SlipstreamError: If it cannot be deleted; or if it is, but its traces in heads and indexes cannot be.
         """
         self.get(chat)
         with self._write(durable=True):
@@ -133,10 +129,7 @@ class ChatStore(Database):
             state.unlink(missing_ok=True)
         with self._read():  # deleted text stays in the log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        try:
-            forget_chat(self._index, chat)
-        finally:
-            mark_deleted(self._heads, chat)
+        chat_deleted(chat, self._heads, self._index)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -295,8 +288,7 @@ class ChatStore(Database):
         drafter: str = "",
         seed: str = "",
     ) -> StoredMessage:
-        now = time.time()
-        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", "", now)
+        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", "", time.time())
         columns = MESSAGE_COLUMNS.removeprefix("id, ")
         number = self._db.execute(
             f"INSERT INTO messages ({columns}) VALUES ({', '.join('?' * len(row))})", row

@@ -16,7 +16,8 @@ from slipstream.app.drafters.indexed import CHAT, is_on, switch
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
-from slipstream.drafters.text_index.index import TextIndex, forget
+from slipstream.drafters.text_index.forget import forget
+from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Document
 from slipstream.drafters.text_index.vocabulary import folder_of, open_index
 from slipstream.models.errors import ModelFileError, UsageError

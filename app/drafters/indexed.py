@@ -51,7 +51,7 @@ def forget_chat(root: Path | None, chat: str) -> None:
     """
     if root is None or not root.is_dir():
         return
-    from slipstream.drafters.text_index.index import forget  # numpy would slow every start
+    from slipstream.drafters.text_index.forget import forget  # numpy would slow every start
 
     try:
         forget(root, (CHAT + chat).__eq__)

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.drafters.text_index import files
-from slipstream.drafters.text_index.index import TextIndex, forget
+from slipstream.drafters.text_index.forget import forget
+from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.manifest import MANIFEST, due
 from slipstream.drafters.text_index.search import Found
 from slipstream.drafters.text_index.segment import Segment
