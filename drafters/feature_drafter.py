@@ -95,11 +95,12 @@ class FeatureDrafter(Drafter):
             return NO_DRAFT
         self._text += history.tokens[len(self._text) :]
         guess = self._settle(len(self._waiting), answer=True)
-        room = min(self._nodes, self._n_ctx - len(history.tokens))
-        if guess is None or room < 1:
+        free = self._n_ctx - len(history.tokens)
+        room, deepest = min(self._nodes, free), min(self._nodes, free // self._leaves)  # cells, for all branches
+        if guess is None or not deepest:
             return NO_DRAFT
         self._rankings.begin(history)
-        found = self._guesses(Guess(guess.logits[-1:], guess.features[-1:]), history, worth, sampler, room)
+        found = self._guesses(Guess(guess.logits[-1:], guess.features[-1:]), history, worth, sampler, deepest)
         self._head.rewind(self._head.length)
         return self._best(found, room)
 
@@ -122,12 +123,12 @@ class FeatureDrafter(Drafter):
         """Frees the head."""
         self._head.close()
 
-    def _guesses(self, guess: Guess, history: History, worth: Worth, sampler: Sampler, room: int) -> list[_Found]:
+    def _guesses(self, guess: Guess, history: History, worth: Worth, sampler: Sampler, deepest: int) -> list[_Found]:
         """Guesses level by level, the most probable paths of each going on in one pass; parents before children."""
         found: list[_Found] = []
         level = [_Found(-1.0, 0, ROOT, (), 1.0)]
         places = [ROOT]
-        for depth in range(1, room + 1):
+        for depth in range(1, deepest + 1):
             fresh: list[_Found] = []
             for row, (place, node) in enumerate(zip(places, level, strict=True)):
                 above = node.tokens
@@ -140,7 +141,7 @@ class FeatureDrafter(Drafter):
             level = list(takewhile(lambda node: worth(-node.minus, depth + 1), fresh[: self._leaves]))  # noqa: B023
             places = list(range(len(found), len(found) + len(level)))
             found += fresh
-            if not level or depth == room:
+            if not level or depth == deepest:
                 return found
             rows = [node.row for node in level]
             guess = self._head.grow(rows, [node.tokens[-1] for node in level], guess.features[rows])

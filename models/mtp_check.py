@@ -6,12 +6,12 @@ from typing import Final
 
 from slipstream.models.gguf import Header
 
-_EXPERTS: Final = frozenset({"glm4moe", "qwen35moe", "qwen3next", "cohere2moe", "deepseek2", "deepseek32", "glm-dsa"})
+_EXPERTS: Final = frozenset({"glm4moe", "deepseek2", "qwen35moe"})
 """Architectures whose MTP layer must choose among experts."""
-_LATENT: Final = frozenset({"deepseek2", "deepseek32", "glm-dsa"})
-"""Architectures whose MTP layer must have latent attention (MLA)."""
-MTP_ARCHITECTURES: Final = _EXPERTS | {"qwen35", "hy_v3", "step35"}
-"""Architectures with an MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) whose every condition is known."""
+_LATENT: Final = "deepseek2"
+"""The architecture whose MTP layer must have latent attention (MLA)."""
+MTP_ARCHITECTURES: Final = _EXPERTS | {"qwen35"}
+"""Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was run here: there are others."""
 
 
 def without_mtp(header: Header) -> str:
@@ -20,18 +20,18 @@ def without_mtp(header: Header) -> str:
     if not layers:
         return "it needs MTP layers, and this model has none"
     if architecture not in MTP_ARCHITECTURES:
-        return f"llama.cpp does not run the MTP layers of the architecture {architecture}"
+        return f"MTP layers of the architecture {architecture} are not served"
     if layers > 1:
         return f"this model has {layers} MTP layers, and only models with one are served"
     at = f"blk.{(header.n_layer or 0) - 1}"
-    wanted = {f"{at}.nextn.{name}.weight" for name in ("eh_proj", "enorm", "hnorm")}
+    wanted = {f"{at}.{name}.weight" for name in ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")}
     if architecture in _EXPERTS:
         wanted.add(f"{at}.ffn_gate_inp.weight")
     if not wanted <= {tensor.name for tensor in header.tensors}:
         return "this file leaves out the model's MTP layers"
     if (header.number("embedding_length_out") or header.n_embd) != header.n_embd:
         return "its MTP layers read features of another width"
-    if architecture in _LATENT and not _latent(header):
+    if architecture == _LATENT and not _latent(header):
         return "llama.cpp does not run its MTP layers without latent attention"
     return ""
 

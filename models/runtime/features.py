@@ -60,8 +60,7 @@ class FeatureContext:
         self.leaves = max(1, min(leaves, target.abilities.max_leaves))
         """Most rows of a level."""
         self._width = head.n_embd if head else target.abilities.n_embd
-        room = target.abilities.n_ctx + self.leaves * ROWS  # drafted pairs stand beside those of a full text
-        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves).params(room)
+        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves).params(target.abilities.n_ctx)
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
         self._context = C.llama_init_from_model(model, params)
@@ -116,6 +115,8 @@ class FeatureContext:
 
     def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> Guess:
         """Reads drafted pairs, each below a row of the last level; the first level stands below what was appended.
+
+        All drafted pairs and those of the text must fit the target's number of tokens.
 
         Every branch has a sequence of its own. A row goes on in its parent's; further rows of one parent go on in
         sequences that no branch needs any more, which get the parent's cells.

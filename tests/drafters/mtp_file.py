@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 WIDTH: Final = 64
 TOKENS: Final = 48
 LAYERS: Final = 3  # the last one predicts
-ARCHITECTURES: Final = ("glm4moe", "qwen35")
-"""One whose memory is attention alone, and a hybrid one."""
+ARCHITECTURES: Final = ("glm4moe", "deepseek2", "qwen35", "qwen35moe")
+"""Two whose memory is attention alone, one of them latent, and two hybrid ones."""
+_HYBRID: Final = ("qwen35", "qwen35moe")
 Guesses = Literal["right", "wrong", "from the feature"]
-_HEAD, _HEADS, _FF, _EXPERTS = 16, 4, 32, 2
+_HEAD, _HEADS, _FF, _EXPERTS, _RANK, _TURNED = 16, 4, 32, 2, 16, 8
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -30,48 +31,75 @@ def _matrix(rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
 
 
 def _layer(rng: np.random.Generator, architecture: str, layer: int) -> Weights:
-    """A layer that reads everything and adds nothing: its two last matrices are zeros."""
-    at, twice = f"blk.{layer}", 2 if architecture == "qwen35" else 1
-    found = {
-        f"{at}.attn_norm.weight": np.ones(WIDTH, np.float32),
-        f"{at}.post_attention_norm.weight": np.ones(WIDTH, np.float32),
-        f"{at}.attn_q.weight": _matrix(rng, twice * _HEADS * _HEAD, WIDTH),
+    """A layer that reads everything and adds nothing: its last matrices are zeros."""
+    at = f"blk.{layer}"
+    norm = "ffn_norm" if architecture == "deepseek2" else "post_attention_norm"
+    found = {f"{at}.{name}.weight": np.ones(WIDTH, np.float32) for name in ("attn_norm", norm)}
+    if architecture == "deepseek2":
+        found |= _latent_attention(rng, at)
+    elif architecture in _HYBRID and layer == 0:
+        found |= _delta_net(rng, at)
+    else:
+        found |= _attention(rng, at, 2 if architecture in _HYBRID else 1)
+    return found | (_network(rng, at) if architecture == "qwen35" else _experts(rng, architecture, at))
+
+
+def _attention(rng: np.random.Generator, at: str, gated: int) -> Weights:
+    return {
+        f"{at}.attn_q.weight": _matrix(rng, gated * _HEADS * _HEAD, WIDTH),
         f"{at}.attn_k.weight": _matrix(rng, _HEAD, WIDTH),
         f"{at}.attn_v.weight": _matrix(rng, _HEAD, WIDTH),
         f"{at}.attn_output.weight": np.zeros((WIDTH, _HEADS * _HEAD), np.float32),
         f"{at}.attn_q_norm.weight": np.ones(_HEAD, np.float32),
         f"{at}.attn_k_norm.weight": np.ones(_HEAD, np.float32),
     }
-    if architecture == "qwen35" and layer == 0:
-        found = {name: values for name, values in found.items() if "attn_" not in name or "attn_norm" in name}
-        found |= {
-            f"{at}.attn_qkv.weight": _matrix(rng, 128, WIDTH),
-            f"{at}.attn_gate.weight": _matrix(rng, 64, WIDTH),
-            f"{at}.ssm_conv1d.weight": _matrix(rng, 128, 4),
-            f"{at}.ssm_dt.bias": _matrix(rng, 2),
-            f"{at}.ssm_a": -np.ones(2, np.float32),
-            f"{at}.ssm_beta.weight": _matrix(rng, 2, WIDTH),
-            f"{at}.ssm_alpha.weight": _matrix(rng, 2, WIDTH),
-            f"{at}.ssm_norm.weight": np.ones(32, np.float32),
-            f"{at}.ssm_out.weight": np.zeros((WIDTH, 64), np.float32),
-        }
-    if architecture == "glm4moe":
-        found |= {
-            f"{at}.ffn_gate_inp.weight": _matrix(rng, _EXPERTS, WIDTH),
-            f"{at}.exp_probs_b.bias": np.zeros(_EXPERTS, np.float32),
-            f"{at}.ffn_gate_exps.weight": _matrix(rng, _EXPERTS, _FF, WIDTH),
-            f"{at}.ffn_up_exps.weight": _matrix(rng, _EXPERTS, _FF, WIDTH),
-            f"{at}.ffn_down_exps.weight": np.zeros((_EXPERTS, WIDTH, _FF), np.float32),
-            f"{at}.ffn_gate_shexp.weight": _matrix(rng, _FF, WIDTH),
-            f"{at}.ffn_up_shexp.weight": _matrix(rng, _FF, WIDTH),
-            f"{at}.ffn_down_shexp.weight": np.zeros((WIDTH, _FF), np.float32),
-        }
-        return found
-    return found | {
-        f"{at}.ffn_gate.weight": _matrix(rng, _FF, WIDTH),
-        f"{at}.ffn_up.weight": _matrix(rng, _FF, WIDTH),
-        f"{at}.ffn_down.weight": np.zeros((WIDTH, _FF), np.float32),
+
+
+def _latent_attention(rng: np.random.Generator, at: str) -> Weights:
+    return {
+        f"{at}.attn_q_a.weight": _matrix(rng, _RANK, WIDTH),
+        f"{at}.attn_q_a_norm.weight": np.ones(_RANK, np.float32),
+        f"{at}.attn_q_b.weight": _matrix(rng, _HEADS * (_HEAD + _TURNED), _RANK),
+        f"{at}.attn_kv_a_mqa.weight": _matrix(rng, _RANK + _TURNED, WIDTH),
+        f"{at}.attn_kv_a_norm.weight": np.ones(_RANK, np.float32),
+        f"{at}.attn_k_b.weight": _matrix(rng, _HEADS, _RANK, _HEAD),
+        f"{at}.attn_v_b.weight": _matrix(rng, _HEADS, _HEAD, _RANK),
+        f"{at}.attn_output.weight": np.zeros((WIDTH, _HEADS * _HEAD), np.float32),
     }
+
+
+def _delta_net(rng: np.random.Generator, at: str) -> Weights:
+    return {
+        f"{at}.ssm_beta.weight": _matrix(rng, 2, WIDTH),
+        f"{at}.ssm_alpha.weight": _matrix(rng, 2, WIDTH),
+        f"{at}.attn_qkv.weight": _matrix(rng, 128, WIDTH),
+        f"{at}.attn_gate.weight": _matrix(rng, 64, WIDTH),
+        f"{at}.ssm_conv1d.weight": _matrix(rng, 128, 4),
+        f"{at}.ssm_dt.bias": _matrix(rng, 2),
+        f"{at}.ssm_a": -np.ones(2, np.float32),
+        f"{at}.ssm_norm.weight": np.ones(32, np.float32),
+        f"{at}.ssm_out.weight": np.zeros((WIDTH, 64), np.float32),
+    }
+
+
+def _network(rng: np.random.Generator, at: str, kind: str = "") -> Weights:
+    return {
+        f"{at}.ffn_gate{kind}.weight": _matrix(rng, _FF, WIDTH),
+        f"{at}.ffn_up{kind}.weight": _matrix(rng, _FF, WIDTH),
+        f"{at}.ffn_down{kind}.weight": np.zeros((WIDTH, _FF), np.float32),
+    }
+
+
+def _experts(rng: np.random.Generator, architecture: str, at: str) -> Weights:
+    found = _network(rng, at, "_shexp") | {
+        f"{at}.ffn_gate_inp.weight": _matrix(rng, _EXPERTS, WIDTH),
+        f"{at}.ffn_gate_exps.weight": _matrix(rng, _EXPERTS, _FF, WIDTH),
+        f"{at}.ffn_up_exps.weight": _matrix(rng, _EXPERTS, _FF, WIDTH),
+        f"{at}.ffn_down_exps.weight": np.zeros((_EXPERTS, WIDTH, _FF), np.float32),
+    }
+    if architecture in _HYBRID:
+        return found | {f"{at}.ffn_gate_inp_shexp.weight": _matrix(rng, WIDTH)}
+    return found | {f"{at}.exp_probs_b.bias": np.zeros(_EXPERTS, np.float32)}
 
 
 def _output(steps: int) -> NDArray[np.float32]:
@@ -139,7 +167,7 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right") -> Path
 
 
 def _metadata(architecture: str) -> dict[str, Any]:
-    shared = {
+    shared: dict[str, Any] = {
         "block_count": LAYERS,
         "nextn_predict_layers": 1,
         "context_length": 512,
@@ -153,14 +181,18 @@ def _metadata(architecture: str) -> dict[str, Any]:
         "rope.freq_base": 10000.0,
         "rope.dimension_count": _HEAD,
     }
-    if architecture == "glm4moe":
-        return shared | {
-            "expert_count": _EXPERTS,
-            "expert_used_count": 1,
-            "expert_shared_count": 1,
-            "expert_feed_forward_length": _FF,
-        }
-    return shared | {
+    experts: dict[str, Any] = {"expert_count": _EXPERTS, "expert_used_count": 1, "expert_feed_forward_length": _FF}
+    latent: dict[str, Any] = {
+        "attention.q_lora_rank": _RANK,
+        "attention.kv_lora_rank": _RANK,
+        "attention.key_length": _RANK + _TURNED,
+        "attention.value_length": _RANK,
+        "attention.key_length_mla": _HEAD + _TURNED,
+        "attention.value_length_mla": _HEAD,
+        "rope.dimension_count": _TURNED,
+        "leading_dense_block_count": 0,
+    }
+    hybrid: dict[str, Any] = {
         "full_attention_interval": 2,
         "rope.dimension_sections": [3, 3, 2, 0],
         "ssm.conv_kernel": 4,
@@ -169,3 +201,13 @@ def _metadata(architecture: str) -> dict[str, Any]:
         "ssm.time_step_rank": 2,
         "ssm.group_count": 1,
     }
+    return (
+        shared
+        | {
+            "glm4moe": experts | {"expert_shared_count": 1},
+            "deepseek2": experts | latent | {"expert_shared_count": 1},
+            "qwen35": hybrid,
+            "qwen35moe": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
+            "qwen3next": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
+        }
+    return shared | of_kind[architecture]
