@@ -201,13 +201,10 @@ def _metadata(architecture: str) -> dict[str, Any]:
         "ssm.time_step_rank": 2,
         "ssm.group_count": 1,
     }
-    return (
-        shared
-        | {
-            "glm4moe": experts | {"expert_shared_count": 1},
-            "deepseek2": experts | latent | {"expert_shared_count": 1},
-            "qwen35": hybrid,
-            "qwen35moe": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
-            "qwen3next": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
-        }
+    of_kind = {
+        "glm4moe": experts | {"expert_shared_count": 1},
+        "deepseek2": experts | latent | {"expert_shared_count": 1},
+        "qwen35": hybrid,
+        "qwen35moe": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
+    }
     return shared | of_kind[architecture]
