@@ -16,21 +16,7 @@ from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.types import Floats, Token
 
 MASK_ARCHITECTURES: Final = frozenset(
-    [
-        "llama",
-        "mistral3",
-        "qwen2",
-        "qwen2moe",
-        "qwen3",
-        "qwen3moe",
-        "smollm3",
-        "olmo2",
-        "phi3",
-        "internlm2",
-        "deci",
-        "starcoder2",
-        "stablelm",
-    ]
+    ["llama", "mistral3", "qwen2", "qwen3", "qwen3moe", "smollm3", "internlm2", "deci"]
 )
 """Architectures whose graphs use a vector as they use a token's embedding: it is not scaled and nothing is added."""
 
