@@ -69,8 +69,8 @@ BUNDLED = Family(
 """What ships."""
 
 TINY = Family(
-    target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256),
-    draft=Shape(width=32, layers=1, heads=1, kv_heads=1, head_size=32, ffn=64, vocabulary=600, context=256),
+    target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),
+    draft=Shape(width=32, layers=1, heads=1, kv_heads=1, head_size=32, ffn=64, vocabulary=512, context=256),
     target_plan=Plan(tokens=400_000, batch_tokens=4096, longer=((0.8, 512),), check_every=20),
     draft_plan=Plan(tokens=150_000, batch_tokens=2048, other_rate=6e-3, check_every=20),
     heads_plan=Plan(batch_tokens=2048, other_rate=4e-3, check_every=20, warm_up_steps=10),
@@ -85,7 +85,7 @@ TINY = Family(
     feature_tokens=60_000,
     exits=(1, 2),
     medusa_shape=MedusaShape(64),
-    medusa_rows=600,
+    medusa_rows=512,
     masks=2,
     compiled=False,
     own_text=False,

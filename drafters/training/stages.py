@@ -16,6 +16,7 @@ from slipstream.drafters.training.features import Features, collect
 from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
 from slipstream.drafters.training.model import Shape
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 
@@ -51,12 +52,20 @@ def make_tokenizer(
         seed: of the wordings.
         own_text: whether to add the text that was written for the recipe.
         start: a model file whose tokenizer to keep.
+
+    Raises:
+        SlipstreamError: If there is too little text for that many ids.
     """
     out.mkdir(parents=True, exist_ok=True)
     kept, held = sources.split([*sources.read(data), *(plain.rows() if own_text else ())])
     made, made_held = chats.build(kept, seed, True, own_text), chats.build(held, seed, train=False)
     if not (out / TOKENIZER_FILE).exists():
         trained = tokenizer.of_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
+        if (found := trained.get_vocab_size()) != size:
+            raise SlipstreamError(
+                f"the text gives a tokenizer of {found:,} tokens, but the models are made for {size:,}.",
+                "Put more text into the folder that --data names.",
+            )
         trained.save(str(out / TOKENIZER_FILE))
     encoder = tokenizer.ChatEncoder(tokenizer.load(out / TOKENIZER_FILE))
     encoded, encoded_held = corpus.encode(made, encoder), corpus.encode(made_held, encoder)
