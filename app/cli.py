@@ -195,18 +195,11 @@ def _methods() -> str:
     from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
 
     rows = [(name, method.about) for name, method in METHODS.items()]
-    rows.append((f"A{IN_ORDER}B", "the first of several that is confident"))
+    rows.append((f"A{IN_ORDER}B", "the first of several that is confident, as in lookup+draft"))
     rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
-    return "\n".join(
-        [
-            "drafters:",
-            *lines,
-            "The first that is confident: lookup+draft. Both in one tree: 'lookup|draft'.",
-            "Which of them serve a model: slipstream drafters list -m MODEL.",
-        ]
-    )
+    return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
 
 
 def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
