@@ -89,8 +89,8 @@ def calls() -> Any:
     Raises:
         SlipstreamError: If one is missing.
     """
-    folder = Path(str(C.__file__)).with_name("lib")
-    linked = [folder / f"{name}.dll" for name in ("ggml-base", "ggml")]
+    folder = Path(C._lib._name).parent
+    linked = [folder / f"{name}.dll" for name in ("ggml-base", "ggml", "libggml-base", "libggml")]
     libraries = [C._lib, *(ctypes.CDLL(str(path)) for path in linked if path.exists())]
     found = SimpleNamespace()
     for name, (result, arguments) in _CALLS.items():
