@@ -345,9 +345,8 @@ def test_wide_trees_leave_the_text_alone_and_the_first_step_drafts(
             target.rewind(0)
             text, steps = written(target, drafter, prompt, sampler, always)
             assert text == plain
-            assert max(len(each.draft.tree) for each in steps) == 63 or temperature
-            assert 8 < max(each.draft.tree.leaves for each in steps) <= 16
-            assert len(steps[0].draft.tree) > 8, "the prompt's last state was not used"
+            for each in steps:  # the first one too: it has the state that the prefill ended with
+                assert each.draft.tree.leaves == 16 <= len(each.draft.tree) <= 63
             accepted += sum(len(each.path) for each in steps)
         repeated, steps = written(target, drafter, prompt, sampler, always)  # the prompt was in the cache: no state yet
         assert repeated == plain and not len(steps[0].draft.tree) and len(steps[1].draft.tree) > 8
