@@ -30,12 +30,8 @@ from slipstream.models.types import Token
 NOT_SERVED: Final = MappingProxyType({"mtp": "MTP"})
 """Methods that the bundled target lacks something for, and a word of the reason."""
 SERVED: Final = [name for name in registry.METHODS if name not in NOT_SERVED]
-JOINED: Final = ["lookup+draft", "lookup|draft"]
-PROMPTS: Final = [
-    "Tell me a story about a small fox.",
-    "Write a list of ten animals.",  # invites copying: each line begins like the last
-    "Tell me about the sea",
-]
+JOINED: Final = ["lookup+draft", "lookup|draft", "retrieval+recycle+draft"]
+PROMPTS: Final = ["Tell me a story about a small fox.", "Write a list of ten animals."]  # a list invites copying
 SAMPLINGS: Final = [
     sampling
     for temperature in (0.0, 0.2, 0.8, 1.5)
