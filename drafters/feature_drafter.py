@@ -18,6 +18,7 @@ import numpy as np
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
 from slipstream.drafters.rankings import Rankings
 from slipstream.drafters.tree import TreeBuilder
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.features import FeatureContext, Guess
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.sampling import Sampler
@@ -26,8 +27,6 @@ from slipstream.models.types import ROOT, Floats, History, Token, shared_prefix
 _HELD: Final = 32
 """Features that wait for their pass while another method drafts."""
 
-
-_LEAVES: Final = 4
 _SIBLINGS: Final = 3  # tokens that are looked at below each node
 _NODES: Final = 16
 
@@ -188,7 +187,11 @@ class FeatureDrafter(Drafter):
             return None
         places = self._waiting[:count]
         features = self._features(np.stack(self._heard[:count]))
-        guess = self._head.append([self._text[place + 1] for place in places], features, answer=answer)
+        try:
+            guess = self._head.append([self._text[place + 1] for place in places], features, answer=answer)
+        except SlipstreamError:
+            self._head.rewind(len(self._places))  # of several passes, the first ones may have gone well
+            raise
         self._places += places
         del self._waiting[:count], self._heard[:count]
         return guess

@@ -41,6 +41,10 @@ class FeatureContext:
 
     Positions are this context's own: the n-th pair of sequence 0 has position n, whatever the pair's place in the text.
     Attention turns by differences of positions, so that a text whose middle was never heard costs closeness, no more.
+
+    Attributes:
+        leaves: Most rows of a level of a draft.
+        length: Pairs of sequence 0 that are here to stay.
     """
 
     def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 4) -> None:
@@ -58,7 +62,6 @@ class FeatureContext:
         model = head.pointer if head else C.llama_get_model(target.context)
         self._target = target
         self.leaves = max(1, min(leaves, target.abilities.max_leaves))
-        """Most rows of a level."""
         self._width = head.n_embd if head else target.abilities.n_embd
         params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves).params(target.abilities.n_ctx)
         params.n_batch = params.n_ubatch = ROWS
@@ -74,7 +77,6 @@ class FeatureContext:
         self._by_pair = _pointer(self._pairs)
         llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
         self.length = 0
-        """Pairs of sequence 0 that are here to stay."""
         self._in_step = [0] * self.leaves  # positions that each sequence shares with sequence 0
         self._level = [0]  # sequences of the rows of the last pass, of which ``append`` leaves the last
         self._deep = 0  # drafted pairs on the way to each of them

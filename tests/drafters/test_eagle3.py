@@ -317,8 +317,9 @@ def test_a_failed_pass_is_an_error_and_leaves_the_cache_in_order(
 ) -> None:
     history = History(ask(model, PROMPTS[0]))
     reply(target, eagle, history)
-    length = eagle._head.length
+    eagle.begin(History([1] * (ROWS + 8) + [5000]))  # no such token: of two passes, the second fails
+    eagle._hear(0, [np.zeros((ROWS + 8, 256), np.float32)] * 3)
     with pytest.raises(SlipstreamError, match="could not be evaluated"):
-        eagle._head.append([5000], np.zeros((1, 256), np.float32), answer=True)  # no such token
-    assert eagle._head.length == length
+        eagle._settle(ROWS + 8)
+    assert eagle._head.length == len(eagle._places) == 0
     assert sum(len(step.draft.tree) for step in reply(target, eagle, history)) > 0
