@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafters.base import Draft, Drafter, Needs, Step, Worth
+from slipstream.drafters.base import Draft, Drafter, Step, Worth
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.parts import Method
 from slipstream.drafters.tree import TreeBuilder
@@ -101,7 +101,6 @@ class TokenRecycling(Drafter):
     """
 
     name: ClassVar[str] = "recycle"
-    needs: ClassVar[Needs] = Needs(leaves=_LEAVES)
 
     def __init__(
         self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: Memory | None = None
@@ -260,6 +259,5 @@ def _misfit(reason: str) -> SlipstreamError:
 METHOD = Method(
     TokenRecycling.name,
     lambda parts: TokenRecycling(parts.abilities, memory=parts.memory),
-    TokenRecycling.needs,
     about="a tree of what the model lately thought could come next",
 )
