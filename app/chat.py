@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Load, Sampling
+from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.paths import Paths
 
 

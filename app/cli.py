@@ -16,7 +16,7 @@ from slipstream.app.drafters.options import add_drafters
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
-    from slipstream.app.engine.protocol import Load, Sampling
+    from slipstream.app.engine.requests import Load, Sampling
     from slipstream.app.paths import Paths
 
 
@@ -148,7 +148,7 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
 
 def _sampling(options: argparse.Namespace) -> Sampling:
     """How tokens are drawn; a value out of range is refused before anything is loaded."""
-    from slipstream.app.engine.protocol import Sampling
+    from slipstream.app.engine.requests import Sampling
     from slipstream.drafters.accept import accept_rule
     from slipstream.models.sampling import Sampler
 

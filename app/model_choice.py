@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.drafters.indexed import is_on
-from slipstream.app.engine.protocol import Load
+from slipstream.app.engine.requests import Load
 from slipstream.app.paths import Paths
 from slipstream.models.errors import UsageError
 from slipstream.models.gguf import read_header

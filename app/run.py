@@ -19,7 +19,8 @@ from slipstream.app.chats.history import history
 from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Message, Sampling, Stepped
+from slipstream.app.engine.protocol import Done, Loaded, Stepped
+from slipstream.app.engine.requests import Generate, Load, Message, Sampling
 from slipstream.app.paths import Paths, private_folder
 from slipstream.app.safe_text import clean
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError

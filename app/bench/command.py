@@ -20,7 +20,7 @@ from slipstream.app.bench.prompts import BUILT_IN, PromptSet, prompt_sets
 from slipstream.app.bench.report import drafters_text, memory_text, overhead_text, plain_text
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.weights import ModelShape, write_model
-from slipstream.app.engine.protocol import Load
+from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import check_files, choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.accept import accept_rule

@@ -11,7 +11,8 @@ from typing import Final
 from slipstream.app.bench.clocks import Spread
 from slipstream.app.bench.prompts import BUILT_IN, Prompt, PromptSet
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Sampling
+from slipstream.app.engine.protocol import Done, Loaded
+from slipstream.app.engine.requests import Generate, Load, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError, UsageError

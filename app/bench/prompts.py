@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.engine.protocol import Message
+from slipstream.app.engine.requests import Message
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 

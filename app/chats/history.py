@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slipstream.app.chats.records import StoredMessage
-from slipstream.app.engine.protocol import Message
+from slipstream.app.engine.requests import Message
 
 
 def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "") -> list[Message]:

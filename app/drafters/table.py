@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.drafters.files import heads_files, shown_size
-from slipstream.app.engine.protocol import Load
+from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line

@@ -17,16 +17,13 @@ from slipstream.app.engine.protocol import (
     Done,
     Failed,
     Frame,
-    Generate,
     Hello,
-    Load,
     Loaded,
     Loading,
     Prefilling,
-    Quit,
     Stepped,
-    Stop,
 )
+from slipstream.app.engine.requests import Generate, Load, Quit, Stop
 from slipstream.app.paths import private_folder
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 

@@ -13,7 +13,8 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.measuring import measure_plain, measure_promise
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import DrafterOffer, Load, Loaded
+from slipstream.app.engine.protocol import DrafterOffer, Loaded
+from slipstream.app.engine.requests import Load
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.threads import Threads

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.engine.protocol import Message
+from slipstream.app.engine.requests import Message
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.template import ChatTemplate
 from slipstream.models.types import Token

@@ -13,7 +13,8 @@ from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import Done, Generate, Piece, Prefilling, Stepped
+from slipstream.app.engine.protocol import Done, Piece, Prefilling, Stepped
+from slipstream.app.engine.requests import Generate
 from slipstream.app.engine.rules import Rules
 from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins

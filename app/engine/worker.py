@@ -13,7 +13,8 @@ from typing import IO, Final
 
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.pace import Pace
-from slipstream.app.engine.protocol import Failed, Frame, Generate, Hello, Load, Loading, Quit, Stop
+from slipstream.app.engine.protocol import Failed, Frame, Hello, Loading
+from slipstream.app.engine.requests import Generate, Load, Quit, Stop
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import SlipstreamError
 

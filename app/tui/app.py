@@ -13,7 +13,7 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Load, Sampling
+from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.tui.conversation import Conversation
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.engine_room import EngineRoom

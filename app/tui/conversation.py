@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from slipstream.app.chats.history import history
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Generate, Loaded, Sampling
+from slipstream.app.engine.protocol import Loaded
+from slipstream.app.engine.requests import Generate, Sampling
 
 FRAME = 33.0
 """Milliseconds between two pictures of a reply: what comes faster nobody sees."""

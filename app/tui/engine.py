@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from slipstream.app.engine.protocol import Done, Generate, Load, Loaded, Prefilling, Stepped
+from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.engine.requests import Generate, Load
 
 
 class ChatEngine(Protocol):

@@ -12,7 +12,8 @@ from textual.worker import Worker, WorkerState
 
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, Generate, Load, Prefilling, Stepped
+from slipstream.app.engine.protocol import Done, Prefilling, Stepped
+from slipstream.app.engine.requests import Generate, Load
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.messages import (
     LoadFailed,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.app.bench.prompts import BUILT_IN, asked, evenly, prompt_sets
-from slipstream.app.engine.protocol import Message
+from slipstream.app.engine.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError
 
 

@@ -7,7 +7,8 @@ from slipstream.app.chats.history import history
 from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, Message, Piece, Prefilling, Speed, Stepped
+from slipstream.app.engine.protocol import Done, Piece, Prefilling, Speed, Stepped
+from slipstream.app.engine.requests import Message
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 

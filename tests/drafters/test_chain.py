@@ -9,7 +9,8 @@ import pytest
 from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
 
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Generate, Message, Sampling
+from slipstream.app.engine.protocol import Done
+from slipstream.app.engine.requests import Generate, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths

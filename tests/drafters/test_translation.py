@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.drafters.other_vocabulary import in_other_tokens, in_sentencepiece
 
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Generate, Message, Sampling
+from slipstream.app.engine.protocol import Done
+from slipstream.app.engine.requests import Generate, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import BUNDLED_DRAFT, BUNDLED_TARGET, choose
 from slipstream.app.paths import Paths

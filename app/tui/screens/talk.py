@@ -13,7 +13,8 @@ from textual.widgets import Footer
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Load, Loaded
+from slipstream.app.engine.protocol import Loaded
+from slipstream.app.engine.requests import Load
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.conversation import Conversation, Turn
 from slipstream.app.tui.engine_room import EngineRoom

@@ -14,7 +14,7 @@ from tests.app.engine.forced import Forced, write
 from tests.models.kinds import CHAINS, DIFFUSES, KINDS, PLAIN, TREES, write_kind
 
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Generate, Load, Message, Sampling
+from slipstream.app.engine.requests import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
 from slipstream.drafters.parts import Parts

@@ -12,7 +12,8 @@ import pytest
 from tests.app.engine.forced import Forced, write
 
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Generate, Load, Message, Sampling, Stepped
+from slipstream.app.engine.protocol import Done, Stepped
+from slipstream.app.engine.requests import Generate, Load, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.app.engine import protocol
+from slipstream.app.engine import protocol, requests
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 
 MESSAGES: list[protocol.Frame] = [
-    protocol.Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, True),
-    protocol.Generate(
-        3, [protocol.Message("user", "hé\u2028\x1b"), protocol.Message("assistant", "b", [1, 2])], stop=["x"]
+    requests.Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, True),
+    requests.Generate(
+        3, [requests.Message("user", "hé\u2028\x1b"), requests.Message("assistant", "b", [1, 2])], stop=["x"]
     ),
-    protocol.Stop(3),
-    protocol.Quit(),
+    requests.Stop(3),
+    requests.Quit(),
     protocol.Hello(),
     protocol.Loading(0.5),
     protocol.Loaded("n", "llama", 9, "f", "CPU", "same text", [protocol.DrafterOffer("none", True)], 12.5),

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.app.engine.protocol import Done, Prefilling, Stepped
+from slipstream.app.engine.requests import Generate, Load, Message, Sampling
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError

@@ -13,7 +13,8 @@ from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.drafters.indexed import switch
 from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Done, Generate, Loaded, Message, Sampling
+from slipstream.app.engine.protocol import Done, Loaded
+from slipstream.app.engine.requests import Generate, Message, Sampling
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import HOME_VARIABLE, Paths
 from slipstream.drafters.text_index.index import TextIndex

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Generate, Loaded, Message, Sampling
+from slipstream.app.engine.protocol import Done, Loaded
+from slipstream.app.engine.requests import Generate, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
@@ -17,8 +18,9 @@ PROMPTS = ["Tell me about the sea", "Tell me a story about a small fox.", "Write
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Iterator[tuple[Session, Loaded]]:
-    session, loaded = load(choose(Paths.default({})), lambda _: None)
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, Loaded]]:
+    home = tmp_path_factory.mktemp("home")
+    session, loaded = load(choose(Paths.default({"SLIPSTREAM_HOME": str(home)})), lambda _: None)
     yield session, loaded
     session.close()
 

@@ -8,7 +8,7 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.message import Message
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Load, Sampling
+from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.tui.app import ChatApp
 
 Open = Callable[..., AbstractAsyncContextManager[Driver]]

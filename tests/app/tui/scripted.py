@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from slipstream.app.engine.protocol import (
     Done,
     DrafterOffer,
-    Generate,
-    Load,
     Loaded,
     Piece,
     Prefilling,
     Speed,
     Stepped,
 )
+from slipstream.app.engine.requests import Generate, Load
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 LOADED = Loaded(

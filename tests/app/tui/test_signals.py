@@ -21,7 +21,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Load
+from slipstream.app.engine.requests import Load
 from slipstream.app.tui.app import ChatApp
 from tests.app.tui.scripted import Script, ScriptedEngine
 
