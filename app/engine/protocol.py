@@ -1,8 +1,8 @@
 """What the interface and the engine's process say to each other: length-prefixed JSON over pipes.
 
 A frame is four bytes of length, little-endian, and that many bytes of JSON: ``{"kind": name, ...fields}``. The engine
-speaks first, with ``Hello``; a version that differs ends the conversation. Every message is a frozen dataclass, those to
-the engine in ``requests``, those from it below; ``slipstream.app.engine.frames`` reads and writes them.
+speaks first, with ``Hello``; a version that differs ends the conversation. Every message is a frozen dataclass: those
+to the engine in ``requests``, those from it below; ``slipstream.app.engine.frames`` reads and writes them.
 """
 
 from __future__ import annotations
