@@ -18,7 +18,7 @@ from slipstream.drafters.prompt_lookup import copy_probability
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.search import Found
 from slipstream.drafters.text_index.suffix_array import DEPTH
-from slipstream.drafters.tree import TreeBuilder
+from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import ROOT, History, Token
@@ -99,7 +99,7 @@ class Retrieval(Drafter):
             return NO_DRAFT
         found = self._index.search(history.tokens[-DEPTH:], most=self._continuations)
         self._guess = _Guess(history.position, found.matched)
-        return self._grow(found, worth)
+        return self._follow(found, worth) if len(found.ahead) == 1 else self._grow(found, worth)
 
     def observe(self, history: History, step: Step) -> None:
         """Compares the last guess with what the target wrote."""
@@ -116,6 +116,20 @@ class Retrieval(Drafter):
             if token not in children:
                 return
             node = children[token][0]
+
+    def _follow(self, found: Found, worth: Worth) -> Draft:
+        """Drafts what followed the only match: most often there is no other, and no tree to be grown."""
+        tokens, probs, path, node = list[Token](), list[float](), 1.0, ROOT
+        for depth, token in enumerate(reversed(found.ahead[0])):
+            trust = self._acceptance.trust(found.matched + depth)
+            path *= trust
+            if token < 0 or depth == self._limit or not worth(path, depth + 1):
+                break
+            self._guess.children[node] = {token: (depth, 1.0)}
+            tokens.append(token)
+            probs.append(trust)
+            node = depth
+        return chain_draft(tokens, probs, self.name)
 
     def _grow(self, found: Found, worth: Worth) -> Draft:
         """Adds the node with the most probable path until none is worth it, or there is no room.
@@ -168,7 +182,7 @@ class _Branch:
 
     def __init__(self, node: int, depth: int, path: float, rows: Rows, trust: float) -> None:
         self.node, self.depth, self.path, self.rows, self.trust = node, depth, path, rows, trust
-        following = Counter(row[-1 - depth] for row in rows)
+        following = Counter([row[-1 - depth] for row in rows])
         following.pop(-1, None)  # pieces that ended here
         self.counts = following.most_common()
 
@@ -182,6 +196,8 @@ class _Branch:
         return self.trust * self.share(rank)
 
     def below(self, token: Token) -> Rows:
+        if self.counts[0][1] == len(self.rows):
+            return self.rows
         return [row for row in self.rows if row[-1 - self.depth] == token]
 
 
