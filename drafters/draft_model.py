@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import islice
 from typing import ClassVar, Final, NamedTuple
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
-from slipstream.drafters.confidence import Confidence
 from slipstream.drafters.follower import Follower
 from slipstream.drafters.parts import Method, Parts
+from slipstream.drafters.rankings import Rankings
 from slipstream.drafters.translated_model import TranslatedModel
 from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.runtime.target import Target
@@ -64,9 +65,7 @@ class DraftModel(Drafter):
         self._rows = min(abilities.max_rows, model.abilities.max_rows) - 1
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._follower = Follower(model)
-        self._confidence = Confidence()
-        self._at = 0  # length of the history that was drafted for
-        self._ranked: dict[tuple[Token, ...], tuple[list[Token], list[float]]] = {}  # by the tokens before them
+        self._rankings = Rankings()
 
     def begin(self, history: History) -> None:
         """Starts a reply; the cache keeps what it shares with the new prompt."""
@@ -75,8 +74,7 @@ class DraftModel(Drafter):
 
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Drafts a chain or a tree."""
-        self._ranked.clear()
-        self._at = len(history.tokens)
+        self._rankings.begin(history)
         if not worth(1.0, 1) or not self._follower.follow(history.tokens):
             return NO_DRAFT
         tokens: list[Token] = []
@@ -87,12 +85,11 @@ class DraftModel(Drafter):
             evaluation = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1], EMPTY_TREE)
             self._model.keep(())
             ranked, shares = sampler.rank(evaluation.logits[0, : self._n_vocab], history, tokens, self._siblings)
-            self._ranked[tuple(tokens)] = ranked, shares
-            prob = self._confidence.corrected(shares[0])
+            token, prob = next(self._rankings.look(tuple(tokens), ranked, shares))
             path *= prob
             if not worth(path, len(tokens) + 1):
                 break
-            tokens.append(ranked[0])
+            tokens.append(token)
             probs.append(prob)
         if self._leaves > 1:
             waiting = self._beside(tokens, probs, worth)
@@ -102,15 +99,7 @@ class DraftModel(Drafter):
 
     def observe(self, history: History, step: Step) -> None:
         """Measures the probabilities by the target's tokens, whoever drafted the step."""
-        if self._at != len(history.tokens) - len(step.tokens):
-            return
-        above: tuple[Token, ...] = ()
-        for right in step.tokens:
-            if above not in self._ranked:
-                return
-            for token, share in zip(*self._ranked[above], strict=True):
-                self._confidence.hear(share, token == right)
-            above = (*above, right)
+        self._rankings.hear(history, step)
 
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
@@ -122,7 +111,7 @@ class DraftModel(Drafter):
         path = 1.0
         for at in range(len(tokens) + 1):
             above = tuple(tokens[:at])
-            if above in self._ranked:
+            if above in self._rankings:
                 self._offer(waiting, at - 1, above, path, worth, 1 if at < len(tokens) else 0)
             if at < len(probs):
                 path *= probs[at]
@@ -132,10 +121,8 @@ class DraftModel(Drafter):
         self, waiting: list[_Sibling], parent: int, above: tuple[Token, ...], path: float, worth: Worth, start: int = 0
     ) -> None:
         """Puts the ranked tokens below a node on the heap, from the ``start``-th on, as far as they are worth it."""
-        ranked, shares = self._ranked[above]
         depth = len(above) + 1
-        for token, share in zip(ranked[start:], shares[start:], strict=True):
-            prob = self._confidence.corrected(share)
+        for token, prob in islice(self._rankings.after(above), start, None):
             if not worth(path * prob, depth):
                 return  # the others are less probable
             heappush(waiting, _Sibling(-path * prob, depth, parent, above, token, prob))
@@ -186,7 +173,7 @@ class DraftModel(Drafter):
         for handle, best in grown.items():
             above = (*best.above, best.token)
             logits = evaluation.logits[place[handle] + 1, : self._n_vocab]
-            self._ranked[above] = sampler.rank(logits, history, above, self._siblings)
+            self._rankings.look(above, *sampler.rank(logits, history, above, self._siblings))
         self._model.keep([place[handle] for handle in chain])
 
 

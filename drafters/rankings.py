@@ -28,6 +28,15 @@ class Rankings:
     ) -> Iterator[tuple[Token, float]]:
         """Notes the tokens that come next after a path, with their shares; gives them with corrected shares."""
         self._ranked[above] = ranked, shares
+        return self.after(above)
+
+    def __contains__(self, above: tuple[Token, ...]) -> bool:
+        """Whether the tokens after a path are noted."""
+        return above in self._ranked
+
+    def after(self, above: tuple[Token, ...]) -> Iterator[tuple[Token, float]]:
+        """The tokens that were noted after a path, with corrected shares."""
+        ranked, shares = self._ranked[above]
         return zip(ranked, map(self._confidence.corrected, shares), strict=True)
 
     def hear(self, history: History, step: Step) -> None:
