@@ -107,13 +107,15 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             translation=translation,
         )
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
-        registry.make(request.drafter, parts).close()  # a drafter that cannot serve is an error before the first token
         past = None
         if index and request.chats:
             past = PastChats(
                 ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
             )
         session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), past)
+        opened.callback(session.close)
+        session.drafter(request.drafter)  # one that cannot serve is an error before the first token
+        opened.pop_all()
     reasons = {name: registry.why_not(name, parts) for name in registry.METHODS}
     on_progress(1.0)
     return session, Loaded(
