@@ -1,0 +1,1 @@
+"""The model manager: what the commands and the screen do with models."""
