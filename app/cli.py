@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
@@ -34,6 +32,16 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}.", f"Try {self.prog} --help.")
+
+
+class _Version(argparse.Action):
+    """Prints the version, and looks it up only then: that costs as much as all other imports of this module."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"slipstream {version('slipstream')}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -128,7 +136,7 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
     private_folder(paths.chats.parent)
-    check_files(load)  # a file that is no model is one line here, not a notice on a screen
+    check_files(load, paths.bundled)  # a file that is no model is one line here, not a notice on a screen
     return launcher.run([sys.executable, "-m", "slipstream.app.cli", "--as-child", *arguments])
 
 
@@ -149,8 +157,6 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
 def _sampling(options: argparse.Namespace) -> Sampling:
     """How tokens are drawn; a value out of range is refused before anything is loaded."""
     from slipstream.app.engine.requests import Sampling
-    from slipstream.drafters.accept import accept_rule
-    from slipstream.models.sampling import Sampler
 
     sampling = Sampling(
         temperature=options.temp,
@@ -159,18 +165,22 @@ def _sampling(options: argparse.Namespace) -> Sampling:
         min_p=options.min_p,
         repetition_penalty=options.repetition_penalty,
         presence_penalty=options.presence_penalty,
-        seed=secrets.randbits(31) if options.seed is None else options.seed,
+        seed=int.from_bytes(os.urandom(4)) >> 1 if options.seed is None else options.seed,
         typical=options.typical,
     )
-    settings = asdict(sampling)
-    accept_rule(settings.pop("typical"), sampling.temperature)
-    Sampler(**settings)
+    if replace(sampling, seed=0) != Sampling():  # what checks values loads numpy: only where there is one to check
+        from slipstream.drafters.accept import accept_rule
+        from slipstream.models.sampling import Sampler
+
+        settings = asdict(sampling)
+        accept_rule(settings.pop("typical"), sampling.temperature)
+        Sampler(**settings)
     return sampling
 
 
 def _parser() -> _Parser:
     parser = _Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
-    parser.add_argument("--version", action="version", version=f"slipstream {version('slipstream')}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
     _model_options(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)

@@ -10,8 +10,6 @@ from slipstream.app.drafters.indexed import is_on
 from slipstream.app.engine.requests import Load
 from slipstream.app.paths import Paths
 from slipstream.models.errors import UsageError
-from slipstream.models.gguf import read_header
-from slipstream.models.vocabulary import check_vocabulary
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
@@ -58,12 +56,20 @@ def choose(
     )
 
 
-def check_files(load: Load) -> None:
+def check_files(load: Load, shipped: Path | None = None) -> None:
     """Checks the headers of the files, without loading them.
+
+    Args:
+        load: Names the files.
+        shipped: Folder of the models that ship with slipstream, which need no check; None to check them, too.
 
     Raises:
         SlipstreamError: If one is no model, or cannot tokenize.
     """
-    check_vocabulary(read_header(Path(load.model)))
-    if load.draft_model:
-        check_vocabulary(read_header(Path(load.draft_model)))
+    files = [Path(name) for name in (load.model, load.draft_model) if name]
+    for file in files:
+        if file.parent != shipped:
+            from slipstream.models.gguf import read_header  # these two load much more than the chat needs
+            from slipstream.models.vocabulary import check_vocabulary
+
+            check_vocabulary(read_header(file))
