@@ -167,7 +167,7 @@ class Done:
         speed: The final figures.
         by_depth: Per depth from 1: [steps that reached it, accepted there].
         by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
-        draft_ms: Milliseconds of drafting a step.
+        phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps.
         exact: Whether the text is the target's own; typical acceptance changes it.
     """
 
@@ -182,7 +182,7 @@ class Done:
     speed: Speed
     by_depth: list[list[int]] = field(default_factory=list)
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
-    draft_ms: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
     exact: bool = True
 
 

@@ -156,7 +156,7 @@ class Session:
             speed=stats.speed(),
             by_depth=stats.by_depth,
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
-            draft_ms=stats.draft_ms,
+            phases=stats.phase_ms(),
             exact=request.sampling.typical is None,
         )
 

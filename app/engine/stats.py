@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from slipstream.app.engine.protocol import Origin, Speed
-from slipstream.drafters.base import Step
+from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT
 
 _WINDOW: Final = 64
@@ -49,7 +49,7 @@ class ReplyStats:
         plain: The clock of plain decoding; heard when a step drafted nothing.
         tokens: Tokens emitted.
         seconds: Time of all steps, what is done between them included.
-        drafting: Milliseconds of it spent on drafting.
+        phases: Milliseconds of it, phase by phase.
         whole: Sums over all steps.
         by_drafter: Sums by who drafted.
         by_depth: Per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
@@ -59,7 +59,7 @@ class ReplyStats:
     plain: PlainClock
     tokens: int = 0
     seconds: float = 0.0
-    drafting: float = 0.0
+    phases: Timings = field(default_factory=Timings)
     whole: Count = field(default_factory=Count)
     by_drafter: dict[str, Count] = field(default_factory=dict)
     by_depth: list[list[int]] = field(default_factory=list)
@@ -71,7 +71,11 @@ class ReplyStats:
         """Adds a step that took ``milliseconds``, everything around it included."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
-        self.drafting += step.timings.draft
+        times = step.timings
+        self.phases.draft += times.draft
+        self.phases.evaluate += times.evaluate
+        self.phases.accept += times.accept
+        self.phases.commit += times.commit
         self._latest.append((milliseconds / (1 + len(step.draft.tree)), milliseconds, len(step.tokens)))
         if not step.draft.tree.drafted:
             self.plain.hear(milliseconds - step.timings.draft)
@@ -93,10 +97,11 @@ class ReplyStats:
         kept = sorted(self._latest)[: _kept(len(self._latest))]
         return 1e3 * sum(tokens for _, _, tokens in kept) / sum(ms for _, ms, _ in kept)
 
-    @property
-    def draft_ms(self) -> float:
-        """Milliseconds of drafting a step."""
-        return self.drafting / self.whole.steps if self.whole.steps else 0.0
+    def phase_ms(self) -> dict[str, float]:
+        """Milliseconds a step of each phase: draft, evaluate, accept, commit; "rest" is what is done between steps."""
+        steps = self.whole.steps or 1
+        phases = {name: total / steps for name, total in asdict(self.phases).items()}
+        return phases | {"rest": max(0.0, 1e3 * self.seconds / steps - sum(phases.values()))}
 
     def speed(self) -> Speed:
         """The figures so far."""
