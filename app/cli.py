@@ -145,7 +145,7 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
     from slipstream.app.model_choice import choose
 
     load = choose(paths, options.model, options.draft_model, options.drafter, options.context)
-    if options.drafter:  # reading the registry loads llama.cpp: only where a person named a drafter
+    if options.drafter and not options.as_child:  # this loads llama.cpp; a child's parent has done it
         from slipstream.drafters import registry
 
         registry.check_name(options.drafter)
@@ -168,7 +168,7 @@ def _sampling(options: argparse.Namespace) -> Sampling:
         seed=int.from_bytes(os.urandom(4)) >> 1 if options.seed is None else options.seed,
         typical=options.typical,
     )
-    if replace(sampling, seed=0) != Sampling():  # what checks values loads numpy: only where there is one to check
+    if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule
         from slipstream.models.sampling import Sampler
 
