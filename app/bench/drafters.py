@@ -6,19 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Final
 
 from slipstream.app.bench.clocks import Spread
-from slipstream.app.bench.prompts import BUILT_IN, Prompt, PromptSet
+from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.prompts import BUILT_IN, Prompt
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.protocol import Done, Loaded
 from slipstream.app.engine.requests import Generate, Load, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError, UsageError
-
-ALL: Final = "all"
-"""Stands for every method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class _Cell:
             tokens_per_step=sum(speed.tokens for speed in speeds) / steps,
             acceptance=sum(speed.accepted for speed in speeds) / drafted if drafted else None,
             by_depth=[a / r if r else None for a, r in zip(accepted, reached, strict=True)],
-            draft_ms=sum(done.draft_ms * done.speed.steps for done, _ in self.pairs) / steps,
+            draft_ms=sum(done.phases["draft"] * done.speed.steps for done, _ in self.pairs) / steps,
             tokens=sum(speed.tokens for speed in speeds),
             equal_texts=sum(done.text == plain.text and done.tokens == plain.tokens for done, plain in self.pairs),
             texts=len(self.pairs),
@@ -121,50 +118,36 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
         session.close()
 
 
-def compare_drafters(
-    request: Load,
-    temperatures: Sequence[float],
-    seeds: Sequence[int],
-    reply: int,
-    tell: Callable[[str], None],
-    names: Sequence[str] = (ALL,),
-    sets: Sequence[PromptSet] = BUILT_IN,
-    typical: float | None = None,
-) -> DrafterReport:
+def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None]) -> DrafterReport:
     """Writes the same replies with every drafter, one after the other, so that a slow minute hits them all.
 
     Args:
         request: Which model.
-        temperatures: Of the sampling.
-        seeds: One round each.
-        reply: Most tokens of a reply.
+        plan: Which replies.
         tell: Hears how far it is.
-        names: Drafters; ``ALL`` stands for those of the engine's list.
-        sets: Kinds of text and their prompts.
-        typical: Threshold of typical acceptance, which changes the text; None for the exact rule.
 
     Raises:
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
     cells: dict[tuple[str, str, float], _Cell] = {}
     plain_speeds: list[float] = []
-    too_long: dict[str, set[int]] = {kind.name: set() for kind in sets}
+    too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
     with session_of(replace(request, drafter=Plain.name)) as (session, loaded):
-        usable, unusable = _sorted_out(session, loaded, names)
+        usable, unusable = _sorted_out(session, loaded, plan.names)
         order = [Plain.name, *usable]
         rounds = [
             (kind.name, at, prompt, seed, temperature)
-            for seed, temperature, kind in product(seeds, temperatures, sets)
+            for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
             for at, prompt in enumerate(kind.prompts)
         ]
-        _reply(session, Plain.name, BUILT_IN[0].prompts[0], Sampling(), reply)  # warms up
+        _reply(session, Plain.name, BUILT_IN[0].prompts[0], Sampling(), plan.tokens)  # warms up
         for turn, (kind, at, prompt, seed, temperature) in enumerate(rounds):
             tell(f"drafters: {kind}, temperature {temperature:g}, seed {seed} ({turn + 1} of {len(rounds)})")
             shift = turn % len(order)  # nobody is always first
             try:
-                sampling = Sampling(temperature=temperature, seed=seed, typical=typical)
+                sampling = Sampling(temperature=temperature, seed=seed, typical=plan.typical)
                 replies = {
-                    drafter: _reply(session, drafter, prompt, sampling, reply)
+                    drafter: _reply(session, drafter, prompt, sampling, plan.tokens)
                     for drafter in order[shift:] + order[:shift]
                 }
             except ContextFullError:
@@ -178,7 +161,7 @@ def compare_drafters(
         raise ContextFullError(
             f"none of the prompts fits the context of {loaded.n_ctx:,} tokens.", "Give shorter ones, or another model."
         )
-    keys = product(usable, [kind.name for kind in sets], temperatures)
+    keys = product(usable, [kind.name for kind in plan.sets], plan.temperatures)
     rows = [cells[key].figures(*key) for key in keys if key in cells]
     return DrafterReport(
         model=loaded.name,
@@ -186,9 +169,9 @@ def compare_drafters(
         plain_tok_per_s=Spread.of(plain_speeds),
         rows=rows,
         unusable=unusable,
-        prompts={kind.name: len(kind.prompts) - len(too_long[kind.name]) for kind in sets},
+        prompts={kind.name: len(kind.prompts) - len(too_long[kind.name]) for kind in plan.sets},
         too_long={name: len(places) for name, places in too_long.items()},
-        typical=typical,
+        typical=plan.typical,
         equal_texts=sum(row.equal_texts for row in rows),
         texts=sum(row.texts for row in rows),
     )
