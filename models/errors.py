@@ -35,3 +35,15 @@ class ContextFullError(SlipstreamError):
 
 class EngineDiedError(SlipstreamError):
     """The engine's process ended without being asked to."""
+
+
+class HubError(SlipstreamError):
+    """The model hub could not be reached, or refused, or answered with something else than what it was asked for."""
+
+
+class OfflineError(HubError):
+    """Something needs the network, and slipstream was told to stay off it; raised before anything is sent."""
+
+
+class DownloadError(SlipstreamError):
+    """A download that ended without its file; what was fetched is kept unless the words say otherwise."""
