@@ -78,6 +78,21 @@ class Session:
         self._key, self._opened, self._past_chats = key, opened, past_chats
         self._drafters: dict[str, Drafter] = {}
 
+    @property
+    def target(self) -> Target:
+        """The model that decides; between replies, others may use it too."""
+        return self._target
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its vocabulary."""
+        return self._vocabulary
+
+    @property
+    def prompts(self) -> PromptBuilder:
+        """Makes its prompts."""
+        return self._prompts
+
     def reply(
         self, request: Generate, emit: Callable[[Prefilling | Stepped], None], cancelled: Callable[[], bool]
     ) -> Done:
