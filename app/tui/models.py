@@ -1,0 +1,97 @@
+"""What the model screen needs of a manager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
+    from slipstream.app.engine.requests import Load
+    from slipstream.app.models.manager import CatalogOffer, QuantOffer, Removal
+    from slipstream.models.catalog import CatalogFile, CatalogPair
+    from slipstream.models.download_types import Discarded, Job
+    from slipstream.models.fit import Fit
+    from slipstream.models.hub_types import Quant, RepoSummary
+    from slipstream.models.pairing import PairOffer
+    from slipstream.models.store_types import Checked, Installed, Removed
+
+
+class Models(Protocol):
+    """Finds, fetches, pairs and removes models; ``slipstream.app.models.manager.ModelManager`` is one.
+
+    Everything but ``jobs``, ``pause`` and ``resume`` may block, and may be called from several threads; whatever fails
+    raises a ``SlipstreamError``.
+    """
+
+    @property
+    def offline(self) -> bool:
+        """Whether the hub is not to be asked."""
+
+    # --- what is here ---------------------------------------------------------------------------------------------
+
+    def installed(self) -> list[Installed]:
+        """Every model on this machine."""
+
+    def fit_of(self, model: Installed) -> Fit:
+        """How an installed model runs here."""
+
+    def pairs(self, name: str) -> list[PairOffer]:
+        """The drafters for a model, best first; those that cannot serve it last, with the reason."""
+
+    def load_of(self, model: Installed) -> Load:
+        """What loads a model with the best drafter that is here, as it fits this machine; its files are checked."""
+
+    def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
+        """Makes a file from elsewhere one of ours."""
+
+    def verify(self, name: str) -> Checked:
+        """Reads every byte of a model and says what is wrong."""
+
+    def removal(self, name: str) -> Removal:
+        """What removing a model would do; nothing is done yet."""
+
+    def remove(self, name: str) -> Removed:
+        """Puts a model of ours into the trash."""
+
+    def undo(self) -> Removed:
+        """Brings back what was removed last."""
+
+    # --- what there is elsewhere ----------------------------------------------------------------------------------
+
+    def offers(self) -> list[CatalogOffer]:
+        """The catalogue, best for this machine first; asks no network."""
+
+    def offer_for_this_machine(self) -> CatalogOffer | None:
+        """The pair to begin with; None where none fits or a real model is here already. Asks no network."""
+
+    def search(self, text: str) -> list[RepoSummary]:
+        """Finds repositories on the hub."""
+
+    def quants(self, repo: str) -> list[QuantOffer]:
+        """The quantizations of a repository, each with how it would run here."""
+
+    def card(self, repo: str) -> str:
+        """A repository's model card as Markdown."""
+
+    # --- downloads ------------------------------------------------------------------------------------------------
+
+    def fetch(self, quant: Quant) -> Job:
+        """Begins a download, which goes on by itself; what has come is checked and installed."""
+
+    def fetch_pair(self, pair: CatalogPair) -> list[Job]:
+        """Begins to download a target and its drafter; what is here already is left out."""
+
+    def fetch_file(self, file: CatalogFile) -> Job:
+        """Begins to download a file of the catalogue."""
+
+    def jobs(self) -> list[Job]:
+        """All downloads, unfinished ones of earlier runs included; returns at once."""
+
+    def pause(self, id: str) -> None:
+        """Stops a download and keeps what came; returns at once."""
+
+    def resume(self, id: str) -> None:
+        """Goes on with a paused or failed download; returns at once."""
+
+    def cancel(self, id: str) -> Discarded:
+        """Stops a download and removes what it fetched."""

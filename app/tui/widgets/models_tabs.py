@@ -1,0 +1,62 @@
+"""The names of the model manager's tabs, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+
+GAP = 3
+
+
+class Tabs(Widget):
+    """Tabs with counts; a click chooses one."""
+
+    @dataclass
+    class Chosen(Message):
+        """The user clicked a tab."""
+
+        at: int
+
+    current: reactive[int] = reactive(0)
+    """The tab that is shown."""
+    counts: reactive[tuple[int, ...]] = reactive(())
+    """What each tab holds; 0 is not shown."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Keeps the names."""
+        super().__init__()
+        self._names = names
+
+    def _labels(self) -> list[str]:
+        """The names, with counts where there is room for them, shortened where there is none even for the names."""
+        counts = [*self.counts, *[0] * len(self._names)]
+        full = [f"{name} {count}" if count else name for name, count in zip(self._names, counts, strict=False)]
+        room = self.size.width - 2
+        for labels in (full, list(self._names)):
+            if sum(map(len, labels)) + GAP * (len(labels) - 1) <= room:
+                return labels
+        each = max((room - GAP * (len(full) - 1)) // len(full), 3)
+        return [name[:each] for name in self._names]
+
+    def render(self) -> Content:
+        """Draws the line."""
+        parts = []
+        for at, label in enumerate(self._labels()):
+            here = at == self.current
+            parts.append(Content(label).stylize("bold $primary underline" if here else "$foreground 60%"))
+        return Content(" ").append(Content(" " * GAP).join(parts))
+
+    def on_click(self, event: events.Click) -> None:
+        """Finds the tab that was clicked."""
+        left = 1
+        for at, label in enumerate(self._labels()):
+            if left - 1 <= event.x <= left + len(label):
+                self.post_message(self.Chosen(at))
+                return
+            left += len(label) + GAP

@@ -1,0 +1,51 @@
+"""Sizes, counts and times of models in words, the same on every screen."""
+
+from __future__ import annotations
+
+_STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def size(count: float) -> str:
+    """Bytes, in the decimal units that model pages use: "812 B", "9.8 MB", "5.0 GB", "42 GB"."""
+    for letter, unit in _STEPS:
+        if count >= 0.9995 * unit:
+            return f"{_short(count / unit)} {letter}B"
+    return f"{count:.0f} B"
+
+
+def number(count: int) -> str:
+    """A count: "812", "3.4k", "12k", "1.2M"."""
+    for letter, unit in _STEPS[1:]:
+        if count >= 0.9995 * unit:
+            return f"{_short(count / unit)}{letter if letter != 'G' else 'B'}"
+    return f"{count}"
+
+
+def parameters(count: int) -> str:
+    """A model's size in parameters: "7.1M", "600M", "8.2B"; empty where it is not known."""
+    return number(count) if count else ""
+
+
+def context(tokens: int) -> str:
+    """A context: "1,024", "32k", "1M"; empty where it is not known."""
+    if not tokens:
+        return ""
+    for letter, unit in (("M", 1 << 20), ("k", 1 << 10)):
+        if tokens >= 4 * 1024 and tokens % unit == 0:
+            return f"{tokens // unit}{letter}"
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else f"{tokens:,}"
+
+
+def left(seconds: float) -> str:
+    """A time that is left: "8 s", "6 min", "1 h 20 min"."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 10 and minutes else f"{hours} h"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
