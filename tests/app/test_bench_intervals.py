@@ -1,0 +1,92 @@
+"""The statistics of the benchmark, on made-up numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, between, speedup
+
+
+def prompts(ratios: list[float], tokens: float = 100.0) -> list[Paired]:
+    return [Paired(Work(tokens, 1.0 / ratio), Work(tokens, 1.0)) for ratio in ratios]
+
+
+def test_a_drift_from_reply_to_reply_cancels_exactly() -> None:
+    """Plain, drafter, plain, drafter, plain ...: seconds grow by the same step from each reply to the next."""
+    for step in (-0.05, 0.0, 0.2):
+        seconds = [1.0 + step * at for at in range(7)]  # of a plain reply at that time
+        for at in (1, 3, 5):
+            plain = between(Work(80, seconds[at - 1]), Work(80, seconds[at + 1]))
+            assert Paired(Work(80, seconds[at] / 1.7), plain).speedup == pytest.approx(1.7, rel=1e-12)
+    naive = Paired(Work(80, 1.2 / 1.7), Work(80, 1.0)).speedup
+    assert naive < 1.5  # what the plain reply before alone would say
+
+
+def test_the_ratio_is_of_total_times() -> None:
+    long, short = Paired(Work(900, 1.0), Work(900, 3.0)), Paired(Work(100, 1.0), Work(100, 0.5))
+    assert speedup([long, short]).value == pytest.approx(3.5 / 2)
+    assert (long + short).speedup == pytest.approx(3.5 / 2)
+
+
+def test_texts_of_other_lengths_are_compared_by_tokens_a_second() -> None:
+    assert speedup([Paired(Work(50, 1.0), Work(100, 1.0))]).value == pytest.approx(0.5)
+
+
+def test_one_prompt_has_no_interval() -> None:
+    found = speedup(prompts([2.0]))
+    assert found == Ratio(2.0) and found.low is found.high is None
+    assert found.text() == "2.00x"
+
+
+def test_equal_prompts_have_an_interval_of_no_width() -> None:
+    found = speedup(prompts([1.5] * 5))
+    assert (found.value, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
+    assert found.text() == "1.50x [1.50, 1.50]"
+
+
+def test_the_same_figures_give_the_same_interval() -> None:
+    made = prompts(np.random.default_rng(3).uniform(0.5, 3, 12).tolist())
+    assert speedup(made) == speedup(list(made))
+
+
+@pytest.mark.parametrize(("count", "least"), [(8, 0.88), (30, 0.91)])
+def test_the_interval_covers_the_truth(count: int, least: float) -> None:
+    """Seconds of a plain reply and its ratio vary; 95 % is promised, and few skewed prompts may cost some of it."""
+    rng = np.random.default_rng(7)
+    covered = widths = 0.0
+    trials = 200
+    for _ in range(trials):
+        plain = rng.uniform(0.5, 1.5, count)
+        ours = plain / 2.0 * rng.lognormal(0.0, 0.3, count) / np.exp(0.045)  # of mean 1: the truth is 2.0
+        made = [Paired(Work(100, float(a)), Work(100, float(b))) for a, b in zip(ours, plain, strict=True)]
+        found = speedup(made)
+        assert found.low is not None and found.high is not None
+        assert found.low <= found.value <= found.high
+        covered += found.low <= 2.0 <= found.high
+        widths += found.high - found.low
+    assert covered / trials >= least
+    assert widths / trials < 1.2  # and it is no excuse
+
+
+def test_an_interval_of_no_gain_holds_one() -> None:
+    rng = np.random.default_rng(1)
+    found = speedup(prompts(rng.lognormal(0, 0.2, 20).tolist()))
+    assert found.low is not None and found.high is not None and found.low < 1 < found.high
+
+
+def test_two_drafters_are_compared_prompt_by_prompt() -> None:
+    """Prompts differ widely, the two drafters hardly: paired, the interval is narrow."""
+    ratios = np.random.default_rng(5).uniform(0.5, 4, 16)
+    auto, best = prompts((ratios * 0.97).tolist()), prompts(ratios.tolist())
+    found = advantage(auto, best)
+    assert found.value == pytest.approx(0.97)
+    assert found.low == pytest.approx(0.97) and found.high == pytest.approx(0.97)
+    alone = speedup(auto)
+    assert alone.low is not None and alone.high is not None and alone.high - alone.low > 0.5
+
+
+def test_a_machine_that_changed_between_two_drafters_cancels() -> None:
+    fast = [Paired(Work(100, 0.5), Work(100, 1.0))] * 4
+    slow = [Paired(Work(100, 1.0), Work(100, 2.0))] * 4
+    assert advantage(fast, slow).value == pytest.approx(1.0)
