@@ -115,7 +115,7 @@ def unfit(path: Path, abilities: Abilities) -> str:
     if width != abilities.n_embd:
         return f"its medusa heads read states of {width:,} numbers, and this model's have {abilities.n_embd:,}"
     ids = _token_ids(header, rows)
-    if ids.min() < 0 or ids.max() >= abilities.n_vocab:
+    if ids.min() < 0 or ids.max() >= abilities.n_vocab + abilities.spare_rows:
         return f"its medusa heads guess token {ids.max():,}, and this model has {abilities.n_vocab:,}"
     return ""
 

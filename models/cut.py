@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
-from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf_parse import TensorInfo
 from slipstream.models.gguf_tensors import read_stored, samples
 from slipstream.models.gguf_types import STRING, U32
@@ -187,7 +187,7 @@ def _plan(header: Header, adapter: Path) -> _Plan:
     metadata = {
         key.replace(f"{own}.", f"{twin}.", 1) if key.startswith(f"{own}.") else key: (header.types[key], value)
         for key, value in header.metadata.items()
-        if not key.startswith(_NOT_COPIED) and value != []
+        if (not key.startswith(_NOT_COPIED) or key == REAL_TOKENS) and value != []
     }
     metadata |= {
         "general.name": (STRING, f"{header.name}, first {layers} layers"),

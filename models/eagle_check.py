@@ -59,10 +59,10 @@ def _heads_fit(header: Header) -> bool:
 
 def _vocabulary_fits(header: Header, tensors: dict[str, TensorInfo]) -> bool:
     embedding, output, chosen = (tensors.get(name) for name in ("token_embd.weight", "output.weight", "d2t"))
-    if embedding and (len(embedding.shape) != 2 or embedding.shape[1] < header.n_vocab):
+    if embedding and (len(embedding.shape) != 2 or embedding.shape[1] < header.n_rows):
         return False
     if not chosen:
-        return not output or output.shape[1:] == (header.n_vocab,)
+        return not output or output.shape[1:] == (header.n_rows,)
     if chosen.type != _I64 or not output or output.shape[1:] != chosen.shape:
         return False
     ids = read_tensor(header, chosen)

@@ -22,6 +22,9 @@ from slipstream.models.gguf_split import check_part, part_paths
 from slipstream.models.quoting import quoted, shown_path
 
 MAGIC: Final = b"GGUF"
+REAL_TOKENS: Final = "slipstream.inflate.vocabulary"
+"""Metadata key of an inflated model (:mod:`slipstream.models.inflate`): the rows of its vocabulary that are tokens."""
+
 _ANOTHER_FORMAT: Final = "Slipstream reads GGUF files: look for one whose name ends in .gguf."
 _STRANGERS: Final = (
     ((b"lmgg", b"fmgg", b"tjgg", b"algg"), "is an old GGML file, from before GGUF", _ANOTHER_FORMAT),
@@ -90,17 +93,23 @@ class Header:
     @property
     def n_vocab(self) -> int:
         """Number of tokens; 0 if the file has no vocabulary."""
-        return len(self.tokens) or self.number("vocab_size") or 0
+        real, rows = self.metadata.get(REAL_TOKENS), self.n_rows
+        return real if isinstance(real, int) and 0 < real < rows else rows
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the vocabulary matrix; in an inflated model, those after the tokens stand for nothing."""
+        return len(self._list("tokenizer.ggml.tokens")) or self.number("vocab_size") or 0
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
         """Text of each token as the file spells it."""
-        return tuple(str(text) for text in self._list("tokenizer.ggml.tokens"))
+        return tuple(str(text) for text in self._list("tokenizer.ggml.tokens")[: self.n_vocab])
 
     @cached_property
     def token_types(self) -> tuple[int, ...]:
         """Kind of each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty if not given."""
-        return tuple(int(kind) for kind in self._list("tokenizer.ggml.token_type"))
+        return tuple(int(kind) for kind in self._list("tokenizer.ggml.token_type")[: self.n_vocab])
 
     @property
     def tokenizer_model(self) -> str | None:

@@ -44,6 +44,10 @@ class NewTensor:
     kind: gguf.GGMLQuantizationType
     values: Callable[[], NDArray[Any]]
 
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """What stands in the file, in order; one that is too large for memory gives it bit by bit."""
+        yield self.stored()
+
     def stored(self) -> NDArray[Any]:
         """The values as they stand in the file."""
         values = self.values()
@@ -124,4 +128,5 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
         with part.open("ab") as file:  # the package writes arrays with tofile, which hides why a disk refused them
             for tensor in tensors:
                 file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
-                file.write(tensor.stored().data)
+                for piece in tensor.pieces():
+                    file.write(piece.data)

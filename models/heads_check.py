@@ -89,7 +89,7 @@ def check_values(name: str, values: NDArray[Any], target: Header | None = None) 
     if name == TOKEN_IDS:
         if values.min() < 0 or len(np.unique(values)) != len(values):
             raise DamagedError(f"is damaged: {quoted(name)} are not different token ids")
-        if target is not None and values.max() >= target.n_vocab:
+        if target is not None and values.max() >= target.n_rows:
             raise DamagedError(
                 f"does not fit {quoted(target.name)}: token {values.max():,}, but the model has {target.n_vocab:,}"
             )
@@ -105,7 +105,7 @@ def _fits(method: Method, shapes: Shapes, exit_layer: Value | None, target: Head
         raise DamagedError(f"does not fit {quoted(target.name)}: {width:,} wide, but the model is {target.n_embd:,}")
     if method == "medusa":
         rows = shapes["output.weight" if "output.weight" in shapes else "head.0.output.weight"][0]
-        if rows > target.n_vocab:
+        if rows > target.n_rows:
             raise DamagedError(
                 f"does not fit {quoted(target.name)}: {rows:,} tokens, but the model has {target.n_vocab:,}"
             )

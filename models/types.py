@@ -168,6 +168,8 @@ class Abilities:
         hidden: The hidden points that it can hand out.
         same_text: Whether it decodes the same bits whatever the shape of the batches (see ``keep``).
         masks: Whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``).
+        spare_rows: Rows of the vocabulary matrix after the tokens', of which no logits are handed out; only an inflated
+            model has any.
     """
 
     n_vocab: int
@@ -179,3 +181,4 @@ class Abilities:
     hidden: frozenset[int] = frozenset()
     same_text: bool = False
     masks: bool = False
+    spare_rows: int = 0

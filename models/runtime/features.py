@@ -70,7 +70,8 @@ class FeatureContext:
         if not self._context:
             raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
         self._memory = C.llama_get_memory(self._context)
-        self._n_vocab = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
+        self._logits = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
+        self._n_vocab = target.abilities.n_vocab
         self._threads = params.n_threads
         self._batch = Batch(ROWS, params.n_seq_max)
         self._pairs = np.zeros((ROWS, self._width), np.float32)
@@ -172,7 +173,7 @@ class FeatureContext:
         """Runs the batch of pairs and views what follows each."""
         self._read(features)
         rows = len(features)
-        logits = rows_at(C.llama_get_logits(self._context), rows, self._n_vocab)
+        logits = rows_at(C.llama_get_logits(self._context), rows, self._logits)[:, : self._n_vocab]
         return Guess(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
 
     def _read(self, features: Floats) -> None:

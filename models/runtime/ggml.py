@@ -54,6 +54,7 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "new_tensor_3d": (_P, (_P, _INT, _I64, _I64, _I64)),
     "nbytes": (_SIZE, (_P,)),
     "get_type_traits": (_P, (_INT,)),
+    "quantize_chunk": (_SIZE, (_INT, _P, _P, _I64, _I64, _I64, _P)),
     "set_input": (None, (_P,)),
     "set_output": (None, (_P,)),
     "mul_mat": (_P, (_P, _P, _P)),

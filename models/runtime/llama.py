@@ -38,7 +38,7 @@ class LlamaTarget:
         Raises:
             SlipstreamError: If there is not enough memory for it, or the model is no decoder.
         """
-        self._masks = MaskRows(model)
+        self._masks, self._logits = MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
         params = options.params(wanted, model.recurrent)
         self._context = open_context(model, params)
@@ -65,6 +65,7 @@ class LlamaTarget:
             hidden=self._hidden.offered,
             same_text=options.same_text,
             masks=self._masks.offered,
+            spare_rows=model.n_rows - model.n_vocab,
         )
 
     @property
@@ -173,7 +174,8 @@ class LlamaTarget:
         self._decode()
         rows = 1 + count
         outputs = len(run) + count if self._hidden.last else rows
-        logits = rows_at(C.llama_get_logits(self._context), outputs, self.abilities.n_vocab)[outputs - rows :]
+        logits = rows_at(C.llama_get_logits(self._context), outputs, self._logits)
+        logits = logits[outputs - rows :, : self.abilities.n_vocab]
         hidden = self._hidden.read(len(run) + count, len(run) - 1)
         self._open = (last, tree)
         return Evaluation(logits, hidden)

@@ -10,7 +10,7 @@ from typing import Any
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.errors import ModelFileError
-from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.mtp_check import without_mtp
 from slipstream.models.runtime.library import model_params, process_log
 from slipstream.models.types import Token
@@ -22,6 +22,7 @@ class LlamaModel:
     Attributes:
         header: The file's header, checked before C code read it.
         n_vocab: Size of the vocabulary.
+        n_rows: Logits of a row; more than ``n_vocab`` in an inflated model, whose last ones stand for no token.
         n_ctx_train: Context that it was trained on.
         n_embd: Width of a hidden state.
         n_layer: Number of layers.
@@ -71,7 +72,8 @@ class LlamaModel:
                 "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again.",
             )
         self._vocab = C.llama_model_get_vocab(self.pointer)
-        self.n_vocab: int = C.llama_vocab_n_tokens(self._vocab)
+        self.n_rows: int = C.llama_vocab_n_tokens(self._vocab)
+        self.n_vocab = self.header.n_vocab if REAL_TOKENS in self.header.metadata else self.n_rows
         self.n_ctx_train: int = C.llama_model_n_ctx_train(self.pointer)
         self.n_embd: int = C.llama_model_n_embd(self.pointer)
         self.n_layer: int = C.llama_model_n_layer(self.pointer)

@@ -80,7 +80,8 @@ class ManyReplies:
                     slots.append(self._open(*following))
             if slots:
                 self._pass([(s.history.tokens[-1], len(s.history.tokens) - 1, s.number, True) for s in slots])
-                rows = rows_at(C.llama_get_logits(self._context), len(slots), self._model.n_vocab)
+                rows = rows_at(C.llama_get_logits(self._context), len(slots), self._model.n_rows)
+                rows = rows[:, : self._model.n_vocab]
                 for slot, row in zip(slots, rows, strict=True):
                     slot.history.tokens.append(slot.sampler.pick(row, slot.history))
                 ended = [s for s in slots if self._ended(s, most)]
