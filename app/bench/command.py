@@ -20,7 +20,7 @@ from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.registry import check_name
 from slipstream.models.errors import SlipstreamError, UsageError
 
-PARTS: Final = ("plain", "overhead", "drafters", "memory")
+PARTS: Final = ("startup", "plain", "overhead", "drafters", "memory")
 
 
 def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:

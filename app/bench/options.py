@@ -21,7 +21,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     about = "measure this machine, and what drafting gains on it"
     bench = commands.add_parser("bench", help=about, description=about.capitalize() + ".", epilog=_EPILOG)
     bench.add_argument(
-        "--only", action="append", default=[], metavar="PART", help="plain, overhead, drafters or memory"
+        "--only", action="append", default=[], metavar="PART", help="startup, plain, overhead, drafters or memory"
     )
     bench.add_argument(
         "--drafters",

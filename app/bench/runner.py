@@ -15,6 +15,7 @@ from slipstream.app.bench.plain import compare_with_bare, opened
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import drafters_text, memory_text, overhead_text, plain_text
 from slipstream.app.bench.settings import Settings
+from slipstream.app.bench.startup import measure_startup, startup_text
 from slipstream.app.bench.weights import ModelShape, write_model
 from slipstream.app.engine.requests import Load
 from slipstream.models.runtime.options import ContextOptions
@@ -56,7 +57,17 @@ class Runner:
 
     def parts(self) -> Mapping[str, Callable[[], Outcome]]:
         """Every part by its name, in the order in which they run."""
-        return {"plain": self._plain, "overhead": self._overhead, "drafters": self._drafters, "memory": self._memory}
+        return {
+            "startup": self._startup,
+            "plain": self._plain,
+            "overhead": self._overhead,
+            "drafters": self._drafters,
+            "memory": self._memory,
+        }
+
+    def _startup(self) -> Outcome:
+        figures = measure_startup(self._settings.startup_rounds, tell)
+        return Outcome(startup_text(figures), asdict(figures))
 
     def _plain(self) -> Outcome:
         settings = self._settings

@@ -33,6 +33,7 @@ class Settings:
         seeds: Seeds of part ``drafters``.
         reply: Most tokens of a reply of part ``drafters``.
         memory_steps: Tokens that part ``memory`` writes.
+        startup_rounds: Starts of each program of part ``startup``.
     """
 
     large: ModelShape = field(default_factory=ModelShape.large)
@@ -52,3 +53,4 @@ class Settings:
     seeds: tuple[int, ...] = (1, 2, 3, 4)
     reply: int = 160
     memory_steps: int = 64
+    startup_rounds: int = 7

@@ -40,6 +40,7 @@ TINY = Settings(
     seeds=(1,),
     reply=12,
     memory_steps=3,
+    startup_rounds=1,
 )
 
 
@@ -75,12 +76,12 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
     head = printed.out.splitlines()
     assert "cores" in head[0]
     assert "llama-cpp-python" in head[1]
-    for part in ("plain:", "overhead:", "drafters:", "memory:"):
+    for part in ("startup:", "plain:", "overhead:", "drafters:", "memory:"):
         assert any(line.startswith(part) for line in head), part
     assert "bench: plain, tiny: round 1 of 2" in printed.err
 
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert set(figures) == {"machine", "plain", "overhead", "drafters", "memory"}
+    assert set(figures) == {"machine", "startup", "plain", "overhead", "drafters", "memory"}
     tiny, bundled = figures["plain"]
     assert (tiny["model"], bundled["model"]) == ("tiny", "bundled")
     assert 0 < bundled["greedy_ratio"]["low"] <= bundled["greedy_ratio"]["median"] <= bundled["greedy_ratio"]["high"]
