@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
-from slipstream.models.store_types import Checked, Installed, Removed
+from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.models.hub_types import RemoteFile
+from slipstream.models.store_check import check
+from slipstream.models.store_facts import FactsCache
+from slipstream.models.store_import import LOCAL, How, OnProgress, import_model
+from slipstream.models.store_names import find, plain_name, split_name
+from slipstream.models.store_places import Found, foreign_models, gguf_files, place_of
+from slipstream.models.store_records import Record, read_record, write_record
+from slipstream.models.store_trash import Trash, freed_by
+from slipstream.models.store_types import Checked, Installed, Origin, Removed
 
 __all__ = ["Checked", "Installed", "ModelStore", "Removed"]
+
+_ORDER: Final[tuple[Origin, ...]] = ("ours", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama")
+_OWNERS: Final = {
+    "hf-cache": ("Hugging Face's cache", "Remove it there: hf cache rm."),
+    "lmstudio": ("LM Studio", "Remove it there: My Models."),
+    "ollama": ("Ollama", "Remove it there: ollama rm."),
+    "llama.cpp": ("llama.cpp's cache", "Remove it there: delete the file."),
+}
 
 
 class ModelStore:
@@ -24,10 +43,17 @@ class ModelStore:
             bundled: Name to file of the models that ship with slipstream.
             environment: Says where other programs keep their models; None to look at none of them.
         """
+        self.folder = folder
+        self._bundled, self._environment = dict(bundled or {}), environment
+        self._trash = Trash(folder)
 
     def installed(self) -> list[Installed]:
         """Every model there is, ours first, then by name; a broken file is listed with what is wrong with it."""
-        raise NotImplementedError
+        cache = FactsCache(self.folder / ".facts.json")
+        models = [self._model(found, cache) for found in self._found()]
+        cache.keep()
+        models.sort(key=lambda model: (_ORDER.index(model.origin), model.name.lower(), str(model.path)))
+        return _told_apart(models)
 
     def find(self, name: str) -> Installed:
         """The model that a person means: its name, the beginning of one, or ``owner/repository:QUANT``; any case.
@@ -35,57 +61,103 @@ class ModelStore:
         Raises:
             UsageError: If there is none, or several; names them.
         """
-        raise NotImplementedError
+        return find(name, self.installed())
 
-    def adopt(self, path: Path, repo: str, revision: str, sha256: Sequence[str | None]) -> Installed:
-        """Takes in a model that was downloaded into the folder.
+    def adopt(self, path: Path, files: Sequence[RemoteFile]) -> Installed:
+        """Takes in a model that was downloaded into the folder: what the hub says of it is kept with it.
 
         Args:
             path: Its first file, at its place in the folder.
-            repo: The repository that it is from.
-            revision: The commit.
-            sha256: Of each file, as the hub states it.
+            files: What was downloaded, in order.
 
         Raises:
             ModelFileError: If it is no model.
+            SlipstreamError: If what is known of it cannot be kept.
         """
-        raise NotImplementedError
+        for file in files:
+            record = Record(file.sha256 or "", file.size, file.repo, file.revision)
+            write_record(file.path_in(self.folder), record)
+        return self._taken_in(path)
 
-    def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
+    def import_file(
+        self,
+        path: Path,
+        how: How = "link",
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Installed:
         """Makes a file from elsewhere one of ours, its header checked first.
 
         Args:
             path: The file, or the first of a split model.
             how: "link" takes no room: a hard link, or a symbolic one to another disk.
+            on_progress: Hears bytes copied and bytes in all.
+            cancelled: Asked often while copying; True ends it with ``KeyboardInterrupt``.
 
         Raises:
             ModelFileError: If it is no model.
+            UsageError: If it is here already.
             SlipstreamError: If there is no room or right to do it.
         """
-        raise NotImplementedError
+        return self._taken_in(import_model(path, self.folder, how, on_progress, cancelled))
 
     def verify(
         self,
         name: str,
-        on_progress: Callable[[int, int], None] = lambda done, size: None,
+        on_progress: OnProgress = lambda done, size: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Checked:
         """Reads every byte of a model and says what is wrong.
+
+        Where nobody knew the hash of a file of ours, the one that was found is kept, so that the next look can compare.
 
         Args:
             name: As :meth:`find` takes it.
             on_progress: Hears bytes read and bytes in all.
             cancelled: Asked often; True ends it with ``KeyboardInterrupt``.
+
+        Raises:
+            UsageError: If there is no such model.
         """
-        raise NotImplementedError
+        model = self.find(name)
+        records = [read_record(file) if model.origin == "ours" else Record() for file in model.files]
+        expected = [record.sha256 or None for record in records]
+        if model.sha256:
+            expected[0] = model.sha256
+        checked = check(model, expected, on_progress, cancelled)
+        if model.origin == "ours" and not checked.problem:
+            for file, record, found in zip(model.files, records, checked.sha256, strict=True):
+                if not record.sha256:
+                    write_record(file, replace(record, sha256=found, size=file.stat().st_size))
+        return checked
+
+    def removable(self, name: str) -> Installed:
+        """The model of that name, if it may be removed.
+
+        Raises:
+            UsageError: If there is none, it is another program's, or it ships with slipstream.
+        """
+        model = self.find(name)
+        if model.origin == "bundled":
+            raise UsageError(f"{model.name} ships with slipstream and stays.")
+        if model.foreign:
+            owner, hint = _OWNERS[model.origin]
+            raise UsageError(f"{model.name} belongs to {owner}, so slipstream only reads it.", hint)
+        return model
 
     def remove(self, name: str) -> Removed:
         """Puts a model of ours into the trash.
 
         Raises:
-            UsageError: If it is another program's, or ships with slipstream.
+            UsageError: If there is none of that name, it is another program's, or ships with slipstream.
+            SlipstreamError: If its files cannot be moved.
         """
-        raise NotImplementedError
+        model = self.removable(name)
+        return self._trash.put(model.name, model.files)
+
+    def frees(self, model: Installed) -> int:
+        """Bytes that the disk would get back without a model; links hold none."""
+        return freed_by(model.files)
 
     def undo(self) -> Removed:
         """Brings back what was removed last.
@@ -93,12 +165,84 @@ class ModelStore:
         Raises:
             UsageError: If the trash is empty.
         """
-        raise NotImplementedError
+        return self._trash.undo()
 
     def empty_trash(self) -> int:
         """Deletes what was removed, for good; returns the bytes that the disk gets back."""
-        raise NotImplementedError
+        return self._trash.empty()
 
     def trash_size(self) -> int:
         """Bytes that emptying the trash gives back."""
-        raise NotImplementedError
+        return self._trash.size()
+
+    def _found(self) -> Iterator[Found]:
+        for path in gguf_files(self.folder):
+            yield Found(path, "ours")
+        for name, path in self._bundled.items():
+            yield Found(path, "bundled", name)
+        if self._environment is not None:
+            mine = {place_of(path) for path in gguf_files(self.folder)}
+            for found in foreign_models(self._environment):
+                if place_of(found.path) not in mine:  # a link of ours leads there
+                    yield found
+
+    def _model(self, found: Found, cache: FactsCache) -> Installed:
+        facts, ours = cache.of(found.path), found.origin == "ours"
+        record = read_record(found.path) if ours else Record()
+        stem = found.path.name.removesuffix(".gguf")
+        label = split_name(stem)[1] or facts.quant
+        if found.name and found.origin in ("bundled", "ollama"):
+            name = found.name
+        else:
+            name = plain_name(found.name or stem, facts.quant)
+        problem, hint = facts.problem, facts.hint
+        if not problem and record.size and record.size != found.path.stat().st_size:
+            problem = f"{name} has {found.path.stat().st_size:,} bytes and should have {record.size:,}."
+            hint = "Remove it and fetch it again."
+        return Installed(
+            name=name,
+            path=found.path,
+            files=tuple(map(Path, facts.parts)),
+            size=facts.size,
+            sha256=record.sha256 or found.sha256,
+            origin=found.origin,
+            repo=self._repo(found, record),
+            quant=label,
+            architecture=facts.architecture,
+            params=facts.params,
+            context=facts.context,
+            title=facts.title,
+            fingerprint=facts.fingerprint,
+            role=facts.role,
+            problem=problem,
+            hint=hint,
+        )
+
+    def _repo(self, found: Found, record: Record) -> str | None:
+        if found.origin != "ours":
+            return found.repo
+        parts = found.path.relative_to(self.folder).parts
+        return record.repo or ("/".join(parts[:2]) if len(parts) > 2 and parts[0] != LOCAL else None)
+
+    def _taken_in(self, path: Path) -> Installed:
+        model = next((model for model in self.installed() if model.path == path), None)
+        if model is None:
+            raise ModelFileError(f"{path} is not in the list of models.", "Its name must end in .gguf.")
+        if model.problem:
+            raise ModelFileError(model.problem, model.hint)
+        return model
+
+
+def _told_apart(models: Sequence[Installed]) -> list[Installed]:
+    """Gives models that are called the same names of their own; the first one keeps its."""
+    seen: Counter[str] = Counter()
+    told: list[Installed] = []
+    for model in models:
+        name = model.name
+        for other in (name, f"{name}@{model.origin}", *(f"{name}@{model.origin}-{n}" for n in range(2, 1000))):
+            if not seen[other.lower()]:
+                name = other
+                break
+        seen[name.lower()] += 1
+        told.append(replace(model, name=name))
+    return told

@@ -6,6 +6,7 @@ from typing import Final
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf import Header
+from slipstream.models.quoting import quoted
 
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
 FIRST_COMPARED: Final = 5  # special tokens stand below, under varying names; llama.cpp begins here too
@@ -24,16 +25,29 @@ def check_vocabulary(header: Header) -> None:
 
 def same_vocabulary(target: Header, draft: Header) -> bool:
     """Whether a draft model's tokens mean to the target what they mean to it, by llama.cpp's rule."""
-    return (
-        target.tokenizer_model == draft.tokenizer_model
-        and abs(target.n_vocab - draft.n_vocab) <= MAX_SIZE_DIFFERENCE
-        and all(
-            ours == theirs
-            for ours, theirs in zip(target.tokens[FIRST_COMPARED:], draft.tokens[FIRST_COMPARED:], strict=False)
-        )
-        and _added(target.add_bos, target.bos) == _added(draft.add_bos, draft.bos)
-        and _added(target.add_eos, target.eos) == _added(draft.add_eos, draft.eos)
-    )
+    return not vocabulary_difference(target, draft)
+
+
+def vocabulary_difference(target: Header, draft: Header) -> str:
+    """Says where two vocabularies first differ, in words that follow "vocabularies differ:"; empty if they do not."""
+    if target.tokenizer_model != draft.tokenizer_model:
+        return f"tokenizers are {target.tokenizer_model} and {draft.tokenizer_model}"
+    if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
+        return f"they have {target.n_vocab:,} and {draft.n_vocab:,} tokens"
+    for token, (ours, theirs) in enumerate(zip(target.tokens, draft.tokens, strict=False)):
+        if ours != theirs and token >= FIRST_COMPARED:
+            return f"token {token:,} is {quoted(ours)} in one and {quoted(theirs)} in the other"
+    for name, ours, theirs in (
+        ("first", _added(target.add_bos, target.bos), _added(draft.add_bos, draft.bos)),
+        ("last", _added(target.add_eos, target.eos), _added(draft.add_eos, draft.eos)),
+    ):
+        if ours != theirs:
+            return f"the token that is put {name} is {_named(ours)} in one and {_named(theirs)} in the other"
+    return ""
+
+
+def _named(token: int | None) -> str:
+    return "none" if token is None else f"{token:,}"
 
 
 def _added(added: bool, token: int | None) -> int | None:

@@ -1,0 +1,145 @@
+"""Where removed models wait: their files are moved, not deleted, so that they can be brought back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf_write import replacing
+from slipstream.models.quoting import shown_path
+from slipstream.models.store_records import record_path
+from slipstream.models.store_types import Removed
+
+_NOTE = "removed.json"
+
+
+class Trash:
+    """A folder with one numbered folder for each removed model; its files keep their paths below it."""
+
+    def __init__(self, root: Path) -> None:
+        """Keeps where it is.
+
+        Args:
+            root: The folder of models; the trash is inside, so that moving there is only renaming.
+        """
+        self._root, self._folder = root, root / ".trash"
+
+    def put(self, name: str, files: Sequence[Path]) -> Removed:
+        """Moves the files of a model here; empty folders that it leaves behind go.
+
+        Raises:
+            SlipstreamError: If they cannot be moved; what was moved is back again.
+        """
+        removed = Removed(name, freed_by(files), tuple(files))
+        numbers = self._numbers()
+        place = self._folder / str(numbers[-1] + 1 if numbers else 1)
+        try:
+            place.mkdir(parents=True, mode=0o700)
+            with replacing(place / _NOTE) as part:  # before the files: a kill in between loses none
+                paths = [str(file.relative_to(self._root)) for file in files]
+                part.write_text(json.dumps({"name": name, "freed": removed.freed, "files": paths}), "utf-8")
+            for file in files:
+                self._move(file, place / file.relative_to(self._root))
+        except OSError as error:
+            self._bring_back(place, files)
+            reason = (error.strerror or str(error)).lower()
+            raise SlipstreamError(
+                f"cannot remove {name}: {reason}.", f"Check the rights of {shown_path(error.filename or self._root)}."
+            ) from error
+        _sweep(files, self._root)
+        return removed
+
+    def undo(self) -> Removed:
+        """Brings back the model that came last.
+
+        Raises:
+            UsageError: If the trash is empty, or another file has taken the place of one.
+            SlipstreamError: If a file cannot be moved.
+        """
+        numbers = self._numbers()
+        if not numbers:
+            raise UsageError("there is nothing to bring back.", "The trash is emptied whenever the chat starts.")
+        place = self._folder / str(numbers[-1])
+        removed = self._read(place)
+        taken = [file for file in removed.files if os.path.lexists(file) and self._in(place, file).exists()]
+        if taken:
+            raise UsageError(
+                f"{removed.name} cannot come back: {shown_path(taken[0])} is there again.", "Remove that one first."
+            )
+        try:
+            self._bring_back(place, removed.files)
+            if any(not os.path.lexists(file) for file in removed.files):
+                raise FileNotFoundError(2, "some of its files are gone")
+        except OSError as error:
+            raise SlipstreamError(
+                f"cannot bring back {removed.name}: {(error.strerror or str(error)).lower()}.",
+                f"Look for it in {shown_path(place)}.",
+            ) from error
+        shutil.rmtree(place, ignore_errors=True)
+        return removed
+
+    def empty(self) -> int:
+        """Deletes everything in it for good; returns the bytes that the disk gets back."""
+        size = self.size()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return size
+
+    def size(self) -> int:
+        """Bytes that emptying it gives back."""
+        return sum(self._read(self._folder / str(number)).freed for number in self._numbers())
+
+    def _numbers(self) -> list[int]:
+        """The numbered folders, oldest first."""
+        with suppress(OSError):
+            return sorted(int(entry.name) for entry in self._folder.iterdir() if entry.name.isdigit())
+        return []
+
+    def _read(self, place: Path) -> Removed:
+        try:
+            note = json.loads((place / _NOTE).read_text("utf-8"))
+            return Removed(
+                str(note["name"]), int(note["freed"]), tuple(self._root / Path(file) for file in note["files"])
+            )
+        except (OSError, ValueError, TypeError, KeyError):  # a kill before the note was written: nothing was moved
+            return Removed("a model", 0, ())
+
+    def _in(self, place: Path, file: Path) -> Path:
+        return place / file.relative_to(self._root)
+
+    def _bring_back(self, place: Path, files: Sequence[Path]) -> None:
+        for file in files:
+            kept = self._in(place, file)
+            if os.path.lexists(kept):
+                self._move(kept, file)
+
+    def _move(self, file: Path, to: Path) -> None:
+        """Moves a model file and its record."""
+        to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if record_path(file).exists():
+            os.replace(record_path(file), record_path(to))
+        os.replace(file, to)
+
+
+def freed_by(files: Sequence[Path]) -> int:
+    """Bytes that the disk gets back without these files: nothing for a link, nor for one that has another name."""
+    size = 0
+    for file in files:
+        with suppress(OSError):
+            found = file.lstat()
+            size += found.st_size if not file.is_symlink() and found.st_nlink == 1 else 0
+    return size
+
+
+def _sweep(files: Sequence[Path], root: Path) -> None:
+    """Removes the folders that have become empty."""
+    for file in files:
+        for parent in file.parents:
+            if parent == root:
+                break
+            with suppress(OSError):
+                parent.rmdir()
