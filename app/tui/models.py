@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
     from slipstream.models.fit import Fit
     from slipstream.models.hub_types import Quant, RepoSummary
     from slipstream.models.pairing import PairOffer
+    from slipstream.models.runtime.devices import Device
     from slipstream.models.store_types import Checked, Installed, Removed
 
 
@@ -25,7 +27,10 @@ class Models(Protocol):
 
     @property
     def offline(self) -> bool:
-        """Whether the hub is not to be asked."""
+        """Whether the hub is not to be asked; known at once."""
+
+    def devices(self) -> list[Device]:
+        """What this machine computes with."""
 
     # --- what is here ---------------------------------------------------------------------------------------------
 
@@ -44,8 +49,8 @@ class Models(Protocol):
     def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
         """Makes a file from elsewhere one of ours."""
 
-    def verify(self, name: str) -> Checked:
-        """Reads every byte of a model and says what is wrong."""
+    def verify(self, name: str, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Checked:
+        """Reads every byte of a model and says what is wrong; ends with ``KeyboardInterrupt`` where it is cancelled."""
 
     def removal(self, name: str) -> Removal:
         """What removing a model would do; nothing is done yet."""
@@ -95,3 +100,11 @@ class Models(Protocol):
 
     def cancel(self, id: str) -> Discarded:
         """Stops a download and removes what it fetched."""
+
+
+def manager() -> Models:
+    """The manager of this machine's models, with all that it loads: to be called in a thread, when it is first needed."""
+    from slipstream.app.models.manager import ModelManager
+    from slipstream.app.paths import Paths
+
+    return ModelManager(Paths.default())
