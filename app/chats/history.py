@@ -12,7 +12,8 @@ def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "
     """Makes the messages of a request.
 
     A reply brings its tokens if the model that will read them wrote them. Replies without a word are left out, and so
-    two messages of the user may meet: they become one, for most templates want turns.
+    two messages of the user may meet; in an imported chat two replies may. They become one, for most templates want
+    turns.
 
     Args:
         messages: The chat, oldest first.
@@ -24,8 +25,8 @@ def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "
         if not message.content:
             continue
         tokens = message.tokens if message.model == fingerprint else []
-        if said and said[-1].role == message.role == "user":
-            said[-1] = Message("user", f"{said[-1].content}\n\n{message.content}")
+        if said and said[-1].role == message.role:
+            said[-1] = Message(message.role, f"{said[-1].content}\n\n{message.content}")
         else:
             said.append(Message(message.role, message.content, tokens))
     return said

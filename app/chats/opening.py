@@ -20,7 +20,6 @@ SETTINGS = (
     "fullfsync=ON",  # macOS: an fsync alone may stay in the drive
     "foreign_keys=ON",
     "mmap_size=0",
-    "trusted_schema=OFF",
     "cell_size_check=ON",
     "secure_delete=ON",
 )
@@ -131,7 +130,7 @@ def _connect(path: Path, check: bool) -> sqlite3.Connection:
             db.execute(f"PRAGMA {setting}").fetchall()
         if check and (verdict := str(db.execute("PRAGMA quick_check(1)").fetchone()[0])) != "ok":
             raise sqlite3.DatabaseError(f"database corruption: {verdict}")
-        migrate(db)
+        migrate(db, path)
     except BaseException:
         db.close()
         raise

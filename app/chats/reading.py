@@ -11,6 +11,8 @@ from typing import Final
 
 from slipstream.app.chats.opening import storage_error
 from slipstream.app.chats.records import unpack_tokens
+from slipstream.app.chats.schema import MIGRATIONS
+from slipstream.models.errors import SlipstreamError
 
 _FINISHED: Final = "role = 'assistant' AND status IN ('done', 'interrupted')"
 
@@ -50,7 +52,7 @@ class ChatReader:
         query = f"""
             SELECT chats.id, coalesce(max(messages.id), 0) FROM chats
             LEFT JOIN messages ON messages.chat = chats.id AND {_FINISHED}
-            GROUP BY chats.id ORDER BY 2 DESC
+            WHERE deleted IS NULL GROUP BY chats.id ORDER BY 2 DESC
         """
         with self._open() as db:
             return {str(chat): int(newest) for chat, newest in db.execute(query)} if db else {}
@@ -62,7 +64,7 @@ class ChatReader:
             SlipstreamError: If the chats cannot be read.
         """
         with self._open() as db:
-            query = "SELECT 1 FROM chats WHERE id = ?"
+            query = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
 
     def replies(self, chat: str, after: int) -> list[StoredReply]:
@@ -95,6 +97,11 @@ class ChatReader:
         try:
             with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", timeout=5, uri=True)) as db:
                 db.execute("PRAGMA query_only=ON")  # a connection that may not write would leave the log behind
+                if db.execute("PRAGMA user_version").fetchone() != (len(MIGRATIONS),):
+                    raise SlipstreamError(
+                        f"the chats in {self._path} are of another version of slipstream.",
+                        "Start the chat once: it brings older ones up to date.",
+                    )
                 yield db
         except sqlite3.Error as error:
             raise storage_error(self._path, error) from error

@@ -6,15 +6,16 @@ import json
 import secrets
 import struct
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from typing import Any, Literal
 
 from slipstream.app.engine.protocol import Done, Speed
 
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
-TITLE_WORDS = 8
-TITLE_LENGTH = 60
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
+UNFINISHED = ("cancelled", "length", "context")
+"""Reasons for which a reply ended that are not its own."""
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
 
@@ -29,6 +30,7 @@ class StoredChat:
         created: Seconds since 1970.
         updated: Time of its newest message.
         model: Name of the model that replied last, or empty.
+        pinned: Whether its owner wants it on top.
     """
 
     id: str
@@ -36,6 +38,7 @@ class StoredChat:
     created: float
     updated: float
     model: str
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,22 @@ class Figures:
     def packed(self) -> str:
         """JSON for the database."""
         return json.dumps(asdict(self), separators=(",", ":"))
+
+    def followed_by(self, rest: Figures) -> Figures:
+        """The figures of a reply that went on: both parts as if it had never stopped."""
+        return Figures(
+            _joined(self.speed, rest.speed),
+            [
+                [a + b for a, b in zip(*both, strict=True)]
+                for both in zip_longest(self.by_depth, rest.by_depth, fillvalue=[0, 0])
+            ],
+            _added(self.by_drafter, rest.by_drafter),
+            self.prompt_tokens or rest.prompt_tokens,
+            self.prefilled_tokens + rest.prefilled_tokens,
+            max(self.dropped_messages, rest.dropped_messages),
+            self.ttft_ms or rest.ttft_ms,
+            self.exact and rest.exact,
+        )
 
     @staticmethod
     def unpacked(text: str) -> Figures | None:
@@ -114,6 +133,38 @@ class StoredMessage:
     reason: str
     created: float
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is a reply that could go on: it did not end by itself."""
+        return self.role == "assistant" and (self.status == "interrupted" or self.reason in UNFINISHED)
+
+
+def _joined(first: Speed, second: Speed) -> Speed:
+    tokens, steps = first.tokens + second.tokens, first.steps + second.steps
+    drafted, accepted = first.drafted + second.drafted, first.accepted + second.accepted
+    seconds = sum(part.tokens / part.tok_per_s for part in (first, second) if part.tok_per_s)
+    known = [part for part in (first, second) if part.speedup is not None and part.tokens]
+    weight = sum(part.tokens for part in known)
+    return Speed(
+        tok_per_s=tokens / seconds if seconds else 0.0,
+        acceptance=accepted / drafted if drafted else None,
+        tokens_per_step=tokens / steps if steps else 0.0,
+        speedup=sum((part.speedup or 0.0) * part.tokens for part in known) / weight if weight else None,
+        drafted=drafted,
+        accepted=accepted,
+        steps=steps,
+        tokens=tokens,
+    )
+
+
+def _added(first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    counts = {name: dict(count) for name, count in first.items()}
+    for name, count in second.items():
+        own = counts.setdefault(name, {})
+        for key, value in count.items():
+            own[key] = own.get(key, 0) + value
+    return counts
+
 
 def pack_tokens(tokens: list[int]) -> bytes:
     """Four bytes a token, little-endian."""
@@ -146,18 +197,28 @@ def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
     )
 
 
+def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
+    """Makes a row of ``MESSAGE_COLUMNS``."""
+    return (
+        message.id,
+        message.chat,
+        message.parent,
+        message.role,
+        storable(message.content),
+        pack_tokens(message.tokens),
+        message.model,
+        message.status,
+        message.drafter,
+        "" if message.seed is None else str(message.seed),
+        message.figures.packed() if message.figures else "",
+        message.reason,
+        message.created,
+    )
+
+
 def storable(text: str) -> str:
     """UTF-8 has no lone surrogates; one would fail the whole write."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def title_of(text: str) -> str:
-    """Makes a title of a message's first words."""
-    words = text.split()
-    title = " ".join(words[:TITLE_WORDS])
-    if len(title) > TITLE_LENGTH:
-        return title[: TITLE_LENGTH - 1].rstrip() + "…"
-    return title + "…" if len(words) > TITLE_WORDS else title
 
 
 def new_id() -> str:

@@ -1,15 +1,20 @@
 """The tables of the chat store and how older ones become newer ones.
 
 ``user_version`` counts the migrations that a file has had. A migration is never edited once released: a change is one
-more.
+more. Words are indexed by triggers, so that no writer can forget it; hence ``trusted_schema`` stays on, for SQLite
+before 3.41 lets no trigger write to a full-text index without it.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
+from slipstream.app.chats.backups import keep_backup
 from slipstream.models.errors import SlipstreamError
 
+FINISHED = "status IN ('done', 'interrupted')"
+"""A message whose words can be found: not one that is being written, nor one that the engine refused."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -42,34 +47,85 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX messages_of_parent ON messages (parent)",
         "CREATE INDEX chats_by_time ON chats (updated)",
     ),
+    (
+        "ALTER TABLE chats ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE chats ADD COLUMN deleted REAL",  # when its owner deleted it; NULL for those that are kept
+        "ALTER TABLE messages ADD COLUMN picked INTEGER NOT NULL DEFAULT 0",  # of siblings, the greatest is shown
+        """
+        CREATE VIRTUAL TABLE message_words USING fts5(
+            content, content='messages', content_rowid='id', tokenize='unicode61 remove_diacritics 2'
+        )
+        """,
+        "CREATE VIRTUAL TABLE title_words USING fts5(title, chat UNINDEXED, tokenize='unicode61 remove_diacritics 2')",
+        f"INSERT INTO message_words (rowid, content) SELECT id, content FROM messages WHERE {FINISHED}",
+        "INSERT INTO title_words (title, chat) SELECT title, id FROM chats",
+        f"""
+        CREATE TRIGGER message_added AFTER INSERT ON messages WHEN new.{FINISHED} BEGIN
+            INSERT INTO message_words (rowid, content) VALUES (new.id, new.content);
+        END
+        """,
+        f"""
+        CREATE TRIGGER message_removed AFTER DELETE ON messages WHEN old.{FINISHED} BEGIN
+            INSERT INTO message_words (message_words, rowid, content) VALUES ('delete', old.id, old.content);
+        END
+        """,
+        f"""
+        CREATE TRIGGER message_changed AFTER UPDATE OF content, status ON messages BEGIN
+            INSERT INTO message_words (message_words, rowid, content)
+                SELECT 'delete', old.id, old.content WHERE old.{FINISHED};
+            INSERT INTO message_words (rowid, content) SELECT new.id, new.content WHERE new.{FINISHED};
+        END
+        """,
+        """
+        CREATE TRIGGER chat_added AFTER INSERT ON chats BEGIN
+            INSERT INTO title_words (title, chat) VALUES (new.title, new.id);
+        END
+        """,
+        """
+        CREATE TRIGGER chat_removed AFTER DELETE ON chats BEGIN
+            DELETE FROM title_words WHERE chat = old.id;
+        END
+        """,
+        """
+        CREATE TRIGGER chat_renamed AFTER UPDATE OF title ON chats WHEN old.title != new.title BEGIN
+            UPDATE title_words SET title = new.title WHERE chat = old.id;
+        END
+        """,
+    ),
 )
 
 
-def migrate(db: sqlite3.Connection) -> None:
-    """Brings a database to the newest version, each migration whole or not at all.
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Brings a database to the newest version, each migration whole or not at all; what was before is backed up.
+
+    Args:
+        db: The database.
+        path: Its file.
 
     Raises:
-        SlipstreamError: If a newer slipstream made the file.
+        SlipstreamError: If a newer slipstream made the file, or there is no room for a backup.
         sqlite3.Error: If it cannot be read or written.
     """
-    if _version(db) == len(MIGRATIONS):
-        return
-    db.execute("BEGIN IMMEDIATE")  # a second process may be migrating: look again inside the lock
-    try:
-        version = _version(db)
-        if version > len(MIGRATIONS):
-            raise SlipstreamError(
-                "these chats were written by a newer slipstream.",
-                "Update slipstream, or set SLIPSTREAM_HOME elsewhere.",
-            )
-        for statements in MIGRATIONS[version:]:
-            for statement in statements:
-                db.execute(statement)
-        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        db.execute("COMMIT")
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
+    while _version(db) != len(MIGRATIONS):
+        db.execute("BEGIN IMMEDIATE")  # a second process may be migrating: look again inside the lock
+        try:
+            version = _version(db)
+            if version > len(MIGRATIONS):
+                raise SlipstreamError(
+                    "these chats were written by a newer slipstream.",
+                    "Update slipstream, or set SLIPSTREAM_HOME elsewhere.",
+                )
+            if version < len(MIGRATIONS):
+                if version > 0:
+                    keep_backup(path, version)
+                for statement in MIGRATIONS[version]:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {version + 1}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
 
 
 def _version(db: sqlite3.Connection) -> int:

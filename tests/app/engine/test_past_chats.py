@@ -178,6 +178,8 @@ def test_a_deletion_that_cannot_reach_the_index_says_so(tmp_path: Path) -> None:
         store.open_or_create("sea")
         with pytest.raises(SlipstreamError, match="the chat is deleted, but its text is still indexed"):
             store.delete("sea")
+        with pytest.raises(SlipstreamError, match="the chat is deleted, but its text is still indexed"):
+            store.erase_deleted(0)
         assert not store.list_chats() and stale(heads / "saw.gguf") == ("sea",)
 
 

@@ -1,0 +1,113 @@
+"""Finds words in all messages and titles, and cuts out the place where they stand."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+from slipstream.app.safe_text import one_line
+
+AROUND: Final = 12
+"""Words of a snippet."""
+_OPEN, _CLOSE = "\ue000", "\ue001"  # private use: no text that one can see has them
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Scripts that put no spaces between words: a word there may stand anywhere in a run of letters."""
+_SIDE: Final = 30  # characters of a snippet before a word of such a script
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A place where the words were found.
+
+    Attributes:
+        chat: The chat.
+        title: Its title.
+        message: The message, or None where the title has the words.
+        role: Who wrote the message; empty for a title.
+        snippet: The place, in one line that is safe to show.
+        spans: Where the words stand in it, as ``(start, end)``.
+        created: Time of the message, or of the chat's newest.
+    """
+
+    chat: str
+    title: str
+    message: int | None
+    role: str
+    snippet: str
+    spans: tuple[tuple[int, int], ...]
+    created: float
+
+
+def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
+    """Looks for all words, in any order; see ``ChatStore.search``."""
+    parts = words.replace(_OPEN, "").replace(_CLOSE, "").split()
+    if not any(char.isalnum() for char in words):
+        return []
+    if _UNSPACED.search(words):
+        return _anywhere(db, parts, limit)
+    query = " ".join(
+        '"' + part.replace('"', '""').replace("\0", " ") + '"*' for part in parts if any(map(str.isalnum, part))
+    )
+    titles = db.execute(
+        "SELECT chats.id, chats.title, NULL, '', highlight(title_words, 0, ?, ?), chats.updated "
+        "FROM title_words JOIN chats ON chats.id = title_words.chat "
+        "WHERE title_words MATCH ? AND deleted IS NULL ORDER BY updated DESC LIMIT ?",
+        (_OPEN, _CLOSE, query, limit),
+    ).fetchall()
+    messages = db.execute(
+        "SELECT chats.id, chats.title, messages.id, role, snippet(message_words, 0, ?, ?, '…', ?), messages.created "
+        "FROM message_words JOIN messages ON messages.id = message_words.rowid JOIN chats ON chats.id = messages.chat "
+        "WHERE message_words MATCH ? AND deleted IS NULL ORDER BY message_words.rowid DESC LIMIT ?",
+        (_OPEN, _CLOSE, AROUND, query, limit - len(titles)),
+    ).fetchall()
+    return [_hit(*row) for row in titles + messages]
+
+
+def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]:
+    """Looks through all text: slower, but finds what stands inside a run of letters."""
+    patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in parts]
+
+    def like(column: str) -> str:
+        return " AND ".join([f"{column} LIKE ? ESCAPE '\\'"] * len(patterns))
+
+    rows = db.execute(
+        f"SELECT id, title, NULL, '', title, updated FROM chats WHERE {like('title')} AND deleted IS NULL "
+        "ORDER BY updated DESC LIMIT ?",
+        (*patterns, limit),
+    ).fetchall()
+    rows += db.execute(
+        "SELECT chats.id, title, messages.id, role, content, messages.created FROM messages "
+        f"JOIN chats ON chats.id = messages.chat WHERE {like('content')} AND deleted IS NULL "
+        "AND status IN ('done', 'interrupted') ORDER BY messages.id DESC LIMIT ?",
+        (*patterns, limit - len(rows)),
+    ).fetchall()
+    word = re.compile("|".join(re.escape(part) for part in sorted(parts, key=len, reverse=True)), re.IGNORECASE)
+    return [
+        _hit(chat, title, number, role, _marked(text, word), created)
+        for chat, title, number, role, text, created in rows
+    ]
+
+
+def _marked(text: str, word: re.Pattern[str]) -> str:
+    """Cuts out the surroundings of the first word, and marks all words in them."""
+    found = word.search(text)
+    at = found.start() if found else 0
+    start, end = max(at - _SIDE, 0), at + 3 * _SIDE
+    cut = word.sub(lambda match: _OPEN + match.group() + _CLOSE, text[start:end])
+    return ("…" if start else "") + cut + ("…" if end < len(text) else "")
+
+
+def _hit(chat: str, title: str, message: int | None, role: str, marked: str, created: float) -> Hit:
+    snippet, spans, start = "", [], 0
+    for piece in re.split(f"([{_OPEN}{_CLOSE}])", one_line(marked)):
+        if piece == _OPEN:
+            start = len(snippet)
+        elif piece == _CLOSE:
+            spans.append((start, len(snippet)))
+        else:
+            snippet += piece
+    return Hit(chat, title, message, role, snippet, tuple(spans), created)

@@ -1,0 +1,65 @@
+"""A title for a chat, from the first words of its owner, without asking the model."""
+
+from __future__ import annotations
+
+import re
+
+LENGTH = 48
+"""Characters of a title at most."""
+LEAST = 12
+"""Characters before which a clause is too short to say what the chat is about."""
+
+_FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_ADDRESS = re.compile(r"https?://(?:www\.)?([^\s/?#]+)\S*")
+_LINE_MARKS = re.compile(r"^\s*(?:#{1,6}\s|>+\s?|[-*+]\s|\d+[.)]\s)", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|`+|~~)(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_GREETING = re.compile(
+    r"^(?:(?:hi|hello|hey|hallo|good (?:morning|afternoon|evening)|dear \w+|ok(?:ay)?|so|well|please|thanks|thank you)"
+    r"(?:\s+(?:there|all|everyone|again|you))?(?:\s*[,.!:;–-]+\s*|\s+|$))+",
+    re.IGNORECASE,
+)
+_ASKING = re.compile(
+    r"^(?:(?:can|could|would|will) you (?:please |kindly |maybe )?(?:help me (?:to )?|tell me |show me )?"
+    r"|i(?: would|'d) like (?:you )?to (?:know )?|i (?:want|need) (?:you )?to |i have a question(?: about)?[:,. ]*"
+    r"|help me (?:to )?|tell me |please )(?=\w)",
+    re.IGNORECASE,
+)
+_LOOSE_END = re.compile(
+    r"(?:\s+(?:a|an|and|as|at|by|for|from|how|in|is|it|its|my|of|on|or|that|the|to|which|with|your))+$"
+)
+_CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?![a-z])|[。！？]")
+
+
+def title_of(text: str) -> str:
+    """Makes a title of a message: no greeting, no markup, no more than its first clause."""
+    plain = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", _FENCE.sub("\n", text)))
+    plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()
+    if not plain:  # nothing but code
+        return _cut(next((line for line in text.splitlines()[1:] if line.strip(" `~")), text).strip())
+    plain = _without(_ASKING, _without(_GREETING, plain))
+    clause = " ".join(_first_clause(plain).split()).rstrip(" ,;:.。")
+    return _cut(clause[:1].upper() + clause[1:])
+
+
+def _cut(clause: str) -> str:
+    """Cuts what is too long where it hurts least."""
+    if len(clause) <= LENGTH:
+        return clause
+    cut = clause[: LENGTH - 1]
+    comma, space = cut.rfind(", "), cut.rfind(" ")
+    end = comma if comma >= LEAST else space if space >= LEAST else len(cut)
+    return _LOOSE_END.sub("", cut[:end].rstrip(" ,;:")) + "…"
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    """Leaves out what the text opens with, unless there is nothing else."""
+    return pattern.sub("", text, count=1).strip() or text
+
+
+def _first_clause(text: str) -> str:
+    for end in _CLAUSE.finditer(text):
+        keep = end.end() if end.group() in "?!？！" else end.start()
+        if len(text[:keep].strip()) >= LEAST or "\n" in end.group():
+            return text[:keep]
+    return text
