@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import ctypes
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from slipstream.models.runtime.machine import memory, processor
 
 Kind = Literal["gpu", "igpu", "cpu", "accel"]
+
+_PATIENCE: Final = 60.0
+"""Seconds that a driver has to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,94 @@ class Device:
     free_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What llama.cpp says about this machine and about itself.
+
+    Attributes:
+        devices: What it can run on, the processor last.
+        backends: Names of the backends that are built in, such as ``CPU`` or ``CUDA``.
+        features: What the build uses of the processor, such as ``AVX2``.
+        version: Version of llama.cpp.
+        problem: Why there was no answer, and only the processor is listed; empty if all went well.
+    """
+
+    devices: tuple[Device, ...]
+    backends: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    version: str = ""
+    problem: str = ""
+
+
 def devices() -> list[Device]:
-    """Lists what llama.cpp can run on, the processor last."""
-    raise NotImplementedError
+    """Lists what llama.cpp can run on, the processor last; see ``survey``."""
+    return list(survey().devices)
+
+
+def survey() -> Survey:
+    """Asks in a process of its own: a GPU's driver takes memory in every process that asks, and may end it."""
+    command = [sys.executable, "-m", "slipstream.models.runtime.devices"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return Survey((cpu(),), problem=f"llama.cpp's devices did not answer within {_PATIENCE:.0f} s")
+    return read_answer(done.stdout, done.stderr)
+
+
+def read_answer(answer: bytes, log: bytes = b"") -> Survey:
+    """Reads what a process of this module printed; one that died has left its last words in the log."""
+    try:
+        fields: dict[str, Any] = json.loads(answer.decode().splitlines()[-1])
+    except (ValueError, IndexError):
+        lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
+        reason = f": {lines[-1]}" if lines else ""
+        return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
+    found = tuple(Device(**device) for device in fields.pop("devices"))
+    return Survey(found, **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+
+
+def survey_here() -> Survey:
+    """Asks in this process: for the engine's, which is to use the devices anyway."""
+    from llama_cpp import llama_cpp as C
+
+    from slipstream.models.runtime.ggml import calls
+
+    C.llama_backend_init()
+    ggml = calls()
+    backends = [ggml.backend_reg_name(ggml.backend_reg_get(n)).decode() for n in range(ggml.backend_reg_count())]
+    system = C.llama_print_system_info().decode("utf-8", "replace")
+    found = [_device(ggml, ggml.backend_dev_get(n)) for n in range(ggml.backend_dev_count())]
+    return Survey(
+        (*(device for device in found if device.kind != "cpu"), cpu()),
+        tuple(backends),
+        tuple(features_of(system)),
+        C.llama_version().decode(),
+    )
+
+
+def cpu() -> Device:
+    """The processor, with the machine's memory: ggml's own figure knows no limits and counts caches as taken."""
+    total, free = memory()
+    return Device("CPU", "cpu", processor(), total, free)
+
+
+def features_of(system: str) -> list[str]:
+    """Finds what is switched on in the text of ``llama_print_system_info``, such as ``CPU : AVX2 = 1 | FMA = 1``."""
+    return [name for name, value in re.findall(r"([A-Z][A-Z0-9_]+) = (\d+)", system) if int(value)]
+
+
+def _device(ggml: Any, pointer: Any) -> Device:
+    total, free = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.backend_dev_memory(pointer, ctypes.byref(free), ctypes.byref(total))
+    name = ggml.backend_dev_name(pointer).decode("utf-8", "replace")
+    kinds: tuple[Kind, ...] = ("cpu", "gpu", "igpu", "accel")  # ggml_backend_dev_type
+    place = ggml.backend_dev_type(pointer)
+    kind = kinds[place] if place < len(kinds) else "accel"
+    if kind == "gpu" and name.startswith(("MTL", "Metal")):
+        kind = "igpu"  # Apple silicon: one memory for all
+    description = ggml.backend_dev_description(pointer).decode("utf-8", "replace")
+    return Device(name, kind, description, total.value, free.value)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(survey_here())))

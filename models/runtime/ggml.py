@@ -1,4 +1,4 @@
-"""The ggml library in this process: the calls that small networks of our own make, and what their graphs are made of.
+"""The ggml library in this process: its devices, the calls that small networks of our own make, and their graphs.
 
 Interface: ggml.h and ggml-backend.h of github.com/ggml-org/llama.cpp, vendored by llama-cpp-python 0.3.36 (ggml 0.25).
 """
@@ -64,6 +64,14 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "top_k": (_P, (_P, _P, _INT)),
     "get_rows": (_P, (_P, _P, _P)),
     "reshape_3d": (_P, (_P, _P, _I64, _I64, _I64)),
+    "backend_dev_count": (_SIZE, ()),
+    "backend_dev_get": (_P, (_SIZE,)),
+    "backend_dev_name": (ctypes.c_char_p, (_P,)),
+    "backend_dev_type": (_INT, (_P,)),
+    "backend_dev_memory": (None, (_P, _P, _P)),
+    "backend_reg_count": (_SIZE, ()),
+    "backend_reg_get": (_P, (_SIZE,)),
+    "backend_reg_name": (ctypes.c_char_p, (_P,)),
     "backend_dev_by_type": (_P, (_INT,)),
     "backend_dev_init": (_P, (_P, ctypes.c_char_p)),
     "backend_dev_description": (ctypes.c_char_p, (_P,)),
@@ -98,7 +106,7 @@ def calls() -> Any:
         library = next((library for library in libraries if hasattr(library, f"ggml_{name}")), None)
         if library is None:
             raise SlipstreamError(
-                f"the installed llama.cpp has no ggml_{name}, which drafting heads need.",
+                f"the installed llama.cpp has no ggml_{name}, which Slipstream needs.",
                 "Install the version that Slipstream asks for: pip install llama-cpp-python==0.3.36",
             )
         call = getattr(library, f"ggml_{name}")
