@@ -68,6 +68,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             kv="q8_0" if request.same_text else "f16",
             flash=True if request.same_text else None,
             same_text=request.same_text,
+            threads=request.threads,
         )
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         draft, translation = None, None
@@ -79,11 +80,12 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
                 opened,
             )
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
-            draft = opened.enter_context(closing(LlamaTarget(small, ContextOptions(n_ctx=n_ctx, max_leaves=4))))
+            small_options = ContextOptions(n_ctx=n_ctx, max_leaves=4, threads=request.threads)
+            draft = opened.enter_context(closing(LlamaTarget(small, small_options)))
             if not same_vocabulary(header, small.header):
                 translation = Translation(model, small, shared_controls(header, small.header))
         threads = None
-        if header.weight_bytes < _SMALL and not model.recurrent:
+        if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
             threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
         milliseconds = measure_plain(target)
         plain = PlainClock()
@@ -123,7 +125,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         architecture=header.architecture,
         n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
-        device=device(threads.count if threads else physical_cores()),
+        device=device(threads.count if threads else request.threads or physical_cores()),
         promise=promise,
         drafters=[
             DrafterOffer(name, not reason, reason, registry.METHODS[name].about) for name, reason in reasons.items()

@@ -41,6 +41,7 @@ class Load:
         index: Folder of the indexes of text, or None to draft from none.
         chats: Database of the chats that are indexed, or None for none.
         spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
+        threads: Threads of every pass; 0 for as many as help.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Load:
     gpu_layers: int = -1
     draft_gpu_layers: int = -1
     spare_cores: int = 0
+    threads: int = 0
     index: str | None = None
     chats: str | None = None
 
@@ -78,7 +80,7 @@ class Generate:
 
     Attributes:
         request: Number that comes back with every event of this reply.
-        messages: The chat, oldest first; ends with the user's message.
+        messages: The chat, oldest first; ends with the user's message, or with a reply that goes on.
         sampling: How tokens are drawn.
         drafter: Who drafts.
         max_tokens: Most tokens of the reply; 0 means until it ends by itself or the context is full.

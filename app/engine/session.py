@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Done, Piece, Prefilling, Stepped
-from slipstream.app.engine.requests import Generate
+from slipstream.app.engine.requests import Generate, Message
 from slipstream.app.engine.rules import Rules
 from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
@@ -156,7 +156,7 @@ class Session:
                     stats.speed(),
                 )
                 emit(report)
-        rest = stream.finish()
+        rest = stream.finish(stopped=not rules.reason)
         if rest:
             emit(Stepped(request.request, rest, [], "none", 0, 0, 0.0, stats.speed()))
         return Done(
@@ -190,6 +190,18 @@ class Session:
             self._drafters[name] = registry.make(name, self._parts)
         return self._drafters[name]
 
+    def prompt(self, messages: Sequence[Message]) -> list[Token]:
+        """The tokens that a reply to a chat begins after.
+
+        Raises:
+            SlipstreamError: If there is nothing to answer, or it does not fit the context.
+        """
+        return self._prompts.build(messages, self._target.abilities.n_ctx).tokens
+
+    def forget(self) -> None:
+        """Empties the cache, so that the next prompt is read from its start."""
+        self._target.rewind(0)
+
     def idle(self) -> bool:
         """Does a little of what can wait while nothing is asked; says whether there is more of it."""
         with suppress(SlipstreamError):  # costs speed, and is tried again after the next reply
@@ -221,7 +233,11 @@ class Session:
         return pieces
 
     def _reusable(self, tokens: list[Token], text: str) -> list[Token]:
-        """The reply's tokens without its end if they stand for just this text; else none: it is tokenized again."""
-        if tokens and tokens[-1] in self._vocabulary.ends:
-            tokens = tokens[:-1]
-        return tokens if b"".join(map(self._vocabulary.piece, tokens)) == text.encode() else []
+        """The reply's tokens that stand for just this text, without its end; none if it ends amid one of them."""
+        size, wanted = 0, text.encode()
+        for count, token in enumerate(tokens):
+            if size == len(wanted):
+                tokens = tokens[:count]
+                break
+            size += len(self._vocabulary.piece(token))
+        return tokens if b"".join(map(self._vocabulary.piece, tokens)) == wanted else []
