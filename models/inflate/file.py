@@ -1,0 +1,173 @@
+"""A file that is to be made: what it will hold, how large it will be, and whether it stands there already."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import gguf
+import numpy as np
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf import REAL_TOKENS, Header, read_header
+from slipstream.models.gguf_parse import Value
+from slipstream.models.gguf_types import STRING, U32
+from slipstream.models.gguf_write import Metadata, NewTensor, write_gguf
+from slipstream.models.heads import DERIVED_FROM, identity
+from slipstream.models.inflate.shapes import Growth
+from slipstream.models.quoting import shown_path
+
+MADE_AS: Final = "slipstream.inflate.made_as"
+"""Metadata key of what is inflated: names the small file, the measures and the way it was made."""
+
+_WAY: Final = 1  # another number makes kept files anew
+_NOT_COPIED: Final = ("general.architecture", "general.alignment", "general.size_label", "split.", "slipstream.derived")
+_UNUSED: Final = 5  # llama_token_type
+
+
+@dataclass(frozen=True, slots=True)
+class Inflated:
+    """A file that is to be made.
+
+    Attributes:
+        architecture: Its architecture.
+        metadata: Everything else in its header; ``MADE_AS`` and ``general.name`` are there.
+        tensors: Its weights.
+    """
+
+    architecture: str
+    metadata: Metadata
+    tensors: Sequence[NewTensor]
+
+    @property
+    def name(self) -> str:
+        """What the file calls itself."""
+        return str(self.metadata["general.name"][1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its weights."""
+        total = 0
+        for tensor in self.tensors:
+            weights, nbytes = gguf.GGML_QUANT_SIZES[tensor.kind]
+            total += int(np.prod(tensor.shape)) // weights * nbytes
+        return total
+
+    def stands_at(self, path: Path) -> bool:
+        """Whether this very file has been made already; files are moved into place when they are whole."""
+        try:
+            return read_header(path).metadata.get(MADE_AS) == self.metadata[MADE_AS][1]
+        except SlipstreamError:
+            return False
+
+    def write(self, path: Path) -> None:
+        """Makes it, a few megabytes at a time.
+
+        Raises:
+            SlipstreamError: If the disk is full, the folder cannot be written to, or the file system keeps less than
+                the file's size; nothing is left behind then.
+        """
+        write_gguf(path, self.architecture, self.metadata, self.tensors)
+        found = os.stat(path)
+        blocks = getattr(found, "st_blocks", None)  # none on Windows
+        if blocks is not None and blocks * 512 < found.st_size * 0.95:
+            path.unlink()
+            raise SlipstreamError(
+                f"{shown_path(path)} is compressed by its file system: reading it would not cost what its size says.",
+                "Set SLIPSTREAM_HOME to a folder on another file system.",
+            )
+
+
+def made_as(source: Header, growth: Growth, *also: str) -> str:
+    """Names what is made of a file with these measures: SHA-256 in hex."""
+    text = repr((_WAY, identity(source), source.fingerprint, growth.large, *also))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def target_identity(target: Header, growth: Growth) -> str:
+    """The identity of an inflated target, whatever its quantization: heads that are inflated name it."""
+    return hashlib.sha256(repr((_WAY, identity(target), growth.large)).encode()).hexdigest()
+
+
+def widened(header: Header, growth: Growth, name: str, made: str, file_type: int) -> dict[str, tuple[int, Value]]:
+    """The metadata of an inflated model or EAGLE-3 head.
+
+    Args:
+        header: Of the small one.
+        growth: How it stands in the large one.
+        name: What the large one is called.
+        made: What ``made_as`` says.
+        file_type: ``general.file_type``.
+    """
+    own, large = header.architecture, growth.large
+    found = {k: (header.types[k], v) for k, v in header.metadata.items() if not k.startswith(_NOT_COPIED)}
+    epsilon = f"{own}.attention.layer_norm_rms_epsilon"
+    small_epsilon = header.metadata[epsilon]
+    assert isinstance(small_epsilon, float)  # the header's check
+    found |= {
+        f"{own}.{key}": (U32, value)
+        for key, value in (
+            ("embedding_length", large.n_embd),
+            ("block_count", large.n_layer),
+            ("feed_forward_length", large.n_ff),
+            ("attention.head_count", large.n_head),
+            ("attention.head_count_kv", large.n_head_kv),
+            ("attention.key_length", large.head),
+            ("attention.value_length", large.head),
+            ("vocab_size", large.n_vocab),
+        )
+    }
+    found[epsilon] = (header.types[epsilon], small_epsilon * growth.small.n_embd / large.n_embd)
+    found |= _vocabulary(header, large.n_vocab)
+    found["general.name"] = (STRING, name)
+    found["general.file_type"] = (U32, file_type)
+    found["general.quantization_version"] = (U32, gguf.GGML_QUANT_VERSION)
+    found[MADE_AS] = (STRING, made)
+    return found
+
+
+def derived_from(identity_of_it: str) -> dict[str, tuple[int, Value]]:
+    """The metadata that gives a file its identity."""
+    return {DERIVED_FROM: (STRING, identity_of_it)}
+
+
+def spare_token(header: Header) -> int:
+    """The token whose row the added ones copy: an unused or a control token that ends and begins nothing, if there is.
+
+    A model never writes such a token, so its logit is far below the best one's.
+    """
+    special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
+    for kinds in ((_UNUSED,), (3,), (2,)):  # unused, control, unknown
+        for token in reversed(range(len(header.token_types))):
+            if header.token_types[token] in kinds and token not in special and not _is_turn(header.tokens[token]):
+                return token
+    return header.n_vocab - 1
+
+
+def _is_turn(text: str) -> bool:
+    """Whether chat templates write a control token, so that it was trained."""
+    return any(word in text for word in ("im_", "end", "eot", "start", "begin"))
+
+
+def _vocabulary(header: Header, rows: int) -> dict[str, tuple[int, Value]]:
+    """The tokenizer's lists with names for the added rows, which no text is ever made of."""
+    found: dict[str, tuple[int, Value]] = {}
+    if rows > header.n_vocab:
+        found[REAL_TOKENS] = (U32, header.n_vocab)
+    scores = header.metadata.get("tokenizer.ggml.scores")
+    lowest = min(map(float, scores), default=0.0) if isinstance(scores, list) else 0.0
+    lists: dict[str, list[str] | list[float] | list[int]] = {
+        "tokens": [f"<|inflated_{row}|>" for row in range(header.n_vocab, rows)],
+        "scores": [lowest - 1] * (rows - header.n_vocab),
+        "token_type": [_UNUSED] * (rows - header.n_vocab),
+    }
+    for name, added in lists.items():
+        key = f"tokenizer.ggml.{name}"
+        own = header.metadata.get(key)
+        if isinstance(own, list):
+            found[key] = (header.types[key], [*own[: header.n_vocab], *added])
+    return found

@@ -1,0 +1,124 @@
+"""Inflates a model of the llama architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.models.gguf import Header
+from slipstream.models.gguf_parse import TensorInfo
+from slipstream.models.gguf_tensors import read_tensor
+from slipstream.models.gguf_write import NewTensor
+from slipstream.models.inflate.file import Inflated, derived_from, made_as, spare_token, target_identity, widened
+from slipstream.models.inflate.layout import Layout, matrix, vocabulary
+from slipstream.models.inflate.mixes import MIXES, kind_of
+from slipstream.models.inflate.shapes import Growth, Shape, cannot, growth, measures
+from slipstream.models.inflate.tensor import Filler, LargeTensor
+from slipstream.models.quoting import quoted
+from slipstream.models.types import Floats
+
+NORMS: Final = ("attn_norm", "ffn_norm")
+MATRICES: Final = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+_OUTSIDE: Final = ("token_embd", "output", "output_norm", "rope_freqs")
+_PART: Final = re.compile(r"(?:blk\.\d{1,3}\.(\w+)|(\w+))\.weight")
+_F32: Final = gguf.GGMLQuantizationType.F32
+
+
+def model_growth(header: Header, shape: Shape) -> Growth:
+    """How a model would stand in a larger one.
+
+    Raises:
+        SlipstreamError: If it cannot be inflated, or not to this shape.
+    """
+    if header.architecture != "llama":
+        raise cannot(header, f"only the llama architecture can be, and this is {quoted(header.architecture)}")
+    for tensor in header.tensors:
+        part = _PART.fullmatch(tensor.name)
+        if not part or (part[1] not in (*NORMS, *MATRICES) if part[1] else part[2] not in _OUTSIDE):
+            raise cannot(header, f"it has the tensor {quoted(tensor.name, 64)}, which has no place in the large model")
+    names = {tensor.name for tensor in header.tensors}
+    if missing := {"token_embd.weight", "output_norm.weight"} - names:
+        raise cannot(header, f"it has no {min(missing)}")
+    return growth(measures(header, "output.weight" not in names), shape)
+
+
+def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
+    """Plans a model with the measures of a large one and the outputs of a small one.
+
+    Args:
+        header: Of the small one.
+        shape: The measures.
+        mix: The quantization, one of ``MIXES``. The small one's weights are stored in it too: outputs are those of the
+            small model in this quantization.
+
+    Raises:
+        SlipstreamError: If the model cannot be inflated, or not to this shape.
+    """
+    placed = model_growth(header, shape)
+    tied = shape.tied and placed.small.tied
+    by_name, filler, spare = {tensor.name: tensor for tensor in header.tensors}, Filler(), spare_token(header)
+    large = placed.large
+
+    def reader(name: str) -> Callable[[], Floats]:
+        return lambda: read_tensor(header, by_name[name])
+
+    def table(name: str, small: str) -> LargeTensor:
+        layout = vocabulary(placed, spare, embeds=name == "token_embd")
+        kind = kind_of(mix, "output" if tied else name, large.n_embd)
+        return LargeTensor(f"{name}.weight", (large.n_vocab, large.n_embd), kind, reader(small), layout, filler)
+
+    own = "token_embd.weight" if placed.small.tied else "output.weight"
+    tensors: list[NewTensor] = [table("token_embd", "token_embd.weight")]
+    places = {place: layer for layer, place in enumerate(placed.layers)}
+    for layer in range(large.n_layer):
+        small = places.get(layer)
+        for name in NORMS:
+            norm = None if small is None else by_name[f"blk.{small}.{name}.weight"]
+            tensors.append(norm_tensor(f"blk.{layer}.{name}.weight", header, norm, placed))
+        for name in MATRICES:
+            layout = matrix(name, placed, real=small is not None)
+            kind = kind_of(mix, name, len(layout.columns), layer, large.n_layer)
+            values = _nothing if small is None else reader(f"blk.{small}.{name}.weight")
+            tensors.append(large_tensor(f"blk.{layer}.{name}.weight", kind, values, layout, filler))
+    tensors.append(norm_tensor("output_norm.weight", header, by_name["output_norm.weight"], placed))
+    if not tied:
+        tensors.append(table("output", own))
+    if freqs := by_name.get("rope_freqs.weight"):
+        tensors.append(NewTensor(freqs.name, freqs.shape[::-1], _F32, reader(freqs.name)))
+    name = f"{header.name} inflated to {shape.name} {mix}"
+    metadata = widened(header, placed, name, made_as(header, placed, mix), int(MIXES[mix][1]))
+    return Inflated("llama", metadata | derived_from(target_identity(header, placed)), tensors)
+
+
+def large_tensor(
+    name: str, kind: gguf.GGMLQuantizationType, values: Callable[[], NDArray[Any]], layout: Layout, filler: Filler
+) -> LargeTensor:
+    """A matrix of the measures that its layout has."""
+    return LargeTensor(name, (len(layout.rows), len(layout.columns)), kind, values, layout, filler)
+
+
+def norm_tensor(name: str, header: Header, small: TensorInfo | None, placed: Growth) -> NewTensor:
+    """The weights of a norm; those of an added layer, and in added places, are all alike."""
+
+    def values() -> Floats:
+        wide = np.full(placed.large.n_embd, placed.scale, np.float32)
+        if small is not None:
+            wide[: placed.small.n_embd] = read_tensor(header, small) * np.float32(placed.scale)
+        return wide
+
+    return NewTensor(name, (placed.large.n_embd,), _F32, values)
+
+
+def tensors_of(header: Header) -> Mapping[str, TensorInfo]:
+    """The tensors by name."""
+    return {tensor.name: tensor for tensor in header.tensors}
+
+
+def _nothing() -> Floats:
+    """The small matrix of an added layer."""
+    return np.empty((0, 0), np.float32)

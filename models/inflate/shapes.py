@@ -1,0 +1,166 @@
+"""The measures of models: published ones, and how a small model stands in a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf import Header
+from slipstream.models.quoting import quoted
+
+Ints = NDArray[np.int64]
+
+NONE: Final = -1
+"""Stands in a map from large to small for what the small model does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The measures of a llama-like model.
+
+    Attributes:
+        name: What people call it, such as ``7b``.
+        n_embd: Width.
+        n_layer: Layers.
+        n_head: Query heads.
+        n_head_kv: Key and value heads.
+        head: Size of a head.
+        n_ff: Inner width of the feed-forward network.
+        n_vocab: Rows of the vocabulary matrix.
+        tied: Whether the token embedding is that matrix too.
+        of: The published model that has these measures.
+    """
+
+    name: str
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    head: int
+    n_ff: int
+    n_vocab: int
+    tied: bool = False
+    of: str = ""
+
+
+_SHAPES: Final = (
+    Shape("0.5b", 896, 24, 14, 2, 64, 4864, 151_936, tied=True, of="Qwen2.5 0.5B"),
+    Shape("1b", 2048, 22, 32, 4, 64, 5632, 32_000, of="TinyLlama 1.1B"),
+    Shape("3b", 3072, 28, 24, 8, 128, 8192, 128_256, tied=True, of="Llama 3.2 3B"),
+    Shape("7b", 4096, 32, 32, 32, 128, 11_008, 32_000, of="Llama 2 7B"),
+    Shape("8b", 4096, 32, 32, 8, 128, 14_336, 128_256, of="Llama 3.1 8B"),
+    Shape("13b", 5120, 40, 40, 40, 128, 13_824, 32_000, of="Llama 2 13B"),
+)
+SHAPES: Final[Mapping[str, Shape]] = MappingProxyType({shape.name: shape for shape in _SHAPES})
+
+
+def shape_named(name: str) -> Shape:
+    """Finds a published shape.
+
+    Raises:
+        UsageError: If there is none of this name.
+    """
+    if name.lower() not in SHAPES:
+        raise UsageError(f"there is no shape {quoted(name)} to inflate to.", f"Shapes: {', '.join(SHAPES)}.")
+    return SHAPES[name.lower()]
+
+
+def measures(header: Header, tied: bool) -> Shape:
+    """Reads a model's own measures.
+
+    Args:
+        header: Of a llama-like model or an EAGLE-3 head.
+        tied: Whether it has no vocabulary matrix of its own.
+
+    Raises:
+        SlipstreamError: If the file does not give them, or gives them layer by layer.
+    """
+    width, layers, heads, units = (
+        header.number(key) for key in ("embedding_length", "block_count", "attention.head_count", "feed_forward_length")
+    )
+    if not (width and layers and heads and units):
+        raise cannot(header, "its file does not give one width, head count and feed-forward width for all layers")
+    keys = header.number("attention.head_count_kv") or heads
+    head = header.number("attention.key_length") or width // heads
+    if heads % keys or (header.number("attention.value_length") or head) != head:
+        raise cannot(header, "its heads are not of one size, or do not share keys evenly")
+    return Shape(header.name, width, layers, heads, keys, head, units, header.n_vocab, tied)
+
+
+def cannot(header: Header, reason: str) -> SlipstreamError:
+    """The refusal of a model."""
+    return SlipstreamError(f"{quoted(header.name)} cannot be inflated: {reason}.", "Inflate the bundled model.")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a small model stands in a large one.
+
+    Attributes:
+        small: The small one's measures.
+        large: The large one's; its heads are as large as the small one's.
+        heads: [n_head of the large one], the small one's query head, or ``NONE``.
+        kv_heads: [n_head_kv of the large one], the small one's key and value head, or ``NONE``.
+        layers: [n_layer of the small one], where each of its layers stands.
+    """
+
+    small: Shape
+    large: Shape
+    heads: Ints
+    kv_heads: Ints
+    layers: tuple[int, ...]
+
+    @property
+    def scale(self) -> float:
+        """What the weights of norms are multiplied by; its square is the factor of their epsilon."""
+        return float(np.sqrt(self.small.n_embd / self.large.n_embd))
+
+    def layer(self, number: int) -> int:
+        """The layer of the large model whose input is that of layer ``number`` of the small one."""
+        return self.layers[number] if number < len(self.layers) else self.large.n_layer
+
+
+def growth(small: Shape, large: Shape) -> Growth:
+    """Places a small model in a large one.
+
+    Its layers are spread evenly, so that what drafts from a layer's input finds it after the same share of the cost.
+    Query heads stay with the key head that they share; where the large model has fewer query heads to a key head, key
+    heads are doubled.
+
+    Raises:
+        SlipstreamError: If the large one is not as large in every measure, or cannot be cut into heads of this size.
+    """
+    queries, keys = large.n_head * large.head, large.n_head_kv * large.head
+    where = f"{quoted(small.name)} cannot be inflated to {large.name}"
+    if queries % small.head or keys % small.head:
+        raise SlipstreamError(
+            f"{where}: its heads of {small.head} do not divide the large model's {queries:,} and {keys:,}.",
+            "Choose another shape.",
+        )
+    large = replace(large, n_head=queries // small.head, n_head_kv=keys // small.head, head=small.head)
+    mine, theirs = large.n_head // large.n_head_kv, small.n_head // small.n_head_kv
+    copies = -(-theirs // mine)  # of each key head
+    for what, has, takes in (
+        ("wide", small.n_embd, large.n_embd),
+        ("deep", small.n_layer, large.n_layer),
+        ("rich in heads", small.n_head_kv * copies, large.n_head_kv),
+        ("rich in units", small.n_ff, large.n_ff),
+        ("rich in tokens", small.n_vocab, large.n_vocab),
+    ):
+        if has > takes:
+            raise SlipstreamError(f"{where}: that is not as {what} ({takes:,}, not {has:,}).", "Choose a larger shape.")
+    if large.n_head % large.n_head_kv:
+        raise SlipstreamError(f"{where}: its query heads do not share keys evenly.", "Choose another shape.")
+    heads, kv_heads = np.full(large.n_head, NONE), np.full(large.n_head_kv, NONE)
+    for head in range(small.n_head):
+        key, place = divmod(head, theirs)
+        at = key * copies + place // mine
+        kv_heads[at], heads[at * mine + place % mine] = key, head
+    layers = tuple(layer * large.n_layer // small.n_layer for layer in range(small.n_layer))
+    return Growth(small, large, heads, kv_heads, layers)

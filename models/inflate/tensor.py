@@ -1,0 +1,127 @@
+"""A large matrix that is made while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.models.gguf_write import NewTensor
+from slipstream.models.inflate.layout import Layout
+from slipstream.models.inflate.shapes import NONE, Ints
+from slipstream.models.runtime.ggml import calls
+from slipstream.models.types import Floats
+
+_PIECE: Final = 1 << 24  # bytes
+_POOL: Final = 1 << 20  # weights
+_SPREAD: Final = 0.02  # standard deviation of random weights, as trained ones have
+
+Bytes = NDArray[np.uint8]
+
+
+def block(kind: gguf.GGMLQuantizationType) -> tuple[int, int]:
+    """Weights and bytes of a block."""
+    weights, nbytes = gguf.GGML_QUANT_SIZES[kind]
+    return weights, nbytes
+
+
+def pack(values: Floats, kind: gguf.GGMLQuantizationType) -> Bytes:
+    """Stores rows of whole blocks as llama.cpp's quantizer does: [rows, columns] to [rows, blocks, bytes]."""
+    rows, columns = values.shape
+    weights, nbytes = block(kind)
+    packed = np.empty((rows, columns // weights, nbytes), np.uint8)
+    if values.size:
+        values = np.ascontiguousarray(values, np.float32)
+        calls().quantize_chunk(int(kind), values.ctypes.data, packed.ctypes.data, 0, rows, columns, None)
+    return packed
+
+
+class Filler:
+    """Random weights as they are stored: runs of one pool a type, each from another place in it.
+
+    To draw and pack each weight anew would take minutes for a large model. Nothing is gained by it: a pool of a million
+    weights is longer than what a file system or a memory looks back on to compress.
+    """
+
+    def __init__(self) -> None:
+        """Draws nothing yet."""
+        self._random = np.random.default_rng(1)
+        self._pools: dict[gguf.GGMLQuantizationType, Bytes] = {}
+
+    def blocks(self, count: int, kind: gguf.GGMLQuantizationType) -> Bytes:
+        """[count, bytes] of random blocks."""
+        nbytes = block(kind)[1]
+        if kind not in self._pools:
+            drawn = self._random.normal(0, _SPREAD, (1, _POOL)).astype(np.float32)
+            self._pools[kind] = pack(drawn, kind)[0]
+        pool = self._pools[kind]
+        filled = np.empty((count, nbytes), np.uint8)
+        done, start = 0, int(self._random.integers(len(pool)))
+        while done < count:
+            size = min(count - done, len(pool) - start)
+            filled[done : done + size] = pool[start : start + size]
+            done, start = done + size, 0
+        return filled
+
+
+@dataclass(frozen=True, slots=True)
+class LargeTensor(NewTensor):
+    """A matrix laid out around a small one; ``values`` gives the small one, float32.
+
+    Attributes:
+        layout: Where its numbers come from.
+        filler: Where random ones come from.
+    """
+
+    layout: Layout
+    filler: Filler
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Some megabytes at a time.
+
+        Every byte is written, zeros too: the pages of a hole would be one page of zeros in memory, and reading them
+        would be measured as if the weights were cached.
+        """
+        weights, nbytes = block(self.kind)
+        rows, columns = self.shape
+        count = columns // weights
+        filled = (self.layout.columns.reshape(count, weights) != NONE).any(axis=1)
+        inside, outside = _runs(filled), _runs(~filled)
+        chosen = self.layout.columns[np.repeat(filled, weights)]
+        small = self.values()
+        step = max(1, _PIECE // (count * nbytes))
+        for start in range(0, rows, step):
+            sources = self.layout.rows[start : start + step]
+            piece = self.filler.blocks(len(sources) * count, self.kind).reshape(len(sources), count, nbytes)
+            real, added = np.flatnonzero(sources != NONE), np.flatnonzero(sources == NONE)
+            packed = _corner(small, sources[real], chosen, self.kind)
+            for begin, end, at in inside:
+                piece[real, begin:end] = packed[:, at : at + end - begin]
+                if self.layout.below:
+                    piece[added, begin:end] = 0
+            for begin, end, _ in outside:
+                piece[: max(0, self.layout.closed - start), begin:end] = 0
+            yield piece
+
+
+def _corner(small: Floats, rows: Ints, columns: Ints, kind: gguf.GGMLQuantizationType) -> Bytes:
+    """Rows of the small matrix, its columns at their new places: [rows, blocks, bytes]; each row is packed once."""
+    different, which = np.unique(rows, return_inverse=True)
+    values = np.zeros((len(different), len(columns)), np.float32)
+    if len(different):
+        values[:, columns != NONE] = small[different][:, columns[columns != NONE]]
+    return pack(values, kind)[which]
+
+
+def _runs(filled: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+    """Begin and end of every run of True, and how many stand before it."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], filled.astype(np.int8), [0]])))
+    runs, before = list[tuple[int, int, int]](), 0
+    for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        runs.append((begin, end, before))
+        before += end - begin
+    return runs
