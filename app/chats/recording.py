@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from slipstream.app.chats.records import Figures
+from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Done, Prefilling, Speed, Stepped
 from slipstream.models.errors import EngineDiedError, SlipstreamError
@@ -19,23 +19,29 @@ Event = Prefilling | Stepped | Done
 
 
 def recorded(
-    events: Iterable[Event], store: ChatStore, message: int, clock: Callable[[], float] = time.monotonic
+    events: Iterable[Event],
+    store: ChatStore,
+    message: int,
+    clock: Callable[[], float] = time.monotonic,
+    before: StoredMessage | None = None,
 ) -> Iterator[Event]:
     """Passes a reply's events on and keeps the reply.
 
     The reply ends in the store as "done"; as "interrupted" if the engine died or the reader went away; as "failed" if
-    the engine refused it before the first word.
+    the engine refused it before the first word, unless it has words already.
 
     Args:
         events: What ``Engine.reply`` yields.
         store: Where the reply is kept.
         message: Number of the reply, from ``ChatStore.begin_reply``.
         clock: Seconds, for tests.
+        before: The reply of that number as ``ChatStore.go_on`` gave it, if it goes on.
     """
     text: list[str] = []
     tokens: list[int] = []
     speed = Speed()
     begun = over = False
+    in_tokens = not before or bool(before.tokens) or not before.content  # tokens count only where they are all there
     written = clock()
     try:
         for event in events:
@@ -45,19 +51,29 @@ def recorded(
                 text += [piece.text for piece in event.pieces]
                 tokens += event.tokens
                 if tokens and (clock() - written >= APPEND_EVERY or event.ms >= SLOW_STEP):
-                    store.append_reply(message, "".join(text), tokens)
+                    store.append_reply(message, "".join(text), tokens if in_tokens else [])
                     text, tokens, written = [], [], clock()
             elif isinstance(event, Done):
-                figures = Figures.of(event)
-                store.finish_reply(message, text=event.text, tokens=event.tokens, reason=event.reason, figures=figures)
+                whole, all_tokens = event.text, event.tokens
+                if before:
+                    whole = before.content + event.text
+                    joined = in_tokens and (bool(event.tokens) or not event.text)
+                    all_tokens = before.tokens + event.tokens if joined else []
+                figures = _figures(before, Figures.of(event))
+                store.finish_reply(message, text=whole, tokens=all_tokens, reason=event.reason, figures=figures)
                 over = True
             yield event
     except SlipstreamError as error:
-        if not begun and not isinstance(error, EngineDiedError):
+        if not begun and not before and not isinstance(error, EngineDiedError):
             store.finish_reply(message, "failed", reason=error.title)
             over = True
         raise
     finally:
         if not over:
-            store.append_reply(message, "".join(text), tokens)
-            store.finish_reply(message, "interrupted", figures=Figures(speed) if begun else None)
+            store.append_reply(message, "".join(text), tokens if in_tokens else [])
+            figures = _figures(before, Figures(speed)) if begun else before.figures if before else None
+            store.finish_reply(message, "interrupted", figures=figures)
+
+
+def _figures(before: StoredMessage | None, rest: Figures) -> Figures:
+    return before.figures.followed_by(rest) if before and before.figures else rest

@@ -46,6 +46,9 @@ class PromptBuilder:
     def build(self, messages: Sequence[Message], n_ctx: int) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
 
+        Where the last message is a reply, the prompt ends with it, so that it goes on. While there is room, the same
+        turns stay as when it began: it then goes on as if it had never stopped.
+
         Raises:
             UsageError: If there is nothing to answer.
             ContextFullError: If the last message alone is too long.
@@ -54,9 +57,10 @@ class PromptBuilder:
             raise UsageError("the prompt is empty.", "Write something to answer.")
         room = n_ctx - min(_REPLY_ROOM, n_ctx // 4)
         whole = self._tokens(messages)
-        kept, tokens = list(messages), whole
-        while len(tokens) > room and (shorter := _without_oldest_turn(kept)):
-            kept, tokens = shorter, self._tokens(shorter)
+        begun = len(self._said(messages[-1])) if messages[-1].role == "assistant" else 0
+        kept, tokens = self._fitting(messages, whole, room + begun)
+        if begun and len(tokens) >= n_ctx:  # not one token more would fit
+            kept, tokens = self._fitting(messages, whole, room)
         if len(tokens) >= n_ctx:
             raise ContextFullError(
                 f"the prompt has {len(tokens):,} tokens, but the context holds {n_ctx:,}.",
@@ -64,7 +68,18 @@ class PromptBuilder:
             )
         return Prompt(tokens, len(whole) - len(tokens), len(messages) - len(kept))
 
+    def _fitting(
+        self, messages: Sequence[Message], whole: list[Token], room: int
+    ) -> tuple[Sequence[Message], list[Token]]:
+        """Lets the oldest turns leave until the prompt fits, or only the last one is left."""
+        kept, tokens = messages, whole
+        while len(tokens) > room and (shorter := _without_oldest_turn(kept)):
+            kept, tokens = shorter, self._tokens(shorter)
+        return kept, tokens
+
     def _tokens(self, messages: Sequence[Message]) -> list[Token]:
+        if messages[-1].role == "assistant":
+            return self._tokens(messages[:-1]) + self._said(messages[-1])
         parts = self._template.parts([{"role": m.role, "content": m.content} for m in messages])
         tokens: list[Token] = []
         for part in parts:
@@ -76,6 +91,9 @@ class PromptBuilder:
         if self._opening and tokens[: len(self._opening)] != self._opening:  # some templates write it themselves
             tokens = self._opening + tokens
         return tokens
+
+    def _said(self, reply: Message) -> list[Token]:
+        return reply.tokens or self._tokenize(reply.content, False)
 
 
 def _without_oldest_turn(messages: Sequence[Message]) -> list[Message]:

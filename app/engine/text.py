@@ -32,9 +32,9 @@ class TextStream:
         """Takes the bytes of one token and gives out what is now safe to show."""
         return self._take(self._decoder.decode(raw), origin, source)
 
-    def finish(self) -> list[Piece]:
-        """Gives out what was held back; an unfinished character becomes U+FFFD."""
-        released = self._take(self._decoder.decode(b"", True), "plain")
+    def finish(self, stopped: bool = False) -> list[Piece]:
+        """Gives out what was held back; an unfinished character becomes U+FFFD, or is left out of a stopped reply."""
+        released = [] if stopped else self._take(self._decoder.decode(b"", True), "plain")
         if not self._ended:
             released += self._release(sum(len(piece.text) for piece in self._held))
         return released
