@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from slipstream.models.eagle_check import unfit_by_header
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.heads import ARCHITECTURE, identity, read_info
@@ -37,6 +38,8 @@ def companions(header: Header, paths: Iterable[Path]) -> dict[str, Path]:
                 method, target = str(info.method), info.target
             elif theirs.architecture in HEAD_ARCHITECTURES:
                 method, target = theirs.architecture, str(theirs.metadata.get(TARGET_KEY, ""))
+                if not target and not unfit_by_header(theirs, header):  # published heads do not name their model
+                    found.setdefault(method, path)
             else:
                 continue
             own = own or identity(header)

@@ -46,6 +46,25 @@ def unfit(header: Header, target: Abilities) -> str:
     return ""
 
 
+def unfit_by_header(header: Header, target: Header) -> str:
+    """As :func:`unfit`, for a target that is not loaded: every layer's input counts as handed out.
+
+    Raises:
+        ModelFileError: If the map of its vocabulary cannot be read.
+    """
+    layers = target.n_layer or 0
+    facts = Abilities(
+        n_vocab=target.n_vocab,
+        n_ctx=target.n_ctx_train or 0,
+        n_embd=target.n_embd or 0,
+        n_layer=layers,
+        max_rows=1,
+        max_leaves=1,
+        hidden=frozenset(range(layers)),
+    )
+    return unfit(header, facts)
+
+
 def _heads_fit(header: Header) -> bool:
     heads = header.number("attention.head_count") or 0
     shared = header.number("attention.head_count_kv") or heads

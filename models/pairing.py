@@ -1,49 +1,233 @@
-"""Which drafters serve a model: on this machine, in the catalogue, and in the model itself."""
+"""Which drafters serve a model: in the model itself, on this machine, and in the catalogue.
+
+Sizes: LM Studio's advice (https://lmstudio.ai/docs/app/advanced/speculative-decoding): no draft model for a target of
+three thousand million parameters, one of at most 1B for 7B, 3B for 14B, 7B for 32B.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf, log
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
-from slipstream.models.catalog import CatalogFile
+from slipstream.models.catalog import CatalogFile, CatalogPair, is_model
+from slipstream.models.eagle_check import unfit_by_header
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf import Header, read_header
+from slipstream.models.mtp_check import without_mtp
+from slipstream.models.pairing_types import PairOffer, Source, Surroundings
+from slipstream.models.store_facts import parameters
 from slipstream.models.store_types import Installed
+from slipstream.models.vocabulary import vocabulary_difference
 
-Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "other vocabulary"]
-"""Why a drafter is offered."""
+__all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
+
+DRAFT: Final = "draft"
+MTP: Final = "mtp"
+EAGLE: Final = "eagle3"
+_SOURCES: Final[tuple[Source, ...]] = (
+    "in the model",
+    "trained for it",
+    "catalogue",
+    "same vocabulary",
+    "sizes fit",
+    "other vocabulary",
+)
+_UNSERVED: Final = MappingProxyType(
+    {
+        MTP: "MTP heads in a file of their own are not served yet, only those inside the model's file",
+        "dflash": "DFlash heads are not served yet",
+        "dspark": "DSpark heads are not served yet",
+    }
+)
+_NO_ROLLBACK: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"})
+"""Architectures that cannot take back a token, and so cannot draft."""
+_SMALLER: Final = 2.0  # a draft model that is half as large as its target costs what it gains
+_BEST_RATIO: Final = 12.0
+_WORTH_FROM: Final = 6e9
+_ADVISED_RATIO: Final = 4.5
+_ANY_MODEL: Final = "lookup, lookahead and recycle serve any model; slipstream drafters train medusa makes heads for it"
 
 
-@dataclass(frozen=True, slots=True)
-class PairOffer:
-    """A drafter for a model, or the reason why it cannot be one.
+def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
+    """Every drafter for a model that is known of, best first, those that cannot serve it last.
 
-    Attributes:
-        name: What people call the drafter.
-        method: The drafting method, such as ``draft``, ``mtp`` or ``eagle3``.
-        source: Why it is offered.
-        drafter: The model on this machine; None where the drafter is in the model itself, is a file of heads, or must
-            be fetched.
-        path: Its file on this machine; None where it is in the model itself or must be fetched.
-        fetch: What to download, where it is not here.
-        size: Bytes of its file; 0 if not known or in the model itself.
-        why_not: Why it cannot serve the model, exactly; empty if it can.
-        instead: Where it cannot: what would.
-        note: What is worth knowing of the pair: who says that it works, what speaks against it.
-        gain: Speed over plain decoding as measured on this machine; None if it was not.
+    Args:
+        header: Of the model; it may be on this machine or on the hub.
+        around: What drafters may be found in.
     """
+    offers = [*_inside(header, around.pairs)]
+    for method, path in around.heads.items():
+        offers.append(PairOffer(path.name, method, "trained for it", path=path, size=_size(path)))
+    params = parameters(header)
+    for model in around.models:
+        if model.fingerprint == header.fingerprint:
+            continue
+        if model.role == "chat":
+            offers.append(_beside(header, params, model, around.pairs))
+        elif model.role == "drafter" and model.path not in around.heads.values():
+            offers += _heads_beside(header, model, around.pairs)
+    offers += _to_fetch(header, params, around)
+    drafting = [offer for offer in offers if offer.method == DRAFT and offer.ready]
+    measured = [
+        replace(offer, gain=around.gains.get(offer.method))
+        if offer.ready and (offer.method != DRAFT or len(drafting) == 1)  # which of several it was is not known
+        else offer
+        for offer in offers
+    ]
+    return sorted(measured, key=_rank)
 
-    name: str
-    method: str
-    source: Source
-    drafter: Installed | None = None
-    path: str | None = None
-    fetch: CatalogFile | None = None
-    size: int = 0
-    why_not: str = ""
-    instead: str = ""
-    note: str = ""
-    gain: float | None = None
 
-    @property
-    def ready(self) -> bool:
-        """Whether it can be used right now."""
-        return not self.why_not and self.fetch is None
+def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
+    """What a model is called in its header, by its file and by its repository.
+
+    Args:
+        header: Of the model.
+        repo: The repository that it is from, if known.
+        file: Its name on the hub or in another program, where that is not the file's.
+    """
+    names = [header.name, header.path.name.removesuffix(".gguf"), file]
+    base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
+    tune = header.metadata.get("general.finetune", "")
+    if isinstance(base, str) and isinstance(size, str):
+        names.append("-".join(part for part in (base, size, str(tune)) if part))
+    return [name for name in (*names, repo or "") if name]
+
+
+def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
+    """The layers for MTP that a model has."""
+    if not header.number("nextn_predict_layers"):
+        return []
+    why_not = without_mtp(header)
+    note = next((pair.note for pair in pairs if pair.method == MTP and pair.drafter is None), "")
+    return [
+        PairOffer(
+            "its own MTP layers", MTP, "in the model", why_not=why_not, instead=_ANY_MODEL if why_not else "", note=note
+        )
+    ]
+
+
+def _beside(header: Header, params: int, model: Installed, pairs: Sequence[CatalogPair]) -> PairOffer:
+    """A model on this machine as a draft model."""
+    ratio = params / model.params if model.params else 0.0
+    offer = PairOffer(
+        model.name, DRAFT, "same vocabulary", drafter=model, path=model.path, size=model.size, ratio=ratio
+    )
+    if model.problem:
+        return replace(offer, why_not=f"its file is broken: {model.problem}", instead=model.hint)
+    if ratio < _SMALLER:
+        return replace(
+            offer,
+            why_not=f"it is too large: {_count(model.params)} parameters for a model of {_count(params)}",
+            instead=f"one of at most {_count(round(params / _SMALLER))}, better {_count(round(params / _BEST_RATIO))}",
+        )
+    if model.architecture in _NO_ROLLBACK:
+        return replace(offer, why_not="it cannot take back tokens", instead="a draft model with attention")
+    try:
+        theirs = read_header(model.path)
+    except SlipstreamError as error:
+        return replace(offer, why_not=f"its file is broken: {error.title}", instead=error.hint)
+    known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model, theirs)), None)
+    difference = vocabulary_difference(header, theirs)
+    if difference:
+        note = f"vocabularies differ: {difference}; its text is translated, which costs acceptance"
+        return replace(offer, source="other vocabulary", note=note)
+    if known:
+        return replace(offer, source="catalogue", note=_evidence(known))
+    return replace(offer, note=_advice(params, ratio))
+
+
+def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]) -> list[PairOffer]:
+    """A file of heads on this machine that is not known to be made for the model: offered if the catalogue says so."""
+    offer = PairOffer(model.name, EAGLE, "catalogue", drafter=model, path=model.path, size=model.size)
+    known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model)), None)
+    if model.architecture != EAGLE:
+        method = known.method if known else next((name for name in _UNSERVED if name in model.architecture), MTP)
+        return [replace(offer, method=method, why_not=_UNSERVED.get(method, ""), instead=_ANY_MODEL)] if known else []
+    try:
+        why_not = unfit_by_header(read_header(model.path), header)
+    except SlipstreamError as error:
+        why_not = error.title
+    if why_not:
+        return [replace(offer, why_not=why_not, instead=_ANY_MODEL)]
+    if known:
+        return [replace(offer, note=_evidence(known))]
+    return [replace(offer, source="sizes fit", note="it does not say which model it was made for; its sizes fit")]
+
+
+def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOffer]:
+    """The catalogue's drafters that are not on this machine."""
+    offers: list[PairOffer] = []
+    for pair in around.pairs:
+        drafter = pair.drafter
+        if drafter is None or not drafter.repo or pair.method in around.heads:
+            continue
+        if pair.method == DRAFT and any(_means(drafter, model) for model in around.models):
+            continue
+        why_not = _UNSERVED.get(pair.method, "")
+        offers.append(
+            PairOffer(
+                drafter.model,
+                pair.method,
+                "catalogue",
+                fetch=drafter,
+                size=drafter.size,
+                ratio=params / drafter.params if drafter.params and pair.method == DRAFT else 0.0,
+                why_not=why_not,
+                instead=_ANY_MODEL if why_not else "",
+                note=_evidence(pair),
+            )
+        )
+    seen: set[tuple[str, str]] = set()
+    fresh: list[PairOffer] = []
+    for offer in offers:
+        key = (offer.method, offer.name.lower())
+        if key not in seen:
+            fresh.append(offer)
+        seen.add(key)
+    return fresh
+
+
+def _means(file: CatalogFile, model: Installed, header: Header | None = None) -> bool:
+    """Whether an entry of the catalogue means a model of this machine."""
+    names = names_of(header, model.repo) if header else [model.name.partition(":")[0], model.title, model.repo or ""]
+    return is_model(file, names, model.sha256)
+
+
+def _evidence(pair: CatalogPair) -> str:
+    """How sure it is that a pair works."""
+    said = {"suggested": "suggested, tried by nobody known"}.get(pair.evidence, pair.evidence)
+    said = "your own entry" if pair.own else said
+    return ": ".join(part for part in (said, pair.note) if part)
+
+
+def _advice(params: int, ratio: float) -> str:
+    if params < _WORTH_FROM:
+        return "for a target this small a draft model seldom pays"
+    return "" if ratio >= _ADVISED_RATIO else "it is large for this target"
+
+
+def _rank(offer: PairOffer) -> tuple[bool, int, float, int, float, int]:
+    """Orders offers: usable before not, faster as measured before unknown before slower, then by what is likely."""
+    measured = 1 if offer.gain is None else 0 if offer.gain > 1.0 else 2
+    distance = abs(log(offer.ratio / _BEST_RATIO)) if offer.ratio > 0 else inf
+    likely = _SOURCES.index(offer.source) + (2 if offer.fetch else 0)
+    return bool(offer.why_not), measured, -(offer.gain or 0.0), likely, distance, -offer.size
+
+
+def _count(params: int) -> str:
+    """Parameters in words: ``0.6B``, ``135M``, ``40k``."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if params >= size:
+            return f"{params / size:.3g}{unit}"
+    return str(params)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
