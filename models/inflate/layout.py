@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from slipstream.models.inflate.shapes import NONE, Growth, Ints
+
+SILENT: Final = -2
+"""Stands in a map for a column that the small matrix lacks and that must be zero, since what it reads is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +24,13 @@ class Layout:
                               with ``below``
     ========================  =================  ==================
 
-    Other columns may be random because their inputs are zero: places added to the stream, values of added heads, added
-    units. Zeros are needed where an output must not be fed: a place added to the stream, the value of an added head,
-    one factor of an added unit.
+    Other columns may be random because their inputs are zero: places added to the stream, heads that read added values,
+    added units. Zeros are needed where an output must not be fed: a place added to the stream, the values of an added
+    head, one factor of an added unit.
 
     Attributes:
         rows: [rows], the small matrix' row, or ``NONE``.
-        columns: [columns], the small matrix' column, or ``NONE``.
+        columns: [columns], the small matrix' column, or ``NONE``; or ``SILENT``, which counts as one that it has.
         closed: So many first rows have zeros beside the small matrix.
         below: Whether rows that it has not are zero in the columns that it has.
     """
@@ -63,7 +67,7 @@ def matrix(name: str, growth: Growth, real: bool = True) -> Layout:
         "attn_q": Layout(queries, width),
         "attn_k": Layout(keys, width),
         "attn_v": Layout(keys, width, below=True),
-        "attn_output": Layout(width, queries, below=True),
+        "attn_output": Layout(width, _hushed(queries, growth), below=True),
         "ffn_gate": Layout(units, width),
         "ffn_up": Layout(units, width, below=True),
         "ffn_down": Layout(width, units, below=True),
@@ -88,6 +92,13 @@ def vocabulary(growth: Growth, spare: int, embeds: bool) -> Layout:
     rows = same(small.n_vocab, large.n_vocab)
     width = same(small.n_embd, large.n_embd)
     return Layout(np.where(rows == NONE, spare, rows), width, closed=small.n_vocab if embeds else 0)
+
+
+def _hushed(queries: Ints, growth: Growth) -> Ints:
+    """The map of query heads' outputs: an added head that shares a key head of the small model reads its values."""
+    shared = np.repeat(growth.kv_heads != NONE, len(queries) // len(growth.kv_heads))
+    hushed: Ints = np.where(shared & (queries == NONE), SILENT, queries)
+    return hushed
 
 
 def _by_head(heads: Ints, size: int) -> Ints:

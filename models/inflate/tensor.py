@@ -113,7 +113,7 @@ def _corner(small: Floats, rows: Ints, columns: Ints, kind: gguf.GGMLQuantizatio
     different, which = np.unique(rows, return_inverse=True)
     values = np.zeros((len(different), len(columns)), np.float32)
     if len(different):
-        values[:, columns != NONE] = small[different][:, columns[columns != NONE]]
+        values[:, columns >= 0] = small[different][:, columns[columns >= 0]]
     return pack(values, kind)[which]
 
 
