@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -182,8 +182,30 @@ def read_header(path: str | Path) -> Header:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Try another copy of the file.") from None
 
 
+def read_streams(path: Path, files: Sequence[tuple[BinaryIO, int]]) -> Header:
+    """Reads and checks the header of a model that need not lie on this disk whole, such as one on the hub.
+
+    Args:
+        path: Its name, for messages and as the header's ``path``.
+        files: Each opened at its start, with its length in bytes; of a split model the first may stand alone.
+
+    Raises:
+        ModelFileError: If a file is no GGUF file, cut short, damaged, or would endanger llama.cpp.
+    """
+    try:
+        framings = [_framing(file, size) for file, size in files]
+        return _assembled(path, framings[0], (path,) * len(framings), framings.__getitem__)
+    except DamagedError as error:
+        raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Choose another copy of it.") from None
+
+
 def _read_model(path: Path) -> Header:
     framing = _read_file(path)
+    parts = part_paths(path, framing)
+    return _assembled(path, framing, parts, lambda number: _read_file(parts[number]))
+
+
+def _assembled(path: Path, framing: Framing, parts: tuple[Path, ...], part: Callable[[int], Framing]) -> Header:
     architecture = framing.metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture.isascii() or not architecture.isprintable():
         raise DamagedError("is damaged: it does not name the architecture of its model")
@@ -191,14 +213,13 @@ def _read_model(path: Path) -> Header:
     offsets = [data_start(framing, alignment_of(framing))]
     digest = hashlib.sha256(framing.header + framing.size.to_bytes(8, "little"))
     tensors = list(framing.tensors)
-    parts = part_paths(path, framing)
-    for number, part in enumerate(parts[1:], 1):
+    for number, place in enumerate(parts[1:], 1):
         try:
-            further = _read_file(part)
+            further = part(number)
             check_part(further, number, len(parts))
             offsets.append(data_start(further, alignment_of(further)))
         except DamagedError as error:
-            raise DamagedError(f"cannot be used: its part {shown_path(part.name)} {error}", error.hint) from None
+            raise DamagedError(f"cannot be used: its part {shown_path(place.name)} {error}", error.hint) from None
         digest.update(further.header + further.size.to_bytes(8, "little"))
         tensors += [replace(tensor, part=number) for tensor in further.tensors]
     announced = framing.metadata.get("split.tensors.count", len(tensors)) if len(parts) > 1 else len(tensors)
@@ -226,9 +247,7 @@ def _read_file(path: Path) -> Framing:
         if not stat.S_ISREG(mode):
             raise DamagedError("is a device or pipe, not a GGUF file")
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            _check_magic(file, size)
-            return parse(file, size)
+            return _framing(file, os.fstat(file.fileno()).st_size)
     except (FileNotFoundError, NotADirectoryError):
         raise ModelFileError(f"{shown_path(path)}: no such file.", "Check the name and the folder.") from None
     except PermissionError:
@@ -238,6 +257,11 @@ def _read_file(path: Path) -> Framing:
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise DamagedError(f"cannot be read: {reason}", "Check the path and the disk.") from None
+
+
+def _framing(file: BinaryIO, size: int) -> Framing:
+    _check_magic(file, size)
+    return parse(file, size)
 
 
 def _hint_for_folder(path: Path) -> str:
