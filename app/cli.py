@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
+from slipstream.app.chats.options import add_chats
 from slipstream.app.drafters.options import add_drafters
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -77,6 +78,10 @@ def _run(arguments: list[str]) -> int:
         from slipstream.app.bench.command import bench
 
         return bench(options)
+    if command == "chats":
+        from slipstream.app.chats.command import chats
+
+        return chats(options)
     if command == "drafters":
         from slipstream.app.drafters.command import drafters
 
@@ -146,9 +151,9 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
 
     load = choose(paths, options.model, options.draft_model, options.drafter, options.context)
     if options.drafter and not options.as_child:  # this loads llama.cpp; a child's parent has done it
-        from slipstream.drafters import registry
+        from slipstream.app.engine.offers import check_drafter
 
-        registry.check_name(options.drafter)
+        check_drafter(options.drafter)
     if options.draft_gpu_layers < -1:
         raise UsageError(f"draft-gpu-layers is {options.draft_gpu_layers}; it must be -1 (all) or more.")
     return replace(load, draft_gpu_layers=options.draft_gpu_layers)
@@ -196,6 +201,7 @@ def _parser() -> _Parser:
     run.more = _methods
     add_bench(commands)
     add_drafters(commands)
+    add_chats(commands)
     commands.add_parser("paths", help="where everything is kept")
     return parser
 

@@ -71,8 +71,8 @@ def recorded(
     finally:
         if not over:
             store.append_reply(message, "".join(text), tokens if in_tokens else [])
-            figures = _figures(before, Figures(speed)) if begun else before.figures if before else None
-            store.finish_reply(message, "interrupted", figures=figures)
+            known = _figures(before, Figures(speed)) if begun else before.figures if before else None
+            store.finish_reply(message, "interrupted", figures=known)
 
 
 def _figures(before: StoredMessage | None, rest: Figures) -> Figures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import struct
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,8 @@ from slipstream.app.engine.protocol import Done, Speed
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""What a chat may be called: files of its kept state are named so."""
 UNFINISHED = ("cancelled", "length", "context")
 """Reasons for which a reply ended that are not its own."""
 Status = Literal["streaming", "done", "interrupted", "failed"]

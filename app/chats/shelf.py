@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import time
 from contextlib import suppress
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from slipstream.app.chats.backups import forget_in_backups, optimize
 from slipstream.app.chats.database import Database
-from slipstream.app.chats.records import StoredChat, new_id, storable
+from slipstream.app.chats.records import NAME, StoredChat, new_id, storable
 from slipstream.app.drafters.indexed import forget_chat
 from slipstream.app.drafters.marks import chat_deleted
 from slipstream.app.safe_text import one_line
@@ -91,7 +90,7 @@ class Shelf(Database):
         Raises:
             UsageError: If the name is new and cannot be one, or is that of a chat that was deleted just now.
         """
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", chat):
+        if not NAME.fullmatch(chat):
             raise UsageError(
                 f"{chat[:80]!r} cannot be the name of a chat.", "Use up to 64 letters, digits, hyphens and underscores."
             )

@@ -1,0 +1,116 @@
+"""``slipstream chats``: the kept chats without the chat's screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from slipstream.app.chats.exporting import exported, markdown, write_export
+from slipstream.app.chats.importing import import_chats
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.paths import Paths
+from slipstream.app.safe_text import clean, one_line
+from slipstream.models.errors import SlipstreamError, UsageError
+
+ALL = 1 << 31
+
+
+def chats(options: argparse.Namespace) -> int:
+    """Does what ``slipstream chats`` was asked to; returns the exit code.
+
+    Raises:
+        SlipstreamError: If it cannot be done.
+    """
+    paths = Paths.default()
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+        if store.notice:
+            print(f"slipstream: {store.notice}", file=sys.stderr)
+        command: str = options.chats_command
+        if command == "list":
+            _list(store, options.json)
+        elif command == "search":
+            _search(store, " ".join(options.words), options.limit, options.json)
+        elif command == "show":
+            _print(markdown(store, options.chat, branches=False))
+        elif command == "export":
+            _export(store, options)
+        elif command == "import":
+            _import(store, options.file)
+        elif command == "rename":
+            store.rename(options.chat, options.title)
+        elif command == "delete":
+            _delete(store, options.chat)
+    return 0
+
+
+def _list(store: ChatStore, as_json: bool) -> None:
+    kept = store.list_chats(ALL)
+    if as_json:
+        for chat in kept:
+            print(json.dumps(asdict(chat), ensure_ascii=False))
+        return
+    width = max((len(chat.id) for chat in kept), default=0)
+    for chat in kept:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(chat.updated))
+        print(f"{chat.id:<{width}}  {when}  {'*' if chat.pinned else ' '} {one_line(chat.title) or '(no title)'}")
+    if not kept:
+        print("slipstream: no chats are kept yet.", file=sys.stderr)
+
+
+def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
+    if limit < 1:
+        raise UsageError(f"limit is {limit}; it must be 1 or more.")
+    hits = store.search(words, limit)
+    for hit in hits:
+        if as_json:
+            print(json.dumps(asdict(hit), ensure_ascii=False))
+        else:
+            print(f"{hit.chat}  {one_line(hit.title)}")
+            if hit.message is not None:
+                print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
+    if not hits:
+        print(f'slipstream: nothing has "{one_line(words)}".', file=sys.stderr)
+
+
+def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:
+    if not sys.stdout.isatty():
+        return text
+    for start, end in reversed(spans):
+        text = f"{text[:start]}\x1b[1m{text[start:end]}\x1b[0m{text[end:]}"
+    return text
+
+
+def _export(store: ChatStore, options: argparse.Namespace) -> None:
+    names = options.chat or [chat.id for chat in store.list_chats(ALL)]
+    text = exported(store, names, options.format)
+    if options.output:
+        write_export(Path(options.output), text)
+    else:
+        _print(text)
+
+
+def _import(store: ChatStore, file: str) -> None:
+    try:
+        raw = Path(file).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SlipstreamError(f"cannot read {one_line(file)}: {reason}.", "Give a file that is there.") from error
+    for chat in import_chats(store, raw, file):
+        print(f"{chat.id}  {one_line(chat.title)}")
+
+
+def _delete(store: ChatStore, names: list[str]) -> None:
+    for name in names:
+        store.get(name)  # all are known, or none is deleted
+    for name in dict.fromkeys(names):
+        store.delete(name)
+    store.erase_deleted(0.0)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(clean(text) if sys.stdout.isatty() else text)

@@ -1,0 +1,119 @@
+"""Chats as Markdown to be read, and as JSON to be taken elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.paths import unwritable
+from slipstream.app.safe_text import one_line
+
+Format = Literal["md", "json"]
+FORMAT: Final = "slipstream-chats"
+VERSION: Final = 1
+
+
+def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
+    """Writes chats whole, with all branches and the figures of every reply.
+
+    Raises:
+        UsageError: If there is no such chat.
+    """
+    if form == "md":
+        return "\n".join(markdown(store, chat) for chat in chats)
+    content = {"format": FORMAT, "version": VERSION, "chats": [_values(store, chat) for chat in chats]}
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def markdown(store: ChatStore, chat: str, branches: bool = True) -> str:
+    """Writes a chat as Markdown: the branch that is shown, then the others from where they part.
+
+    Args:
+        store: All chats.
+        chat: The chat.
+        branches: Whether the branches that are not shown are written too.
+
+    Raises:
+        UsageError: If there is no such chat.
+    """
+    kept = store.get(chat)
+    parts = [f"# {one_line(kept.title) or kept.id}\n", f"{_when(kept.created)}{kept.model and ' · ' + kept.model}\n"]
+    shown = store.messages(chat)
+    parts += map(_section, shown)
+    if branches:
+        written = {message.id for message in shown}
+        everything = {message.id: message for message, _ in store.all_messages(chat)}
+        for message in everything.values():  # a branch's first message comes before what follows it
+            if message.id in written:
+                continue
+            siblings = [other.id for other in everything.values() if other.parent == message.parent]
+            if len(siblings) > 1:
+                parent = everything[message.parent].content if message.parent else ""
+                place = f"after “{one_line(parent)[:60]}”" if parent else "from the start"
+                number = f"{siblings.index(message.id) + 1} of {len(siblings)}"
+                parts.append(f"---\n\n*Another branch, {number}, {place}*\n")
+            for following in _line(message, everything, written):
+                written.add(following.id)
+                parts.append(_section(following))
+    return "\n".join(parts)
+
+
+def write_export(path: Path, text: str) -> None:
+    """Writes an export, for its owner alone; a file that is there is not overwritten.
+
+    Raises:
+        SlipstreamError: If it cannot be written.
+    """
+    try:
+        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _line(message: StoredMessage, everything: dict[int, StoredMessage], written: set[int]) -> list[StoredMessage]:
+    """A message and what follows it, as long as only one does."""
+    line = [message]
+    while True:
+        following = [other for other in everything.values() if other.parent == line[-1].id and other.id not in written]
+        if len(following) != 1:
+            return line
+        line.append(following[0])
+
+
+def _section(message: StoredMessage) -> str:
+    who = {"user": "You", "assistant": "Reply", "system": "System"}[message.role]
+    text = f"## {who}\n\n{message.content.rstrip()}\n"
+    notes = []
+    if message.figures:
+        speed = message.figures.speed
+        notes = [f"{speed.tokens:,} tokens", f"{speed.tok_per_s:.1f} tok/s"]
+        if speed.acceptance is not None:
+            notes.append(f"{message.drafter} {100 * speed.acceptance:.0f} % accepted")
+        if speed.speedup is not None:
+            notes.append(f"{speed.speedup:.1f}x")
+        if message.seed is not None:
+            notes.append(f"seed {message.seed}")
+    if message.unfinished:
+        notes.append("stopped")
+    return text + (f"\n<sub>{' · '.join(notes)}</sub>\n" if notes else "")
+
+
+def _values(store: ChatStore, chat: str) -> dict[str, Any]:
+    messages = []
+    for message, picked in store.all_messages(chat):
+        values = asdict(message)
+        del values["chat"]
+        messages.append({**values, "picked": picked})
+    return {**asdict(store.get(chat)), "messages": messages}
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
