@@ -79,8 +79,8 @@ def read_answer(answer: bytes, log: bytes = b"") -> Survey:
         lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
         reason = f": {lines[-1]}" if lines else ""
         return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
-    found = tuple(Device(**device) for device in fields.pop("devices"))
-    return Survey(found, **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    found = tuple(Device(**device) for device in fields["devices"])
+    return Survey(found, tuple(fields["backends"]), tuple(fields["features"]), str(fields["version"]))
 
 
 def survey_here() -> Survey:
@@ -119,7 +119,7 @@ def _device(ggml: Any, pointer: Any) -> Device:
     name = ggml.backend_dev_name(pointer).decode("utf-8", "replace")
     kinds: tuple[Kind, ...] = ("cpu", "gpu", "igpu", "accel")  # ggml_backend_dev_type
     place = ggml.backend_dev_type(pointer)
-    kind = kinds[place] if place < len(kinds) else "accel"
+    kind: Kind = kinds[place] if place < len(kinds) else "accel"
     if kind == "gpu" and name.startswith(("MTL", "Metal")):
         kind = "igpu"  # Apple silicon: one memory for all
     description = ggml.backend_dev_description(pointer).decode("utf-8", "replace")

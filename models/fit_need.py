@@ -1,0 +1,137 @@
+"""How much memory an open model takes, on the GPU and beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from slipstream.models.fit_shape import Layer, Shape
+
+if TYPE_CHECKING:  # llama.cpp: this module counts without it
+    from slipstream.models.runtime.options import KvType
+
+BATCH: Final = 512
+"""Tokens of a pass over a prompt, as ``ContextOptions`` opens contexts."""
+_PAGE: Final = 256  # cells that llama.cpp rounds a context up to
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What an open model takes, its draft model included, in bytes.
+
+    Attributes:
+        weights: The weights.
+        kv: The KV cache, and the states of recurrent layers.
+        compute: Buffers that a pass computes in, and the logits.
+        gpu: How much of all that is on GPUs.
+    """
+
+    weights: int
+    kv: int
+    compute: int
+    gpu: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.kv + self.compute
+
+    def __add__(self, other: Need) -> Need:
+        """What two models take together."""
+        return Need(
+            self.weights + other.weights, self.kv + other.kv, self.compute + other.compute, self.gpu + other.gpu
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a context is opened, as far as memory is concerned; see ``ContextOptions``.
+
+    Attributes:
+        n_ctx: Tokens that it holds.
+        kv: Type of the KV cache.
+        rows: Most rows of one evaluation.
+        leaves: Most leaves of a tree.
+        rollback: Rows that a hybrid model takes back.
+        flash: Whether attention is computed without its scores being written down.
+    """
+
+    n_ctx: int
+    kv: KvType = "f16"
+    rows: int = 64
+    leaves: int = 16
+    rollback: int = 8
+    flash: bool = True
+
+    @property
+    def cells(self) -> int:
+        """Cells of the KV cache."""
+        return -(-self.n_ctx // _PAGE) * _PAGE
+
+    @property
+    def batch(self) -> int:
+        """Tokens of the largest pass."""
+        return min(BATCH, self.cells)
+
+
+def kept(layer: Layer, shape: Shape, opening: Opening) -> int:
+    """Bytes that a layer keeps: cells and states."""
+    copies = 1 + opening.rollback if shape.copies else 1
+    per_cell = sum(_row(numbers, opening.kv) for numbers in (layer.keys, layer.values))
+    return opening.cells * per_cell + 4 * layer.state * copies
+
+
+def compute(shape: Shape, opening: Opening) -> int:
+    """Bytes of the buffer that the graph computes in: its worst moment, in a layer or at the logits."""
+    batch, rows = opening.batch, max(opening.rows, opening.leaves)
+    copies = 1 + opening.rollback if shape.copies else 1
+    scratch = max(
+        (max(batch * layer.scratch, batch * layer.mixing + copies * layer.state) for layer in shape.layers), default=0
+    )
+    attends = any(layer.keys for layer in shape.layers)
+    mask = shape.caches * opening.cells * batch * (2 if opening.flash else 4) if attends else 0
+    scores = 0 if opening.flash or not attends else 4 * shape.heads * opening.cells * batch
+    in_layers = 4 * scratch + mask + scores
+    at_logits = 4 * (min(rows, batch) * (shape.vocabulary + shape.width) + batch * shape.width)
+    return max(in_layers, at_logits) + 32 * batch
+
+
+def outputs(shape: Shape, opening: Opening) -> int:
+    """Bytes of the logits that are handed out."""
+    return 4 * max(opening.rows, 1 if shape.recurrent else opening.leaves) * shape.vocabulary
+
+
+def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measured: int | None = None) -> Need:
+    """Adds up a model with some of its layers on a GPU.
+
+    llama.cpp puts the output first, then the last layers; the embedding stays in the machine's memory. Where layers are
+    on both sides each side computes in a buffer of its own, and the GPU borrows weights for large passes, one tensor at
+    a time.
+
+    Args:
+        shape: The model.
+        opening: How its context is opened.
+        gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
+        gpus: GPUs that share them; each has a buffer to compute in.
+        measured: Bytes of the graph's buffer where llama.cpp was asked for it.
+    """
+    count = len(shape.layers)
+    on_gpu = count + 1 if gpu_layers < 0 else min(gpu_layers, count + 1)
+    graph = compute(shape, opening) if measured is None else measured
+    logits = outputs(shape, opening)
+    weights, kv = shape.weights, sum(kept(layer, shape, opening) for layer in shape.layers)
+    if not on_gpu:
+        return Need(weights, kv, graph + logits)
+    far = shape.layers[count + 1 - on_gpu :]
+    near = shape.layers[: count + 1 - on_gpu]
+    copied = shape.embedding if shape.tied else 0
+    gpu = shape.output + copied + sum(layer.weights + kept(layer, shape, opening) for layer in far) + gpus * graph
+    borrowed = max((layer.weights for layer in near), default=0) // 2
+    inputs = 4 * opening.batch * shape.width + shape.caches * opening.cells * opening.batch * 2
+    beside = graph if near else min(graph, inputs)
+    return Need(weights + copied, kv, gpus * graph + beside + borrowed + logits, gpu + borrowed)
+
+
+def _row(numbers: int, kv: KvType) -> int:
+    """Bytes of so many numbers in a type of KV cache."""
+    return numbers * 34 // 32 if kv == "q8_0" else numbers * (4 if kv == "f32" else 2)
