@@ -113,11 +113,13 @@ class Medusa(Drafter):
         self.needs = Needs(Medusa.needs.hidden, self._leaves)  # type: ignore[misc]  # of the target, not of the class
         self._record = RankRecord(rank_accuracies(heads.info, heads.count), heads.kept)
         self._state: Floats | None = None  # of the token before the history's last
+        self._at = 0  # length of the history whose last token follows the state's
         self._guess: tuple[NDArray[np.int32], Floats] | None = None  # what was said in this step
 
     def begin(self, history: History) -> None:
         """Starts a reply: nothing is known until the target has read something."""
         self._state = self._guess = None
+        self._at = len(history.tokens)
 
     def prefilled(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Takes the state of the last token that was read: after the whole prompt that is the last but one."""
@@ -127,7 +129,7 @@ class Medusa(Drafter):
         """Grows a tree, the most probable node first, as long as nodes are worth it."""
         self._guess = None
         room = min(self._nodes, self._n_ctx - len(history.tokens))
-        if self._state is None or not worth(1.0, 1) or room < 1:
+        if self._state is None or self._at != len(history.tokens) or not worth(1.0, 1) or room < 1:
             return NO_DRAFT
         tokens, said = self._heads.best(self._state)
         if not np.isfinite(said).all():  # the target's state is not a number; its sampler will say so
@@ -153,6 +155,7 @@ class Medusa(Drafter):
                 self._record.hear(head, said[head], int(places[0]) if len(places) else None)
         row = step.path[-1] + 1 if step.path else 0
         self._state, self._guess = step.evaluation.hidden[LAST_HIDDEN][row].copy(), None
+        self._at = len(history.tokens)
 
     def rewind(self, length: int) -> None:
         """Forgets the state, whose token may be gone."""

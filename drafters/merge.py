@@ -32,31 +32,37 @@ class Merged(Several):
         drafts = [drafter.draft(history, worth, sampler) for drafter in self._drafters]
         guesses = [draft for draft in drafts if draft.tree.drafted]
         if len(guesses) > 1:
-            return self._merged(guesses, len(history.tokens))
+            return merged(guesses, self._abilities, len(history.tokens))
         return max(guesses or drafts, key=lambda draft: len(draft.tree))
 
-    def _merged(self, drafts: Sequence[Draft], size: int) -> Draft:
-        """Adds the nodes of several drafts, the most probable path first, parents before their children."""
-        abilities = self._abilities
-        room = min(abilities.max_rows - 1, abilities.n_ctx - size)
-        builder, leaves, branched = TreeBuilder(), 1, set[int]()
-        placed: set[tuple[int, Token]] = set()
-        waiting = [entry for which, draft in enumerate(drafts) for entry in _below(draft, which, ROOT, ROOT, 1.0)]
-        waiting.sort()
-        while waiting:
-            minus, which, node, parent = heappop(waiting)
-            draft = drafts[which]
-            token, prob = draft.tree.tokens[node], draft.probs[node]
-            if (parent, token) not in placed:
-                if len(builder) >= room or (parent in branched and leaves == abilities.max_leaves):
-                    continue  # what hangs below it falls with it
-                leaves += parent in branched
-                branched.add(parent)
-                placed.add((parent, token))
-            handle = builder.add(parent, token, prob, draft.sources[node])
-            for entry in _below(draft, which, node, handle, -minus):
-                heappush(waiting, entry)
-        return builder.build()
+
+def merged(drafts: Sequence[Draft], abilities: Abilities, size: int) -> Draft:
+    """Adds the nodes of several drafts, the most probable path first, parents before their children.
+
+    Args:
+        drafts: What to merge, without their probes; of equal nodes the more probable one stays.
+        abilities: The tree stays within the rows and leaves that the target takes, and its context.
+        size: Tokens of the text so far.
+    """
+    room = min(abilities.max_rows - 1, abilities.n_ctx - size)
+    builder, leaves, branched = TreeBuilder(), 1, set[int]()
+    placed: set[tuple[int, Token]] = set()
+    waiting = [entry for which, draft in enumerate(drafts) for entry in _below(draft, which, ROOT, ROOT, 1.0)]
+    waiting.sort()
+    while waiting:
+        minus, which, node, parent = heappop(waiting)
+        draft = drafts[which]
+        token, prob = draft.tree.tokens[node], draft.probs[node]
+        if (parent, token) not in placed:
+            if len(builder) >= room or (parent in branched and leaves == abilities.max_leaves):
+                continue  # what hangs below it falls with it
+            leaves += parent in branched
+            branched.add(parent)
+            placed.add((parent, token))
+        handle = builder.add(parent, token, prob, draft.sources[node])
+        for entry in _below(draft, which, node, handle, -minus):
+            heappush(waiting, entry)
+    return builder.build()
 
 
 def _below(draft: Draft, which: int, node: int, handle: int, path: float) -> list[tuple[float, int, int, int]]:

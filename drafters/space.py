@@ -115,7 +115,8 @@ class Space(Drafter):
         self._gains = Gains(masks)
         self._confidence = [Confidence() for _ in range(masks)]
         self._rows: Floats = np.empty((masks, abilities.n_vocab), np.float32)
-        self._ready = 0  # rows that hold guesses for what follows the history
+        self._ready = 0  # rows that hold guesses for what follows a text of this length:
+        self._follow = 0
         self._at = 0  # length of the history that was drafted for
         self._ranked: list[tuple[list[Token], list[float]]] = []  # by depth: tokens, best first, and their shares
         self._evaluated: tuple[Draft, dict[int, tuple[int, int]]] = (NO_DRAFT, {})  # node to first mask, masks below it
@@ -127,6 +128,8 @@ class Space(Drafter):
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Drafts what the masks have guessed, and lets them guess again."""
         self._at = len(history.tokens)
+        if self._follow != self._at:
+            self._ready = 0  # another drafter's steps have gone by
         self._ranked.clear()
         self._evaluated = NO_DRAFT, {}
         room = min(self._abilities.max_rows - 1, self._abilities.n_ctx - len(history.tokens))
@@ -149,6 +152,7 @@ class Space(Drafter):
         if mine and not step.ended:
             first, self._ready = groups.get(step.path[-1] if step.path else ROOT, (0, 0))
             self._rows[: self._ready] = step.evaluation.logits[first + 1 : first + 1 + self._ready]
+            self._follow = len(history.tokens)
 
     def rewind(self, length: int) -> None:
         """Forgets the guesses: they followed what was cut."""

@@ -30,3 +30,18 @@ class FixedBudget:
         if self.step % self.probe_every == self.probe_every // 8:
             return False
         return probability >= self.least and depth <= min(self.rows, self.rules.left() - 1)
+
+
+@dataclass(slots=True)
+class Room:
+    """Says only whether a node fits the reply; it is the ``worth`` of a drafter that knows itself what pays.
+
+    Attributes:
+        rules: Knows how many tokens may still follow.
+    """
+
+    rules: Rules
+
+    def __call__(self, probability: float, depth: int) -> bool:
+        """Whether a node at this depth may still be accepted."""
+        return depth < self.rules.left()

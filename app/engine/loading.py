@@ -10,15 +10,16 @@ from typing import Final
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
+from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.measuring import measure_plain, measure_promise
+from slipstream.app.engine.offers import check_drafter, offers
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import DrafterOffer, Loaded
+from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.threads import Threads
-from slipstream.drafters import registry
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.parts import Parts
 from slipstream.drafters.text_index.index import TextIndex
@@ -53,7 +54,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
     Raises:
         SlipstreamError: If a file is no model that can chat, or there is no memory.
     """
-    registry.check_name(request.drafter)
+    check_drafter(request.drafter)
     if request.n_ctx < 0:
         raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
     path = Path(request.model)
@@ -114,11 +115,12 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             past = PastChats(
                 ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
             )
-        session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), past)
+        log = FlightLog(memory, f"{key} {device(0)} {physical_cores()}")
+        session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), log, past)
         opened.callback(session.close)
-        session.drafter(request.drafter)  # one that cannot serve is an error before the first token
+        # one that cannot serve is an error before the first token
+        session.drafter(request.drafter, lambda share: on_progress(0.9 + 0.1 * share))
         opened.pop_all()
-    reasons = {name: registry.why_not(name, parts) for name in registry.METHODS}
     on_progress(1.0)
     return session, Loaded(
         name=header.name,
@@ -127,9 +129,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         fingerprint=header.fingerprint,
         device=device(threads.count if threads else request.threads or physical_cores()),
         promise=promise,
-        drafters=[
-            DrafterOffer(name, not reason, reason, registry.METHODS[name].about) for name, reason in reasons.items()
-        ],
+        drafters=offers(parts),
         plain_tok_per_s=1e3 / milliseconds,
     )
 

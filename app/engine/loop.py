@@ -44,6 +44,7 @@ def generate(
     while not rules.reason and not cancelled():
         began = perf_counter()
         draft = drafter.draft(history, worth, sampler)
+        target.request(drafter.needs.hidden)
         drafted = perf_counter()
         evaluation = target.evaluate(history.tokens[-1], draft.tree)
         evaluated = perf_counter()

@@ -50,4 +50,6 @@ def joined(first: Stepped, second: Stepped) -> Stepped:
         accepted=first.accepted + second.accepted,
         ms=first.ms + second.ms,
         speed=second.speed,
+        expected=first.expected + second.expected,
+        why=second.why or first.why,
     )

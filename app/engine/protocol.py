@@ -137,6 +137,8 @@ class Stepped:
         accepted: Tokens accepted.
         ms: Milliseconds of the step.
         speed: The figures so far.
+        expected: Tokens that the autopilot expected of it; 0 where it did not choose.
+        why: Why the autopilot chose so, in one line; empty where it has just been said.
     """
 
     request: int
@@ -147,6 +149,8 @@ class Stepped:
     accepted: int
     ms: float
     speed: Speed
+    expected: float = 0.0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,8 @@ class Done:
         by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
         phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps.
         exact: Whether the text is the target's own; typical acceptance changes it.
+        auto: Per drafter that the autopilot chose: steps, tokens expected and real, milliseconds, and those that plain
+            decoding would have taken.
     """
 
     request: int
@@ -184,6 +190,7 @@ class Done:
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
     exact: bool = True
+    auto: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
+from typing import Final, Protocol
 
-from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.autopilot import AUTO, Autopilot
+from slipstream.app.engine.budget import FixedBudget, Room
+from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
@@ -23,11 +25,15 @@ from slipstream.app.engine.threads import Threads
 from slipstream.drafters import registry
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.base import Drafter, Step
+from slipstream.drafters.none import Plain
 from slipstream.drafters.parts import Parts
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.target import PrefillChunk, Target
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import History, Token, shared_prefix
+
+_SAY_EVERY: Final = 8
+"""Steps between two reasons: a sentence takes 3 us to make, and longer to read."""
 
 
 class Vocabulary(Protocol):
@@ -58,6 +64,7 @@ class Session:
         threads: Threads | None,
         key: str,
         opened: ExitStack,
+        log: FlightLog,
         past_chats: PastChats | None = None,
     ) -> None:
         """Takes over a target.
@@ -71,11 +78,12 @@ class Session:
             threads: Chooses the number of threads; None where it is fixed.
             key: Names model, build and settings: kept states are good for it alone.
             opened: Closes everything above.
+            log: Keeps what the autopilot learns.
             past_chats: Keeps the index of text in step with the chats; None where they are not indexed.
         """
         self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
         self._parts, self._plain, self._threads = parts, plain, threads
-        self._key, self._opened, self._past_chats = key, opened, past_chats
+        self._key, self._opened, self._log, self._past_chats = key, opened, log, past_chats
         self._drafters: dict[str, Drafter] = {}
 
     @property
@@ -132,10 +140,12 @@ class Session:
         if self._threads:
             self._threads.begin()
         stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)
+        pilot = drafter if isinstance(drafter, Autopilot) else None
+        worth = Room(rules) if pilot else budget
         first_token_ms = 0.0
         before = perf_counter()
         if prefill.complete:
-            for step in generate(target, drafter, sampler, history, budget, rules, cancelled, rule):
+            for step in generate(target, drafter, sampler, history, worth, rules, cancelled, rule):
                 now = perf_counter()
                 first_token_ms = first_token_ms or 1e3 * (now - asked)
                 milliseconds, before = 1e3 * (now - before), now
@@ -154,6 +164,8 @@ class Session:
                     accepted,
                     milliseconds,
                     stats.speed(),
+                    pilot.choice.expected if pilot else 0.0,
+                    str(pilot.choice) if pilot and budget.step % _SAY_EVERY == 1 else "",
                 )
                 emit(report)
         rest = stream.finish(stopped=not rules.reason)
@@ -173,6 +185,7 @@ class Session:
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
             phases=stats.phase_ms(),
             exact=request.sampling.typical is None,
+            auto={name: asdict(tally) for name, tally in pilot.tallies.items()} if pilot else {},
         )
 
     def keep_state(self, path: str) -> None:
@@ -180,15 +193,27 @@ class Session:
         state = self._target.save()
         write_state(Path(path), self._key, self._target.tokens, state)
 
-    def drafter(self, name: str) -> Drafter:
+    def drafter(self, name: str, on_progress: Callable[[float], None] = lambda _share: None) -> Drafter:
         """Finds or makes a drafter.
+
+        Args:
+            name: Its name.
+            on_progress: Hears how far it is, 0 to 1: the autopilot measures the machine when it first meets a model.
 
         Raises:
             UsageError: If it is unknown or cannot serve this target.
         """
         if name not in self._drafters:
-            self._drafters[name] = registry.make(name, self._parts)
+            made = self._autopilot(on_progress) if name == AUTO else registry.make(name, self._parts)
+            self._drafters[name] = made
         return self._drafters[name]
+
+    def _autopilot(self, on_progress: Callable[[float], None]) -> Autopilot:
+        plain_ms = self._plain.milliseconds
+        assert plain_ms is not None  # loading has measured it
+        usable = [name for name in registry.METHODS if name != Plain.name and not registry.why_not(name, self._parts)]
+        drafters = {name: self.drafter(name) for name in usable}
+        return self._log.autopilot(drafters, self._target, plain_ms, on_progress)
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
         """The tokens that a reply to a chat begins after.
@@ -211,6 +236,8 @@ class Session:
     def close(self) -> None:
         """Frees the drafters, then the models."""
         for drafter in self._drafters.values():
+            if isinstance(drafter, Autopilot):
+                self._log.keep(drafter)
             drafter.close()
         self.idle()
         self._opened.close()

@@ -35,6 +35,8 @@ class HiddenPoints:
         Raises:
             ValueError: If one of them is not offered.
         """
+        if points == self._points:
+            return
         if not points <= self.offered:
             raise ValueError(f"hidden points {sorted(points - self.offered)} are not offered")
         calls = layer_input_calls()

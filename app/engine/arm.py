@@ -1,0 +1,186 @@
+"""One drafter in the autopilot's hands: what it costs, what it promises, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final
+
+from slipstream.app.engine.calibration import DEPTH, Calibration
+from slipstream.app.engine.pruning import Terms
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import History
+
+_NEW: Final = 0.1  # weight of the latest step in an average, once there are enough of them
+_STALE: Final = 0.3  # the same for the first steps after a rest
+_GAIN: Final = 0.03  # the same for what it gains, which comes seldom and in large pieces
+_SETTLED: Final = 24  # steps in which a drafter is asked after a rest before it may rest again
+_GUESS: Final = (1.6, 3.0, 0.1)
+"""What a drafter that was never asked is taken to bring: tokens, rows, milliseconds as a share of a plain pass."""
+
+
+@dataclass(slots=True)
+class Limits:
+    """The ``worth`` of one arm.
+
+    Attributes:
+        factor: Correction of a path's probability by its depth.
+        price: Least probability of a path that is worth a node.
+        deepest: Most nodes deep.
+    """
+
+    factor: Sequence[float]
+    price: float = 1.0
+    deepest: int = 0
+
+    def __call__(self, probability: float, depth: int) -> bool:
+        """Whether a node at this depth, on a path of this probability, pays."""
+        return depth <= self.deepest and probability * self.factor[min(depth, DEPTH)] >= self.price
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a drafter, kept from one run to the next.
+
+    Averages are over the steps in which it was asked, whether or not its draft was taken.
+
+    Attributes:
+        asked: Times that it was asked.
+        judged: Times that what it would bring was known.
+        tokens: Tokens that a step of it brings.
+        rows: Rows that a step of it has.
+        draft_ms: Milliseconds that its drafting takes.
+        hear_ms: Milliseconds that its hearing of a step takes.
+        gain_ms: Milliseconds that it saves a step over the next best choice.
+        slower: How many times longer a pass takes for the hidden states that it asks for.
+        ahead: Whether it drafts for later steps too (probes), so that no single draft shows its worth.
+    """
+
+    asked: int = 0
+    judged: int = 0
+    tokens: float = 1.0
+    rows: float = 1.0
+    draft_ms: float = 0.0
+    hear_ms: float = 0.0
+    gain_ms: float = 0.0
+    slower: float = 1.0
+    ahead: bool = False
+
+
+class Arm:
+    """A drafter, its record and its calibration.
+
+    Attributes:
+        name: The drafter's name.
+        drafter: The drafter.
+        record: What is known of it.
+        calibration: What its probabilities mean.
+        limits: Its ``worth``.
+        hidden: Whether it asks for hidden states.
+        last: The autopilot's step in which it was asked last.
+    """
+
+    def __init__(self, name: str, drafter: Drafter) -> None:
+        """Knows nothing of it yet."""
+        self.name, self.drafter = name, drafter
+        self.hidden = bool(drafter.needs.hidden)
+        self.record, self.calibration = Record(), Calibration()
+        self.limits = Limits(self.calibration.path)
+        self.last = 0
+        self._begun = False  # whether it has heard of this reply
+        self._fresh = 0  # times that it was asked since it was woken
+        self._heard = False  # whether it has heard a step since it was woken
+        self._depth = self._spread = self._together = 0.0  # mean and moments that tell what a level costs
+
+    @property
+    def costs_ms(self) -> float:
+        """Milliseconds a step to ask it and to let it hear."""
+        return self.record.draft_ms + self.record.hear_ms
+
+    @property
+    def level_ms(self) -> float:
+        """Milliseconds that one more level of its draft takes; 0 where drafts of all depths take the same."""
+        return max(0.0, self._together / (self._spread + 0.05))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can draft: hidden states come with the first step that it hears."""
+        return self._heard or not self.hidden
+
+    @property
+    def settling(self) -> bool:
+        """Whether it was woken so lately that what it gains is not known."""
+        return self._fresh < _SETTLED
+
+    def promise(self, terms: Terms) -> float:
+        """What a step of it is worth, by its record (see ``Terms.value``)."""
+        record = self.record
+        if record.judged:
+            return terms.value(record.tokens, record.rows, self.costs_ms, record.slower)
+        tokens, rows, share = _GUESS
+        return terms.value(tokens, rows, self.costs_ms or share * terms.rows[1])
+
+    def begin(self) -> None:
+        """Notes that a reply begins; it hears of it when it is woken."""
+        self._begun = False
+
+    def wake(self, history: History) -> None:
+        """Lets it hear the steps from now on."""
+        if not self._begun:
+            self.drafter.begin(history)
+            self._begun = True
+
+    def rest(self) -> None:
+        """Notes that it hears no steps from now on."""
+        self._fresh, self._heard = 0, False
+
+    def draft(self, history: History, sampler: Sampler, step: int) -> Draft:
+        """Asks it, and notes what that took."""
+        began = perf_counter()
+        draft = self.drafter.draft(history, self.limits, sampler)
+        took = 1e3 * (perf_counter() - began)
+        record = self.record
+        record.asked += 1
+        self.last = step
+        self._fresh += 1
+        weight = self._weight(record.asked)
+        apart = draft.tree.depth - self._depth
+        self._depth += weight * apart
+        self._spread += weight * (apart * apart - self._spread)
+        self._together += weight * (apart * (took - record.draft_ms) - self._together)
+        record.draft_ms += weight * (took - record.draft_ms)
+        record.ahead = record.ahead or bool(draft.tree.probes)
+        return draft
+
+    def judge(self, tokens: float, rows: int) -> None:
+        """Notes what its draft is expected to bring, and how many rows it has."""
+        record = self.record
+        if record.ahead and self._fresh < 2:
+            return  # the first one after a rest was for later steps alone
+        record.judged += 1
+        weight = self._weight(record.judged)
+        record.tokens += weight * (tokens - record.tokens)
+        record.rows += weight * (rows - record.rows)
+
+    def gained(self, milliseconds: float) -> None:
+        """Notes what it saved in a step."""
+        self.record.gain_ms += _GAIN * (milliseconds - self.record.gain_ms)
+
+    def hear(self, history: History, step: Step, guess: Draft = NO_DRAFT) -> None:
+        """Lets it hear a step, and measures what it had guessed."""
+        began = perf_counter()
+        self.drafter.observe(history, step)
+        self._heard = True
+        if guess.tree.drafted:
+            self.calibration.hear(guess, step.tokens)
+        self.record.hear_ms += _NEW * (1e3 * (perf_counter() - began) - self.record.hear_ms)
+
+    def passed(self, ratio: float) -> None:
+        """Notes how many times longer than usual a pass took while it asked for hidden states."""
+        self.record.slower += _NEW * (min(max(ratio, 0.7), 2.0) - self.record.slower)
+
+    def _weight(self, count: int) -> float:
+        """Of the latest step in an average of ``count``."""
+        return max(1 / count, _STALE if self._fresh <= 3 else _NEW)

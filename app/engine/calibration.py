@@ -1,0 +1,72 @@
+"""What a drafter's probabilities really mean on this text, depth by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from slipstream.drafters.base import Draft
+from slipstream.models.types import ROOT, Token
+
+DEPTH: Final = 16
+"""Depths that are told apart; deeper ones count as the last."""
+
+_PRIOR: Final = 3.0  # tokens that count for the probabilities as they are
+_DECAY: Final = 0.98  # an older outcome weighs so much less with each one after it
+_LEAST, _MOST = 0.1, 2.0  # of a depth's correction
+_SUREST: Final = 0.99
+
+
+class Calibration:
+    """How often what was drafted at each depth was right, against what its probabilities promised.
+
+    A depth is heard where all above it was right, drafted or only guessed: below the first wrong token nothing was
+    decided, and is neither right nor wrong (it is censored). So the correction of a depth is that of a probability
+    given the path above, and a path's is the product.
+    """
+
+    def __init__(self) -> None:
+        """Takes the probabilities as they are."""
+        self._right = [_PRIOR] * DEPTH
+        self._said = [_PRIOR] * DEPTH
+        self.path = [1.0] * (DEPTH + 1)
+        """Correction of the probability of a path by its depth; index 0 is the empty path."""
+
+    def probs(self, draft: Draft) -> list[float]:
+        """The corrected probability of each node of a draft given its parent."""
+        right, said, last = self._right, self._said, DEPTH - 1
+        return [
+            min(prob * right[min(depth - 1, last)] / said[min(depth - 1, last)], _SUREST)
+            for prob, depth in zip(draft.probs, draft.tree.depths, strict=True)
+        ]
+
+    def hear(self, draft: Draft, tokens: Sequence[Token]) -> None:
+        """Compares a guess, evaluated or not, with the target's own tokens."""
+        tree, node, changed = draft.tree, ROOT, False
+        for at, token in enumerate(tokens[:DEPTH]):
+            said, child = 0.0, None
+            for other in range(node + 1, len(tree)):
+                parent = tree.parents[other]
+                if parent < node:
+                    break  # depth first: what hangs below the node has ended
+                if parent == node and other not in tree.probes:
+                    said += draft.probs[other]
+                    if tree.tokens[other] == token:
+                        child = other
+            if not said:
+                break
+            self._said[at] = _DECAY * self._said[at] + said
+            self._right[at] = _DECAY * self._right[at] + (child is not None)
+            changed = True
+            if child is None:
+                break
+            node = child
+        if changed:
+            self._multiply()
+
+    def _multiply(self) -> None:
+        product = 1.0
+        for at in range(DEPTH):
+            ratio = self._right[at] / self._said[at]
+            product *= min(max(ratio, _LEAST), _MOST)
+            self.path[at + 1] = product

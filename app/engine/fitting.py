@@ -1,0 +1,69 @@
+"""Chooses how a model is opened so that it fits, before it is loaded; refuses one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+from slipstream.app.engine.requests import Load
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.fit import Fit, fit
+from slipstream.models.fit_room import room_of
+from slipstream.models.gguf import Header
+from slipstream.models.quoting import shown_path
+from slipstream.models.runtime.devices import Device, survey_here
+from slipstream.models.runtime.dry_run import DryRun
+from slipstream.models.runtime.options import ContextOptions
+
+_TIGHT: Final = (0.7, 1.3)
+"""Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
+
+
+def fitted(
+    request: Load, header: Header, draft: Header | None, devices: Callable[[], Sequence[Device]] = lambda: _devices()
+) -> Fit:
+    """Chooses context, KV type and layers on the GPU, where the owner left them open.
+
+    Args:
+        request: What is to be loaded.
+        header: Of the model.
+        draft: Of the draft model.
+        devices: Lists what there is.
+
+    Raises:
+        SlipstreamError: If the model does not fit; it says what would.
+    """
+    found = [device for device in devices() if request.gpu_layers or device.kind == "cpu"]
+    options = fixed_options(request)
+    kv = options.kv if request.same_text else None
+    chosen = fit(header, found, request.n_ctx or None, draft, kv)
+    if _TIGHT[0] < room_of(found).used(chosen.need) < _TIGHT[1]:
+        with closing(DryRun(header.path)) as run:
+            chosen = fit(
+                header,
+                found,
+                request.n_ctx or None,
+                draft,
+                kv,
+                lambda n_ctx, kv: run.graph_bytes(replace(options, n_ctx=n_ctx, kv=kv)),
+            )
+    if chosen.verdict == "too big":
+        raise SlipstreamError(f"{shown_path(header.path)} does not fit this machine.", chosen.why)
+    return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
+
+
+def fixed_options(request: Load) -> ContextOptions:
+    """What the request says of the context itself."""
+    return ContextOptions(
+        n_ctx=request.n_ctx,
+        kv="q8_0" if request.same_text else "f16",
+        flash=True if request.same_text else None,
+        same_text=request.same_text,
+        threads=request.threads,
+    )
+
+
+def _devices() -> Sequence[Device]:
+    return survey_here().devices

@@ -1,0 +1,100 @@
+"""Makes the autopilot, and keeps what it has learnt of this machine from one run to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from time import perf_counter
+from typing import Final
+
+from slipstream.app.engine.arm import Arm, Record
+from slipstream.app.engine.autopilot import AUTO, Autopilot
+from slipstream.app.engine.costs import Costs, measure_costs
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.memory import Memory
+from slipstream.models.runtime.target import Target
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import History
+
+_COSTS: Final = "costs"
+_LENGTH: Final = 16  # tokens of the text with which drafters are timed
+_TIMES: Final = 3
+
+
+class FlightLog:
+    """The kept costs of a target and records of its drafters, good for one machine and one build."""
+
+    def __init__(self, memory: Memory | None, key: str) -> None:
+        """Finds them.
+
+        Args:
+            memory: Where they are kept; None to keep nothing.
+            key: Names the model, the build, the device and the settings that they are good for.
+        """
+        self._memory, self._key = memory, key
+
+    def costs(self, target: Target, plain_ms: float) -> Costs:
+        """The costs of passes: the kept ones if they still hold, else measured now.
+
+        Args:
+            target: Its cache is empty afterwards.
+            plain_ms: Milliseconds of a pass of one row, now.
+        """
+        most = target.abilities.max_rows
+        packed = self._memory.read(_COSTS) if self._memory else None
+        kept = Costs.load(packed, self._key, plain_ms, most) if packed else None
+        if kept:
+            return kept
+        costs = measure_costs(target, plain_ms)
+        if self._memory:
+            self._memory.write(_COSTS, costs.dump(self._key))
+        return costs
+
+    def autopilot(
+        self, drafters: Mapping[str, Drafter], target: Target, plain_ms: float, on_progress: Callable[[float], None]
+    ) -> Autopilot:
+        """Makes the autopilot, with the kept records of its drafters or the times that they take now."""
+        costs = self.costs(target, plain_ms)
+        on_progress(0.5)
+        records = self._records()
+        pilot = Autopilot(drafters, costs, target.abilities, known=bool(records))
+        until = perf_counter() + max(0.5, 10 * plain_ms / 1e3)
+        for arm in pilot.arms:
+            if arm.name in records:
+                arm.record = records[arm.name]
+            elif not arm.hidden and perf_counter() < until:
+                _time(arm)
+        on_progress(1.0)
+        return pilot
+
+    def keep(self, pilot: Autopilot) -> None:
+        """Writes the records down."""
+        if self._memory:
+            kept = {"key": self._key, "arms": {arm.name: asdict(arm.record) for arm in pilot.arms if arm.record.judged}}
+            self._memory.write(AUTO, json.dumps(kept).encode())
+
+    def _records(self) -> dict[str, Record]:
+        packed = self._memory.read(AUTO) if self._memory else None
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged, or an older program's: learnt anew
+            kept = json.loads(packed or b"{}")
+            types = {field.name: type(getattr(Record(), field.name)) for field in fields(Record)}
+            if kept["key"] == self._key:
+                return {
+                    name: Record(**{key: kind(values[key]) for key, kind in types.items()})
+                    for name, values in kept["arms"].items()
+                }
+        return {}
+
+
+def _time(arm: Arm) -> None:
+    """Asks a drafter a few times, to know what that takes; what it says then means nothing."""
+    history = History([1 + at % 7 for at in range(_LENGTH)])
+    arm.limits.price, arm.limits.deepest = 0.0, 1
+    arm.begin()
+    arm.wake(history)
+    for _ in range(_TIMES):
+        arm.draft(history, Sampler(), 0)
+    arm.drafter.rewind(0)
+    arm.rest()

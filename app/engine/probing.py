@@ -1,0 +1,64 @@
+"""When a drafter that rests is tried again, and what that may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from slipstream.app.engine.arm import Arm
+
+SHARE: Final = 0.004
+"""Share of the time that may be lost to trying."""
+
+_FIRST: Final = 10.0  # plain steps that may be lost at the very first, when nothing is known
+_MOST: Final = 12.0  # plain steps that can be saved up
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Something that may be tried.
+
+    Attributes:
+        arm: A drafter that rests; None for plain decoding.
+        milliseconds: What trying it is expected to lose.
+        waited: Steps since it was asked last.
+    """
+
+    arm: Arm | None
+    milliseconds: float
+    waited: int
+
+
+class Purse:
+    """The time that may be lost to trying: it comes with the time that passes, and trials spend it.
+
+    Of the trials that can be paid that one is chosen which waited longest for its price: what may nearly win is tried
+    often, what loses much is tried rarely.
+
+    Attributes:
+        milliseconds: What is in it.
+        least: The price of the cheapest trial when last asked.
+    """
+
+    def __init__(self, plain_ms: float, known: bool) -> None:
+        """Starts with a little, unless the drafters are known from an earlier run."""
+        self.milliseconds = 0.0 if known else _FIRST * plain_ms
+        self.least = 0.0
+
+    def earn(self, milliseconds: float, plain_ms: float) -> None:
+        """Takes the time of a step."""
+        self.milliseconds = min(self.milliseconds + SHARE * milliseconds, _MOST * plain_ms)
+
+    def choose(self, trials: Iterable[Trial]) -> Trial | None:
+        """Pays for the trial whose turn it is; None if none can be paid yet."""
+        best, most, self.least = None, 0.0, inf
+        for trial in trials:
+            self.least = min(self.least, trial.milliseconds)
+            urgency = trial.waited / trial.milliseconds
+            if trial.milliseconds <= self.milliseconds and urgency > most:
+                best, most = trial, urgency
+        if best:
+            self.milliseconds -= best.milliseconds
+        return best
