@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # llama.cpp: this module counts without it
     from slipstream.models.runtime.options import KvType
 
 Verdict = Literal["gpu", "split", "memory", "too big"]
-Measure = Callable[[int, "KvType"], int]
-"""Asks llama.cpp for the bytes of the graph's buffer, with a context and a type of KV cache."""
+Measure = Callable[[int, "KvType"], int | None]
+"""Asks llama.cpp for the bytes of the graph's buffer, with a context and a type of KV cache; None if it cannot say."""
 
 USUAL_CONTEXT: Final = 8192
 """Tokens that a context has at most where nobody asks for more."""
@@ -183,13 +183,13 @@ def _placed(case: _Case, room: Room, verdict: Verdict, n_ctx: int, kv: KvType) -
         low, high = 1, len(case.shape.layers)  # 1 is the output alone, which gains nothing
         while low < high:
             middle = (low + high + 1) // 2
-            fits = case.need(n_ctx, kv, middle).gpu * MARGIN <= room.gpu
+            fits = MARGIN * case.need(n_ctx, kv, middle).gpu <= room.gpu
             low, high = (middle, high) if fits else (low, middle - 1)
         layers = low
         if layers < 2:
             return None
     need = case.need(n_ctx, kv, layers)
-    if not room.holds(need):
+    if room.used(need) > 1:
         return None
     where = {
         "gpu": "all on the GPU",

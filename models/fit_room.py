@@ -17,6 +17,8 @@ _KEPT: Final = 1 << 30
 _KEPT_SHARE: Final = 0.1
 """Bytes and share of the machine's memory that stay free, whichever is more, for programs that grow and for files that
 are read. Where little is free, a quarter of it stays: a small model must run on a small machine too."""
+_UNTOLD: Final = 1 << 60
+"""Bytes where the system does not tell: a model is not refused for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,11 @@ class Room:
         """All that there is."""
         return self.memory if self.shared else self.memory + self.gpu
 
-    def holds(self, need: Need) -> bool:
-        """Whether a model fits, with a margin."""
+    def used(self, need: Need) -> float:
+        """The share that a model would take, margin included, where it is tightest; above 1 it does not fit."""
         beside = need.total if self.shared else need.total - need.gpu
-        return need.gpu * MARGIN <= self.gpu and beside * MARGIN <= self.memory
+        shares = ((need.gpu, self.gpu), (beside, self.memory))
+        return max(MARGIN * taken / max(1, room) for taken, room in shares)
 
 
 def room_of(devices: Sequence[Device]) -> Room:
@@ -53,7 +56,9 @@ def room_of(devices: Sequence[Device]) -> Room:
     gpus = gpus or [device for device in devices if device.kind == "igpu"][:1]
     processor = next((device for device in devices if device.kind == "cpu"), None)
     memory = 0
-    if processor:
+    if processor and not processor.total_bytes:
+        memory = _UNTOLD
+    elif processor:
         kept = min(max(_KEPT, _KEPT_SHARE * processor.total_bytes), processor.free_bytes / 4)
         memory = round(processor.free_bytes - kept)
     gpu = sum(max(0, device.free_bytes - _GPU_KEPT) for device in gpus)

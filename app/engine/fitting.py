@@ -21,8 +21,13 @@ _TIGHT: Final = (0.7, 1.3)
 """Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
 
 
+def devices_here() -> Sequence[Device]:
+    """Lists what this process can run on."""
+    return survey_here().devices
+
+
 def fitted(
-    request: Load, header: Header, draft: Header | None, devices: Callable[[], Sequence[Device]] = lambda: _devices()
+    request: Load, header: Header, draft: Header | None, devices: Callable[[], Sequence[Device]] = devices_here
 ) -> Fit:
     """Chooses context, KV type and layers on the GPU, where the owner left them open.
 
@@ -64,6 +69,3 @@ def fixed_options(request: Load) -> ContextOptions:
         threads=request.threads,
     )
 
-
-def _devices() -> Sequence[Device]:
-    return survey_here().devices

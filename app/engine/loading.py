@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
+from slipstream.app.engine.fitting import fitted, fixed_options
 from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.measuring import measure_plain, measure_promise
 from slipstream.app.engine.offers import check_drafter, offers
@@ -60,23 +62,19 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
     path = Path(request.model)
     header = read_header(path)
     check_vocabulary(header)
-    if request.draft_model:  # before the large file is read
-        check_vocabulary(read_header(Path(request.draft_model)))
+    small_header = read_header(Path(request.draft_model)) if request.draft_model else None
+    if small_header:  # before the large file is read
+        check_vocabulary(small_header)
+    fit = fitted(request, header, small_header)
     with ExitStack() as opened:
-        model = _open_model(path, request.gpu_layers, lambda share: on_progress(0.8 * share), opened)
-        options = ContextOptions(
-            n_ctx=request.n_ctx,
-            kv="q8_0" if request.same_text else "f16",
-            flash=True if request.same_text else None,
-            same_text=request.same_text,
-            threads=request.threads,
-        )
+        model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
+        options = replace(fixed_options(request), n_ctx=fit.n_ctx, kv=fit.kv_type)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         draft, translation = None, None
         if request.draft_model:
             small = _open_model(
                 Path(request.draft_model),
-                request.draft_gpu_layers,
+                request.draft_gpu_layers if fit.gpu_layers else max(0, request.draft_gpu_layers),
                 lambda share: on_progress(0.8 + 0.1 * share),
                 opened,
             )

@@ -7,6 +7,8 @@ import os
 import re
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -50,14 +52,27 @@ class Log:
     def __init__(self) -> None:
         """Takes over the log."""
         self.lines: deque[str] = deque(maxlen=50)
+        self._heard: list[str] | None = None
         self._callback = C.llama_log_callback(self._hear)  # kept: C holds no reference
         C.llama_log_set(self._callback, None)
 
     def _hear(self, level: int, text: bytes, _data: Any) -> None:
         line = text.decode("utf-8", "replace").rstrip()
+        if self._heard is not None:
+            self._heard.append(line + "\n")
+            return
         if level in (3, 4) and line:  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
             self.lines.append(line)
             print(line, file=sys.stderr)
+
+    @contextmanager
+    def listening(self) -> Iterator[list[str]]:
+        """Lends a list that gets every line, of any level; none of them is printed."""
+        self._heard = []
+        try:
+            yield self._heard
+        finally:
+            self._heard = None
 
     def reason(self) -> str:
         """The innermost cause of the last failure, in llama.cpp's own words; empty if it said nothing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_cpp import llama_cpp as C
 
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.mtp_check import without_mtp
 from slipstream.models.runtime.library import model_params, process_log
@@ -66,9 +66,15 @@ class LlamaModel:
         log = process_log()
         log.lines.clear()
         self.pointer = C.llama_model_load_from_file(str(path).encode(), params)
+        reason = log.reason() or "it gave no reason"
+        if not self.pointer and ("alloc" in reason or "out of memory" in reason):
+            raise SlipstreamError(
+                f"{path}: there is not enough memory to load this model: {reason}.",
+                "Close other programs, or choose a smaller model or quantization.",
+            )
         if not self.pointer:
             raise ModelFileError(
-                f"{path}: llama.cpp cannot load this model: {log.reason() or 'it gave no reason'}.",
+                f"{path}: llama.cpp cannot load this model: {reason}.",
                 "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again.",
             )
         self._vocab = C.llama_model_get_vocab(self.pointer)
