@@ -11,16 +11,20 @@ from typing import Any, Final, Literal
 
 from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.plan import ALL, Plan
-from slipstream.app.bench.prompts import BUILT_IN, prompt_sets
+from slipstream.app.bench.prompts import prompt_sets
 from slipstream.app.bench.runner import Runner
 from slipstream.app.bench.settings import Settings
+from slipstream.app.engine.offers import check_drafter
 from slipstream.app.model_choice import check_files, choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.accept import accept_rule
-from slipstream.drafters.registry import check_name
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.sampling import Sampler
 
-PARTS: Final = ("startup", "plain", "overhead", "drafters", "memory")
+USUAL: Final = ("startup", "plain", "overhead", "drafters", "memory")
+"""The parts that run where nothing else is asked for."""
+
+PARTS: Final = (*USUAL, "check")
 
 
 def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
@@ -66,18 +70,40 @@ def _parts(options: argparse.Namespace) -> list[str]:
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
-    return options.only or (["drafters"] if options.drafters is not None or options.prompts else [*PARTS])
+    if options.check:
+        return [*options.only, "check"]
+    return options.only or (["drafters"] if options.drafters is not None or options.prompts else [*USUAL])
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
-    """What parts ``drafters`` writes; what is wrong with it is said before anything is loaded."""
+    """What parts ``drafters`` and ``check`` write; what is wrong with it is said before anything is loaded."""
     names = _names(options.drafters)
     accept_rule(options.typical, 1.0)  # a wrong threshold is refused
+    if options.typical is not None and "check" in _parts(options):
+        raise UsageError("typical acceptance changes the text: there is nothing to check.", "Leave --typical out.")
+    temperatures = settings.temperatures if options.temp is None else _temperatures(options.temp)
+    if options.typical is not None:
+        temperatures = tuple(t for t in temperatures if t > 0)  # it does nothing at 0
+        if not temperatures:
+            accept_rule(options.typical, 0.0)  # which says so
+    seeds = settings.seeds if options.seeds is None else options.seeds
+    tokens = settings.reply if options.tokens is None else options.tokens
+    for name, value in (("seeds", seeds), ("tokens", tokens)):
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be 1 or more.")
     sets = prompt_sets(options.prompts, options.limit)
-    seeds = settings.seeds if sets is BUILT_IN else settings.seeds[:1]  # a file has prompts enough
-    exact = options.typical is None
-    temperatures = [t for t in settings.temperatures if exact or t > 0]  # it does nothing at 0
-    return Plan(names, sets, temperatures, seeds, settings.reply, options.typical)
+    return Plan(names, sets, temperatures, range(1, seeds + 1), tokens, options.typical)
+
+
+def _temperatures(given: str) -> tuple[float, ...]:
+    """The temperatures that are asked for."""
+    try:
+        found = tuple(dict.fromkeys(float(each) for each in given.split(",")))
+    except ValueError:
+        raise UsageError(f"temp is {given!r}; it must be numbers with commas between them, such as 0,0.8.") from None
+    for temperature in found:
+        Sampler(temperature=temperature)  # which refuses one out of range
+    return found
 
 
 def _names(given: str | None) -> list[str]:
@@ -85,7 +111,7 @@ def _names(given: str | None) -> list[str]:
     names = [ALL] if given is None else [name.strip() for name in given.split(",")]
     for name in names:
         if name != ALL:
-            check_name(name)
+            check_drafter(name)
     return names
 
 

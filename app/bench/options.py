@@ -11,8 +11,8 @@ PAPERS_TYPICAL: Final = 0.09
 
 _EPILOG: Final = (
     "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
-    " text), plain or packed (.xz, .gz). With --drafters or --prompts, part drafters runs alone unless --only says"
-    " otherwise. Tables are Markdown."
+    " text), plain or packed (.xz, .gz); all turns are played. With --drafters or --prompts, part drafters runs alone"
+    " unless --only says otherwise. Tables are Markdown."
 )
 
 
@@ -21,7 +21,11 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     about = "measure this machine, and what drafting gains on it"
     bench = commands.add_parser("bench", help=about, description=about.capitalize() + ".", epilog=_EPILOG)
     bench.add_argument(
-        "--only", action="append", default=[], metavar="PART", help="startup, plain, overhead, drafters or memory"
+        "--only",
+        action="append",
+        default=[],
+        metavar="PART",
+        help="startup, plain, overhead, drafters, memory or check",
     )
     bench.add_argument(
         "--drafters",
@@ -29,11 +33,18 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         help="all (the default), or some, with commas between them; slipstream run --help lists them",
     )
     bench.add_argument(
-        "--prompts", action="append", default=[], metavar="FILE", help="prompts to reply to; may be repeated"
+        "--prompts",
+        action="append",
+        default=[],
+        metavar="SET",
+        help="prompts to reply to: chat, story, copy (the default is all three), or a file; may be repeated",
     )
     bench.add_argument(
-        "--limit", type=int, default=LIMIT, metavar="N", help=f"prompts of a file, chosen evenly; 0 for all ({LIMIT})"
+        "--limit", type=int, default=LIMIT, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})"
     )
+    bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
+    bench.add_argument("--seeds", type=int, metavar="N", help="reply to each prompt with N seeds (1)")
+    bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(
         "-m", "--model", default=argparse.SUPPRESS, help="of part drafters: a path to a .gguf, or bundled (the default)"
     )
@@ -48,5 +59,10 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         default=argparse.SUPPRESS,
         metavar="P",
         help="part drafters with Medusa's typical acceptance, which CHANGES THE TEXT",
+    )
+    bench.add_argument(
+        "--check",
+        action="store_true",
+        help="compare every drafter's replies with plain decoding's, token for token; exit code 1 where one is wrong",
     )
     bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")

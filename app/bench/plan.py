@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.bench.prompts import BUILT_IN, PromptSet
+from slipstream.app.bench.prompts import PromptSet
+
+AUTO: Final = "auto"
+"""The name of the autopilot among the drafters."""
 
 ALL: Final = "all"
 """Stands for every method that the engine lists."""
@@ -25,8 +28,8 @@ class Plan:
         typical: Threshold of typical acceptance, which changes the text; None for the exact rule.
     """
 
-    names: Sequence[str] = (ALL,)
-    sets: Sequence[PromptSet] = BUILT_IN
+    names: Sequence[str]
+    sets: Sequence[PromptSet]
     temperatures: Sequence[float] = (0.0, 0.8)
     seeds: Sequence[int] = (1,)
     tokens: int = 160

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from slipstream.app.bench.drafters import DrafterReport
 from slipstream.app.bench.memory import MemoryFigures
 from slipstream.app.bench.overhead import OverheadFigures
 from slipstream.app.bench.plain import PlainFigures
-from slipstream.app.safe_text import one_line
-
-_DEPTHS_SHOWN: Final = 6
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
@@ -63,47 +58,6 @@ def overhead_text(rows: Sequence[OverheadFigures], n_vocab: int, n_ctx: int) -> 
             for row in rows
         ],
         ["Aims: loop 0.25 ms a step with 16 nodes in 8 leaves; sampling 0.2 ms a token at temperature 0.8."],
-    )
-
-
-def drafters_text(report: DrafterReport) -> str:
-    """Part ``drafters``."""
-    rows = [
-        (
-            row.drafter,
-            row.kind,
-            f"{row.temperature:g}",
-            row.speedup.text(2, "x"),
-            f"{row.tokens_per_step:.2f}",
-            "-" if row.acceptance is None else f"{row.acceptance:.2f}",
-            " ".join("-" if share is None else f"{share:.2f}" for share in row.by_depth[:_DEPTHS_SHOWN]),
-            f"{row.draft_ms:.3f}",
-        )
-        for row in report.rows
-    ]
-    counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
-    notes = [
-        f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise});"
-        f" plain: {report.plain_tok_per_s.text(0)} tok/s; prompts: {counts}.",
-        *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
-        *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
-        *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
-    ]
-    head = (
-        "drafter",
-        "text",
-        "T",
-        "against plain",
-        "tokens/step",
-        "acceptance",
-        "acceptance by depth",
-        "drafting ms/step",
-    )
-    return table(
-        f"drafters: on {one_line(report.model)}, each reply in turn with plain decoding",
-        head,
-        rows,
-        [notes[0], *(f"- {note}" for note in notes[1:])],
     )
 
 

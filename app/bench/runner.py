@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from slipstream.app.bench.check import check_drafters
+from slipstream.app.bench.check_tables import check_text
+from slipstream.app.bench.drafter_tables import drafters_text
 from slipstream.app.bench.drafters import compare_drafters
 from slipstream.app.bench.memory import measure_memory
 from slipstream.app.bench.overhead import measure_overhead
 from slipstream.app.bench.plain import compare_with_bare, opened
 from slipstream.app.bench.plan import Plan
-from slipstream.app.bench.report import drafters_text, memory_text, overhead_text, plain_text
+from slipstream.app.bench.report import memory_text, overhead_text, plain_text
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.startup import measure_startup, startup_text
 from slipstream.app.bench.weights import ModelShape, write_model
@@ -63,6 +66,7 @@ class Runner:
             "overhead": self._overhead,
             "drafters": self._drafters,
             "memory": self._memory,
+            "check": self._check,
         }
 
     def _startup(self) -> Outcome:
@@ -95,8 +99,12 @@ class Runner:
         return Outcome(overhead_text(rows, shape.n_vocab, settings.wide_ctx), [asdict(row) for row in rows])
 
     def _drafters(self) -> Outcome:
-        report = compare_drafters(self._measured, self._plan, tell)
+        report = compare_drafters(self._measured, self._plan, tell, self._settings.drafter_steps)
         return Outcome(drafters_text(report), asdict(report))
+
+    def _check(self) -> Outcome:
+        report = check_drafters(self._measured, self._plan, tell)
+        return Outcome(check_text(report), asdict(report) | {"passed": report.passed}, report.passed)
 
     def _memory(self) -> Outcome:
         rows = []

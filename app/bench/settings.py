@@ -29,9 +29,10 @@ class Settings:
         trees: The trees of part ``overhead``.
         overhead_rounds: Rounds for each tree.
         overhead_steps: Steps a round.
-        temperatures: Temperatures of part ``drafters``.
-        seeds: Seeds of part ``drafters``.
-        reply: Most tokens of a reply of part ``drafters``.
+        temperatures: Temperatures of parts ``drafters`` and ``check``.
+        seeds: How many seeds they reply to each prompt with.
+        reply: Most tokens of their replies.
+        drafter_steps: Tokens that are written to measure the memory of each drafter; 0 for not at all.
         memory_steps: Tokens that part ``memory`` writes.
         startup_rounds: Starts of each program of part ``startup``.
     """
@@ -50,7 +51,8 @@ class Settings:
     overhead_rounds: int = 36
     overhead_steps: int = 12
     temperatures: tuple[float, ...] = (0.0, 0.8)
-    seeds: tuple[int, ...] = (1, 2, 3, 4)
+    seeds: int = 1
     reply: int = 160
+    drafter_steps: int = 64
     memory_steps: int = 64
     startup_rounds: int = 7

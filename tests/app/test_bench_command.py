@@ -2,21 +2,20 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slipstream.app.bench.clocks import Spread
 from slipstream.app.bench.command import bench
-from slipstream.app.bench.drafters import DrafterFigures, DrafterReport
 from slipstream.app.bench.machine import Machine
-from slipstream.app.bench.report import drafters_text, table
+from slipstream.app.bench.plan import AUTO
+from slipstream.app.bench.report import table
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
+from slipstream.app.cli import _parser
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.registry import METHODS
@@ -37,32 +36,22 @@ TINY = Settings(
     overhead_rounds=2,
     overhead_steps=6,
     temperatures=(0.8,),
-    seeds=(1,),
     reply=12,
+    drafter_steps=0,
     memory_steps=3,
     startup_rounds=1,
 )
 
 
-def options(
-    json_file: Path | None = None,
-    *only: str,
-    drafters: str | None = None,
-    prompts: Sequence[Path] = (),
-    limit: int = 8,
-    model: str = "bundled",
-    typical: float | None = None,
-) -> argparse.Namespace:
-    return argparse.Namespace(
-        json=str(json_file) if json_file else None,
-        only=list(only),
-        drafters=drafters,
-        prompts=[str(file) for file in prompts],
-        limit=limit,
-        model=model,
-        draft_model=None,
-        typical=typical,
-    )
+def options(json_file: Path | None = None, *only: str, **given: object) -> argparse.Namespace:
+    """The options as the command line gives them: ``drafters="lookup"``, ``prompts=[file]``, ``check=True``."""
+    arguments = [word for part in only for word in ("--only", part)]
+    if json_file:
+        arguments += ["--json", str(json_file)]
+    for name, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            arguments += [f"--{name}"] if each is True else [f"--{name}={each}"]
+    return _parser().parse_args(["bench", *arguments])
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +60,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 
 def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench(options(tmp_path / "figures.json"), TINY) == 0
+    assert bench(options(tmp_path / "figures.json", limit=1), TINY) == 0
     printed = capsys.readouterr()
     head = printed.out.splitlines()
     assert "cores" in head[0]
@@ -93,10 +82,15 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
     assert figures["overhead"][1]["tokens_per_step"] == pytest.approx(1 + (0 + 1 + 4 + 3 + 3 + 3) / 6)
     report = figures["drafters"]
     serve = {row["drafter"] for row in report["rows"]}
-    assert serve | report["unusable"].keys() == set(METHODS) - {"none"}
-    assert not serve & report["unusable"].keys() and {"draft", "lookup"} <= serve
+    assert serve | report["unusable"].keys() == {*METHODS, AUTO}
+    assert not serve & report["unusable"].keys() and {"none", "draft", "lookup"} <= serve
     assert {row["kind"] for row in report["rows"]} == {"chat", "story", "copy"}
-    assert report["texts"] == 3 * len(serve)
+    assert report["texts"] == 3 * (len(serve) - 1)
+    assert [(row["kind"], row["temperature"]) for row in report["best"]] == [
+        ("chat", 0.8),
+        ("story", 0.8),
+        ("copy", 0.8),
+    ]
     assert f"Texts equal: {report['equal_texts']}/{report['texts']}" in printed.out
     for name, reason in report["unusable"].items():
         assert f"- Left out: `{name}`, {reason}." in head
@@ -113,7 +107,7 @@ def test_only_the_parts_asked_for_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_an_unknown_part_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="plain, overhead, drafters, memory"):
+    with pytest.raises(UsageError, match="plain, overhead, drafters, memory, check"):
         bench(options(None, "speed"), TINY)
 
 
@@ -161,17 +155,6 @@ def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
     assert r"| a\|b | 1 |" in table("title", ("x", "y"), [("a|b", "1")])
 
 
-def test_a_drafter_that_drafted_nothing_has_no_acceptance() -> None:
-    row = DrafterFigures("lookup", "chat", 0.8, Spread(1, 1, 1), 1.0, None, [], 0.25, 10, 1, 1)
-    spread, why = Spread(9, 8, 10), {"draft": "it needs a draft model"}
-    text = drafters_text(DrafterReport("mini", "same text", spread, [row], why, {"chat": 1}, {"chat": 2}, 0.09, 1, 1))
-    assert " - " in text and " 0.250 |" in text
-    assert "Texts equal: 1/1" in text and "prompts: chat 1." in text
-    assert "- Prompts of chat too long for the context: 2." in text
-    assert "- Left out: `draft`, it needs a draft model." in text
-    assert "- Typical acceptance (0.09) was on: it changes the text." in text
-
-
 def write_prompts(path: Path, *prompts: str) -> Path:
     path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
     return path
@@ -193,46 +176,82 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     report = figures["drafters"]
     sea, long = (f"{tmp_path.name}/{name}" for name in ("sea", "long"))
     assert [(row["drafter"], row["kind"], row["texts"]) for row in report["rows"]] == [
+        ("none", sea, 4),  # before and after each
+        ("none", long, 2),
         ("lookup", sea, 2),
         ("lookup", long, 1),
     ]
     assert report["prompts"] == {sea: 2, long: 1} and report["too_long"] == {sea: 0, long: 1}
     assert f"- Prompts of {long} too long for the context: 1." in printed
     for row in report["rows"]:
-        assert row["draft_ms"] > 0 and row["tokens_per_step"] >= 1 and row["speedup"]["low"] > 0
+        assert row["phases"].keys() == {"draft", "evaluate", "accept", "commit", "rest"}
+        assert row["phases"]["evaluate"] > 0 and row["tokens_per_step"] >= 1 and row["tok_per_s"] > 0
+    plain, _, lookup, alone = report["rows"]
+    assert plain["speedup"] == {"value": 1.0, "low": None, "high": None}
+    assert lookup["speedup"]["low"] <= lookup["speedup"]["value"] <= lookup["speedup"]["high"]
+    assert len(lookup["by_prompt"]) == 2 and alone["speedup"]["low"] is None
+
+
+def test_the_second_turn_is_asked_after_the_models_own_reply(tmp_path: Path) -> None:
+    file = tmp_path / "turns.jsonl"
+    file.write_text(json.dumps({"turns": ["Tell me about the sea.", "Say it again."]}))
+    assert (
+        bench(options(tmp_path / "f.json", drafters="lookup", prompts=file, temp="0,0.5", seeds=2, tokens=9), TINY) == 0
+    )
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    lookup = [row for row in report["rows"] if row["drafter"] == "lookup"]
+    assert [row["temperature"] for row in lookup] == [0.0, 0.5]
+    for row in lookup:
+        assert row["texts"] == 2 * 2 and len(row["by_prompt"]) == 1  # turns and seeds belong to their prompt
+        assert row["tokens"] <= 9 * row["texts"]
+    assert report["seeds"] == [1, 2] and report["reply"] == 9
 
 
 def test_typical_acceptance_is_measured_where_it_does_something_and_marked(tmp_path: Path) -> None:
     warm_and_cold = replace(TINY, temperatures=(0.0, 0.8))
-    assert bench(options(tmp_path / "f.json", drafters="recycle,draft", typical=0.05), warm_and_cold) == 0
+    chosen = options(tmp_path / "f.json", drafters="recycle,draft", typical=0.05, limit=1)
+    assert bench(chosen, warm_and_cold) == 0
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
     assert report["typical"] == 0.05
     assert {row["temperature"] for row in report["rows"]} == {0.8}
 
 
+def test_the_memory_of_each_drafter_is_measured_in_a_process_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = options(tmp_path / "f.json", drafters="draft", prompts="chat", limit=1)
+    assert bench(chosen, replace(TINY, drafter_steps=3)) == 0
+    memory = json.loads((tmp_path / "f.json").read_text())["drafters"]["memory_mb"]
+    assert memory.keys() == {"none", "draft"}
+    assert 20 < memory["none"] < memory["draft"]  # the draft model is loaded for it alone
+    assert "peak MB" in capsys.readouterr().out
+
+
 def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
     file = write_prompts(tmp_path / "long.jsonl", "word " * 3000)
     with pytest.raises(SlipstreamError, match="none of the prompts fits the context of"):
-        bench(options(drafters="lookup", prompts=[file]), TINY)
+        bench(options(drafters="lookup", prompts=file), TINY)
 
 
 def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = Path(choose(Paths.default()).model)  # by its path: a model without a draft model
-    assert bench(options(tmp_path / "f.json", drafters="draft,lookup", model=str(alone)), TINY) == 0
+    assert bench(options(tmp_path / "f.json", drafters="draft,lookup", prompts="chat", limit=1, model=alone), TINY) == 0
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
     assert set(report["unusable"]) == {"draft"} and "draft model" in report["unusable"]["draft"]
-    assert {row["drafter"] for row in report["rows"]} == {"lookup"}
+    assert {row["drafter"] for row in report["rows"]} == {"none", "lookup"}
     assert "- Left out: `draft`, " in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"no drafter .* can serve this model: draft: .*draft model"):
+        bench(options(drafters="draft", model=alone), TINY)
 
 
 def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
     alone = choose(Paths.default()).model  # by its path: a model without a draft model
-    joined = options(tmp_path / "f.json", drafters="lookup+recycle,lookup|recycle,lookup+draft", model=alone)
-    assert bench(joined, TINY) == 0
+    names = "lookup+recycle,lookup|recycle,lookup+draft"
+    assert bench(options(tmp_path / "f.json", drafters=names, prompts="chat", limit=1, model=alone), TINY) == 0
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
-    assert {row["drafter"] for row in report["rows"]} == {"lookup+recycle", "lookup|recycle"}
+    assert {row["drafter"] for row in report["rows"]} == {"none", "lookup+recycle", "lookup|recycle"}
     assert set(report["unusable"]) == {"lookup+draft"} and "draft model" in report["unusable"]["lookup+draft"]
 
 
@@ -243,6 +262,13 @@ def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
         ({"drafters": ""}, "no drafter ''"),
         ({"limit": -1}, "limit is -1"),
         ({"typical": 2.0}, "typical acceptance"),
+        ({"typical": 0.1, "temp": "0"}, "does nothing at temperature 0"),
+        ({"typical": 0.1, "check": True}, "changes the text"),
+        ({"temp": "warm"}, "temp is 'warm'"),
+        ({"temp": "0,-1"}, "temperature is -1"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"tokens": 0}, "tokens is 0"),
+        ({"prompts": "missing.csv"}, "no file of prompts"),
         ({"model": "gpt-9"}, "no model named 'gpt-9'"),
     ],
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.bench.prompts import BUILT_IN, asked, evenly, prompt_sets
+from slipstream.app.bench.conversations import Prompt, asked
+from slipstream.app.bench.prompts import BUILT_IN, evenly, prompt_sets
 from slipstream.app.engine.requests import Message
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -18,25 +19,38 @@ def write(path: Path, *rows: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "text"),
+    ("row", "texts"),
     [
-        ({"question_id": 81, "category": "writing", "turns": ["Write a post.", "Rewrite it."]}, "Write a post."),
-        ({"task_id": "HumanEval/0", "prompt": "def f():\n", "canonical_solution": "    return 1\n"}, "def f():\n"),
-        ({"question": "How many eggs?", "answer": "18"}, "How many eggs?"),
-        ({"text": "Translate: ho là"}, "Translate: ho là"),
-        ({"prompt": "", "question": "the one with words"}, "the one with words"),
+        (
+            {"question_id": 81, "category": "writing", "turns": ["Write a post.", "Rewrite."]},
+            ["Write a post.", "Rewrite."],
+        ),
+        ({"question_id": 161, "category": "translation", "turns": ["Translate."], "reference": ["x"]}, ["Translate."]),
+        ({"turns": "one turn alone"}, ["one turn alone"]),
+        ({"task_id": "HumanEval/0", "prompt": "def f():\n", "canonical_solution": "    return 1\n"}, ["def f():\n"]),
+        ({"question": "How many eggs?", "answer": "18"}, ["How many eggs?"]),
+        ({"text": "Translate: ho là"}, ["Translate: ho là"]),
+        ({"prompt": "", "question": "the one with words"}, ["the one with words"]),
     ],
 )
-def test_the_layouts_of_the_usual_benchmarks(tmp_path: Path, row: dict[str, object], text: str) -> None:
+def test_the_layouts_of_the_usual_benchmarks(tmp_path: Path, row: dict[str, object], texts: list[str]) -> None:
     (found,) = prompt_sets([write(tmp_path / "a.jsonl", row)], 0)
-    assert found.prompts == (asked(text),)
+    assert found.prompts == (asked(*texts),)
+    assert found.prompts[0].turns == len(texts)
+
+
+def test_the_next_turn_is_asked_after_the_reply() -> None:
+    prompt = asked("One?", "Two?", "Three?")
+    second = prompt.after(Message("assistant", "1", [7]))
+    assert second.messages == (Message("user", "One?"), Message("assistant", "1", [7]), Message("user", "Two?"))
+    assert (prompt.turns, second.turns, second.after(Message("assistant", "2")).turns) == (3, 2, 1)
 
 
 def test_messages_end_with_the_users_last(tmp_path: Path) -> None:
     said = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Go on"), ("assistant", "No")]
     row = {"messages": [{"role": role, "content": content} for role, content in said]}
     (found,) = prompt_sets([write(tmp_path / "a.jsonl", row)], 0)
-    assert found.prompts == (tuple(Message(role, content) for role, content in said[:4]),)
+    assert found.prompts == (Prompt(tuple(Message(role, content) for role, content in said[:4])),)
 
 
 def test_lines_of_text_are_prompts(tmp_path: Path) -> None:
@@ -59,7 +73,7 @@ def test_packed_files_are_read_and_damaged_ones_refused(tmp_path: Path, ending: 
 
 def test_prompts_are_chosen_evenly() -> None:
     prompts = [asked(str(number)) for number in range(10)]
-    assert [prompt[0].content for prompt in evenly(prompts, 4)] == ["0", "2", "5", "7"]
+    assert [prompt.messages[0].content for prompt in evenly(prompts, 4)] == ["0", "2", "5", "7"]
     assert evenly(prompts, 1) == (prompts[0],)
     assert evenly(prompts, 0) == evenly(prompts, 10) == evenly(prompts, 99) == tuple(prompts)
 
@@ -85,9 +99,27 @@ def test_two_files_of_one_name_are_told_apart_and_one_file_twice_is_refused(tmp_
         prompt_sets([files[0], files[0]], 0)
 
 
-def test_without_files_the_prompts_are_built_in() -> None:
-    assert prompt_sets([], 3) is BUILT_IN
-    assert [kind.name for kind in BUILT_IN] == ["chat", "story", "copy"]
+def test_without_names_all_built_in_sets_are_taken() -> None:
+    sets = prompt_sets([], 0)
+    assert [kind.name for kind in sets] == [*BUILT_IN] == ["chat", "story", "copy"]
+    assert all(len(kind.prompts) >= 12 for kind in sets)
+    assert all(any(prompt.later for prompt in kind.prompts) for kind in sets)
+    assert [len(kind.prompts) for kind in prompt_sets([], 3)] == [3, 3, 3]
+
+
+def test_a_built_in_set_is_chosen_by_its_name_beside_files(tmp_path: Path) -> None:
+    file = write(tmp_path / "copy.jsonl", {"text": "hi"})
+    mine, copy = prompt_sets([file, "copy"], 0)
+    assert (mine.name, copy.name) == (f"{tmp_path.name}/copy", "copy")
+    with pytest.raises(UsageError, match="given 2 times"):
+        prompt_sets(["copy", "copy"], 0)
+
+
+def test_prompts_to_copy_hold_the_text_that_is_to_be_copied() -> None:
+    """Every prompt brings text of its own, long enough to draft from, and fits the smallest context with its reply."""
+    (copy,) = prompt_sets(["copy"], 0)
+    texts = [prompt.messages[0].content for prompt in copy.prompts]
+    assert len(set(texts)) == len(texts) and all(150 < len(text) < 1200 for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +134,7 @@ def test_without_files_the_prompts_are_built_in() -> None:
         ("a.jsonl", b'{"answer": "18"}\n', "line 1: no prompt"),
         ("a.jsonl", b'{"prompt": 18}\n', "prompt holds no text"),
         ("a.jsonl", b'{"turns": [3]}\n', "turns holds no text"),
+        ("a.jsonl", b'{"turns": ["hi", " "]}\n', "turns holds no text"),
         ("a.jsonl", b'{"turns": {"0": "hi"}}\n', "turns holds no text"),
         ("a.jsonl", b'{"messages": "hi"}\n', "without role and content"),
         ("a.jsonl", b'{"messages": [{"role": "user"}]}\n', "without role and content"),

@@ -1,0 +1,62 @@
+"""How much memory a process takes that loads a model with one drafter and writes with it.
+
+Run as a module it is that process: it prints one line of JSON and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+
+from slipstream.app.bench.memory import peak_bytes
+from slipstream.app.engine.requests import Load
+from slipstream.models.errors import SlipstreamError, UsageError
+
+
+def drafter_memory(
+    request: Load, drafters: Sequence[str], steps: int, tell: Callable[[str], None]
+) -> dict[str, float | None]:
+    """Measures each drafter in a child process.
+
+    Returns:
+        The peak of resident memory in MB of 1,000,000 bytes, Python and the model's file included, but not what is on a
+        GPU; None where the child failed, which ``tell`` hears.
+    """
+    found: dict[str, float | None] = {}
+    for name in drafters:
+        tell(f"drafters: memory of {name}")
+        asked = json.dumps({"load": asdict(replace(request, drafter=name, chats=None)), "steps": steps})
+        command = [sys.executable, "-m", "slipstream.app.bench.drafter_memory"]
+        child = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+        if child.returncode:
+            lines = child.stderr.strip().splitlines() or [f"exit code {child.returncode}"]
+            tell(f"drafters: memory of {name} could not be measured: {lines[-1]}")
+        found[name] = None if child.returncode else json.loads(child.stdout)["peak"] / 1e6
+    return found
+
+
+def _child() -> None:
+    """Reads what to load from standard input and writes what it took to standard output."""
+    from slipstream.app.bench.turns import Turn, session_of, write
+    from slipstream.app.engine.requests import Message, Sampling
+
+    asked = json.load(sys.stdin)
+    load, turn = Load(**asked["load"]), Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])
+    with ExitStack() as opened:
+        try:  # a draft model is loaded where the drafter needs it, and left out where it does not
+            session, _ = opened.enter_context(session_of(replace(load, draft_model=None)))
+        except UsageError:
+            session, _ = opened.enter_context(session_of(load))
+        write(session, load.drafter, turn)
+        print(json.dumps({"peak": peak_bytes()}))
+
+
+if __name__ == "__main__":
+    try:
+        _child()
+    except SlipstreamError as error:
+        sys.exit(error.title)

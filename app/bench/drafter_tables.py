@@ -1,0 +1,84 @@
+"""Part ``drafters`` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.report import table
+from slipstream.app.safe_text import one_line
+
+_DEPTHS_SHOWN: Final = 6
+_FEW: Final = 5  # prompts from which on an interval deserves trust
+
+
+def drafters_text(report: DrafterReport) -> str:
+    """The drafters, then the best fixed choice of each kind of text, and what has to be said of both."""
+    head = (
+        "drafter",
+        "text",
+        "T",
+        "tok/s",
+        "against plain [95 %]",
+        "tokens/step",
+        "acceptance",
+        "acceptance by depth",
+        "ms/step: draft, evaluate, accept, commit, rest",
+        *(["peak MB"] if report.memory_mb else []),
+    )
+    counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
+    few = [name for name, count in report.prompts.items() if count < _FEW]
+    notes = [
+        f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
+        f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
+        *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
+        *([f"Fewer than {_FEW} prompts of {', '.join(few)}: do not lean on those intervals."] if few else []),
+        *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
+        *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
+    ]
+    rows = table(
+        f"drafters: on {one_line(report.model)}, each reply between two of plain decoding",
+        head,
+        [_row(row, report.memory_mb) for row in report.rows],
+        [notes[0], *(f"- {note}" for note in notes[1:])],
+    )
+    return rows + "\n" + _best(report.best)
+
+
+def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, ...]:
+    peak = memory_mb.get(row.drafter)
+    return (
+        row.drafter,
+        row.kind,
+        f"{row.temperature:g}",
+        f"{row.tok_per_s:.1f}",
+        row.speedup.text(),
+        f"{row.tokens_per_step:.2f}",
+        _share(row.acceptance),
+        " ".join(map(_share, row.by_depth[:_DEPTHS_SHOWN])),
+        " ".join(f"{ms:.3f}" for ms in row.phases.values()),
+        *(["-" if peak is None else f"{peak:.0f}"] if memory_mb else []),
+    )
+
+
+def _best(rows: Iterable[BestFixed]) -> str:
+    return table(
+        "best fixed: the choice that was fastest for all prompts of a kind, known only afterwards",
+        ("text", "T", "best fixed", "against plain [95 %]", "auto against plain", "auto / best fixed"),
+        [
+            (
+                row.kind,
+                f"{row.temperature:g}",
+                row.drafter,
+                row.speedup.text(),
+                row.auto.text() if row.auto else "-",
+                row.auto_over_best.text() if row.auto_over_best else "-",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2f}"

@@ -1,0 +1,178 @@
+"""Plays the conversations of a plan, turn by turn, and writes their replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from slipstream.app.bench.intervals import Work
+from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.engine.loading import load
+from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.engine.requests import Generate, Load, Message, Sampling
+from slipstream.app.engine.session import Session
+from slipstream.drafters.none import Plain
+from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
+from slipstream.models.types import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One reply to be written, by every drafter.
+
+    Attributes:
+        kind: The kind of text.
+        prompt: Which of its prompts, from 0.
+        number: Which turn of the conversation, from 0.
+        messages: What was said so far.
+        sampling: How tokens are drawn.
+        tokens: Most tokens of the reply.
+    """
+
+    kind: str
+    prompt: int
+    number: int
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    tokens: int
+
+    @property
+    def place(self) -> str:
+        """The turn in words, for a person."""
+        turn = f", turn {self.number + 1}" if self.number else ""
+        return (
+            f"{self.kind}, prompt {self.prompt + 1}{turn}, temperature {self.sampling.temperature:g},"
+            f" seed {self.sampling.seed}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A reply.
+
+    Attributes:
+        done: Its text and figures.
+        tokens: All of its tokens, the end token too.
+    """
+
+    done: Done
+    tokens: tuple[Token, ...]
+
+    @property
+    def work(self) -> Work:
+        """Its tokens, and the seconds of its steps."""
+        speed = self.done.speed
+        return Work(speed.tokens, speed.tokens / speed.tok_per_s)
+
+
+_WARM_UP: Final = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), 16)
+
+
+@contextmanager
+def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
+    """Loads a model as the engine does, and frees it at the end."""
+    session, loaded = load(request, lambda _share: None)
+    try:
+        yield session, loaded
+    finally:
+        session.close()
+
+
+def write(session: Session, drafter: str, turn: Turn) -> Written:
+    """Writes one reply.
+
+    Raises:
+        SlipstreamError: If it cannot be written, for example because the prompt does not fit.
+    """
+    tokens: list[Token] = []
+
+    def hear(event: Prefilling | Stepped) -> None:
+        if isinstance(event, Stepped):
+            tokens.extend(event.tokens)
+
+    request = Generate(1, list(turn.messages), turn.sampling, drafter, max_tokens=turn.tokens)
+    done = session.reply(request, hear, lambda: False)
+    return Written(done, tuple(tokens))
+
+
+def play(
+    plan: Plan, context: int, tell: Callable[[str], None], reply: Callable[[Turn], Written]
+) -> dict[str, tuple[int, int]]:
+    """Plays every conversation once for each seed and temperature, all its turns.
+
+    The next turn is asked after plain decoding's reply to the one before, which is the model's own: all drafters get
+    the same prompt.
+
+    Args:
+        plan: What to play.
+        context: Tokens that fit the model's context, for the error.
+        tell: Hears how far it is.
+        reply: Writes a turn with every drafter and returns plain decoding's reply.
+
+    Returns:
+        For each kind of text: how many prompts were replied to, and how many have a turn that does not fit the context,
+        which was left out with those after it.
+
+    Raises:
+        ContextFullError: If no prompt fits.
+    """
+    replied: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
+    too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
+    rounds = [
+        (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
+        for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
+        for at, prompt in enumerate(kind.prompts)
+    ]
+    for count, (kind, at, prompt, sampling) in enumerate(rounds, 1):
+        tell(f"{kind}, temperature {sampling.temperature:g}, seed {sampling.seed} ({count} of {len(rounds)})")
+        for number in range(prompt.turns):
+            try:
+                plain = reply(Turn(kind, at, number, prompt.messages, sampling, plan.tokens))
+            except ContextFullError:
+                too_long[kind].add(at)
+                break
+            replied[kind].add(at)
+            if prompt.later:
+                prompt = prompt.after(Message("assistant", plain.done.text, plain.done.tokens))
+    if not any(replied.values()):
+        raise ContextFullError(
+            f"none of the prompts fits the context of {context:,} tokens.", "Give shorter ones, or another model."
+        )
+    return {name: (len(replied[name]), len(too_long[name])) for name in replied}
+
+
+def usable_drafters(session: Session, loaded: Loaded, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Sorts out the drafters that serve the model.
+
+    Args:
+        session: The model; each drafter writes a little, which warms it up.
+        loaded: What the engine said of it.
+        names: Those that are asked for; ``ALL`` stands for the engine's list.
+
+    Returns:
+        The usable ones but plain decoding, and the reasons why the others are not.
+
+    Raises:
+        UsageError: If drafters were asked for and none of them serves.
+    """
+    write(session, Plain.name, _WARM_UP)
+    known = {offer.name: offer.why_not for offer in loaded.drafters}
+    usable, unusable = list[str](), dict[str, str]()
+    for name in dict.fromkeys(one for given in names for one in (known if given == ALL else [given])):
+        reason = known.get(name, "")
+        if not reason:
+            try:
+                write(session, name, _WARM_UP)  # makes it, and lets it get its pages and pools
+            except SlipstreamError as error:  # a damaged file of heads; one of several joined that cannot serve
+                reason = error.title.rstrip(".")
+        if reason:
+            unusable[name] = reason
+        elif name != Plain.name:
+            usable.append(name)
+    if unusable and not usable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in unusable.items())
+        raise UsageError(f"no drafter that was asked for can serve this model: {reasons}.", "Try --drafters all.")
+    return usable, unusable
