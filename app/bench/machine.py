@@ -56,7 +56,7 @@ class Machine:
             f"{self.processor}; {self.cores} cores; models run on: {self.device}; {self.system}",
             f"slipstream {self.slipstream}, llama-cpp-python {self.llama_cpp_python}, Python {self.python}",
             *([f"The machine was busy (load {self.load:.1f}): figures are noisy."] if busy else []),
-            "Figures: median (lowest..highest) over the rounds; ratios are taken within a round.",
+            "Figures: median (lowest..highest) over the rounds, ratios within a round; [..] is a 95 % interval.",
         ]
 
 
