@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
 from slipstream.app.chats.options import add_chats
 from slipstream.app.drafters.options import add_drafters
+from slipstream.app.models.options import add_models
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
@@ -82,6 +83,10 @@ def _run(arguments: list[str]) -> int:
         from slipstream.app.chats.command import chats
 
         return chats(options)
+    if command == "models":
+        from slipstream.app.models.command import models
+
+        return models(options)
     if command == "drafters":
         from slipstream.app.drafters.command import drafters
 
@@ -201,6 +206,7 @@ def _parser() -> _Parser:
     run.more = _methods
     add_bench(commands)
     add_drafters(commands)
+    add_models(commands)
     add_chats(commands)
     commands.add_parser("paths", help="where everything is kept")
     return parser
@@ -224,7 +230,9 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     def option(*names: str, default: object = None, **more: Any) -> None:
         parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
 
-    option("-m", "--model", default="bundled", help="a path to a .gguf, or bundled (the default)")
+    option(
+        "-m", "--model", default="bundled", help="a name of models list, a path to a .gguf, or bundled (the default)"
+    )
     option("--draft-model", metavar="PATH", help="a draft model's .gguf, of any vocabulary")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")

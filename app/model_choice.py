@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from slipstream.app.drafters.indexed import is_on
 from slipstream.app.engine.requests import Load
 from slipstream.app.paths import Paths
-from slipstream.models.errors import UsageError
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
@@ -25,35 +25,68 @@ def choose(
 
     Args:
         paths: Where things are kept.
-        model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), or a path to a GGUF.
-        draft_model: A path to a draft model's GGUF; the bundled model brings its own.
-        drafter: Who drafts; None for ``draft`` where there is a draft model, else ``lookup``.
+        model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), a path to a GGUF, or the name of an
+            installed model, which brings the best drafter for it that is here.
+        draft_model: A draft model's GGUF or name; the bundled model brings its own.
+        drafter: Who drafts; None for what fits the model.
         n_ctx: Context in tokens; 0 for the model's own.
 
     Raises:
-        UsageError: If the name stands for nothing.
+        UsageError: If the name stands for nothing, or for several models.
+        ModelFileError: If the installed model is broken, or no model to chat with.
     """
-    bundled = model in (BUNDLED, TUNED)
-    if bundled:
+    if model in (BUNDLED, TUNED):
         target = paths.bundled / (BUNDLED_TARGET if model == BUNDLED else TUNED_TARGET)
-        draft_model = draft_model or str(paths.bundled / BUNDLED_DRAFT)
-    elif os.sep in model or model.endswith(".gguf") or Path(model).exists():
-        target = Path(model).expanduser()
-    else:
-        raise UsageError(
-            f"there is no model named {model!r}.", f"Known: {BUNDLED}, {TUNED}; or give the path of a .gguf file."
-        )
+        return load_of(paths, target, draft_model or str(paths.bundled / BUNDLED_DRAFT), drafter, n_ctx, same_text=True)
+    if is_path(model) and (draft_model is None or is_path(draft_model)):
+        return load_of(paths, Path(model).expanduser(), draft_model, drafter, n_ctx)
+    from slipstream.app.models.named import named  # reading the list of models loads much more than the chat needs
+
+    return named(paths, model, draft_model, drafter, n_ctx)
+
+
+def load_of(
+    paths: Paths,
+    target: Path,
+    draft_model: str | None,
+    drafter: str | None,
+    n_ctx: int,
+    *,
+    same_text: bool = False,
+    heads: Sequence[Path] = (),
+) -> Load:
+    """Makes the request that loads a file.
+
+    Args:
+        paths: Where things are kept.
+        target: The model's file.
+        draft_model: The draft model's file.
+        drafter: Who drafts; None for ``draft`` where there is a draft model, else ``lookup``.
+        n_ctx: Context in tokens; 0 for the model's own.
+        same_text: See ``Load.same_text``.
+        heads: Further files of heads.
+    """
     return Load(
         model=str(target),
         draft_model=draft_model,
-        heads=[str(path) for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))],
+        heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
         derived=str(paths.derived),
         index=str(paths.index) if is_on(paths.index) else None,
         chats=str(paths.chats),
         drafter=drafter or ("draft" if draft_model else "lookup"),
         n_ctx=n_ctx,
-        same_text=bundled,
+        same_text=same_text,
     )
+
+
+def head_files(paths: Paths) -> list[Path]:
+    """All files that may be trained heads."""
+    return [path for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))]
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is meant as a path: it is one, or it looks like one and like no repository."""
+    return name.endswith(".gguf") or name.startswith((".", "~", os.sep)) or Path(name).exists()
 
 
 def check_files(load: Load, shipped: Path | None = None) -> None:

@@ -13,6 +13,8 @@ import platformdirs
 from slipstream.models.errors import SlipstreamError
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
+FOLDERS = ("models", "states", "heads", "derived", "index", "training", "logs")
+"""Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Paths:
 
     Attributes:
         chats: The database of chats.
+        models: Downloaded and imported models: ``<owner>/<repository>/<file>.gguf``.
+        catalog: The owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist.
         states: Kept KV caches of chats; may be deleted at any time.
         heads: Trained and imported heads.
         derived: Files made of models, such as a model's first layers; may be deleted at any time.
@@ -31,6 +35,8 @@ class Paths:
     """
 
     chats: Path
+    models: Path
+    catalog: Path
     states: Path
     heads: Path
     derived: Path
@@ -46,11 +52,13 @@ class Paths:
         home = environment.get(HOME_VARIABLE)
         if home:
             root = Path(home).expanduser().absolute()
-            folders = {name: root / name for name in ("states", "heads", "derived", "index", "training", "logs")}
-            return Paths(chats=root / "chats.db", bundled=bundled, **folders)
+            folders = {name: root / name for name in FOLDERS}
+            return Paths(chats=root / "chats.db", catalog=root / "catalog.toml", bundled=bundled, **folders)
         platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
         return Paths(
             platform.user_data_path / "chats.db",
+            platform.user_data_path / "models",
+            platform.user_data_path / "catalog.toml",
             platform.user_cache_path / "states",
             platform.user_data_path / "heads",
             platform.user_cache_path / "derived",

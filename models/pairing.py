@@ -81,6 +81,11 @@ def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
     return sorted(measured, key=_rank)
 
 
+def unserved(pair: CatalogPair) -> str:
+    """Why no drafter here can run a pair of the catalogue, whatever the target; empty if one can."""
+    return _UNSERVED.get(pair.method, "") if pair.drafter else ""
+
+
 def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
     """What a model is called in its header, by its file and by its repository.
 
@@ -167,7 +172,7 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
             continue
         if pair.method == DRAFT and any(_means(drafter, model) for model in around.models):
             continue
-        why_not = _UNSERVED.get(pair.method, "")
+        why_not = unserved(pair)
         offers.append(
             PairOffer(
                 drafter.model,

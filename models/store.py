@@ -55,13 +55,17 @@ class ModelStore:
         models.sort(key=lambda model: (_ORDER.index(model.origin), model.name.lower(), str(model.path)))
         return _told_apart(models)
 
-    def find(self, name: str) -> Installed:
+    def find(self, name: str, installed: Sequence[Installed] | None = None) -> Installed:
         """The model that a person means: its name, the beginning of one, or ``owner/repository:QUANT``; any case.
+
+        Args:
+            name: What the person typed.
+            installed: The list, where it is at hand.
 
         Raises:
             UsageError: If there is none, or several; names them.
         """
-        return find(name, self.installed())
+        return find(name, self.installed() if installed is None else installed)
 
     def adopt(self, path: Path, files: Sequence[RemoteFile]) -> Installed:
         """Takes in a model that was downloaded into the folder: what the hub says of it is kept with it.

@@ -64,5 +64,5 @@ def _model_option(parser: argparse.ArgumentParser) -> None:
         "-m",
         "--model",
         default=argparse.SUPPRESS,  # what stands before the command counts too
-        help="a path to a .gguf, or bundled (the default)",
+        help="a name of models list, a path to a .gguf, or bundled (the default)",
     )

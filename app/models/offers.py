@@ -1,0 +1,170 @@
+"""What the manager answers with: quantizations and pairs, each judged for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slipstream.models.catalog import CatalogFile, CatalogPair, is_model
+from slipstream.models.fit import Fit, estimate
+from slipstream.models.hub_types import Quant
+from slipstream.models.pairing import DRAFT, unserved
+from slipstream.models.runtime.devices import Device
+from slipstream.models.store_types import Installed
+
+CONTEXTS: Final = (4096, 8192, 32768)
+"""Contexts, in tokens, that the memory of a catalogue's pair is shown for."""
+_VERDICTS: Final = ("gpu", "split", "memory", "too big")
+_USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
+"""The first of them is what a model is usually run with where memory is slow; llama.cpp's default too."""
+_FULL: Final = frozenset({"F32", "F16", "BF16"})
+_QUICK: Final = 6_000_000_000
+"""Bytes of weights up to which a processor with two channels of memory still writes as fast as people read."""
+_EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
+
+
+@dataclass(frozen=True, slots=True)
+class QuantOffer:
+    """A quantization in a repository.
+
+    Attributes:
+        quant: What the hub says.
+        fit: How it would run here.
+        best: Whether it is the one to take on this machine.
+        installed: What it is called here, if it is here already; else empty.
+    """
+
+    quant: Quant
+    fit: Fit
+    best: bool
+    installed: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOffer:
+    """A pair of the catalogue, judged for this machine.
+
+    Attributes:
+        pair: The pair.
+        fit: How the target and its drafter would run here; None where the catalogue does not know the size.
+        memory: Bytes that both need at 4k, 8k and 32k tokens of context; empty where the size is not known.
+        installed: What the target is called here, if it is here already; else empty.
+    """
+
+    pair: CatalogPair
+    fit: Fit | None
+    memory: dict[int, int]
+    installed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What removing a model would do.
+
+    Attributes:
+        model: The model.
+        frees: Bytes that the disk would get back; a link holds none.
+        chats: Titles of the chats that it replied in, the newest first.
+    """
+
+    model: Installed
+    frees: int
+    chats: tuple[str, ...]
+
+
+def quant_offers(
+    quants: Sequence[Quant], params: int, context: int, devices: Sequence[Device], installed: Sequence[Installed]
+) -> list[QuantOffer]:
+    """Judges the quantizations of a repository, and marks the one to take.
+
+    Args:
+        quants: What the hub lists.
+        params: Number of the model's parameters; 0 if not known.
+        context: Tokens that it was trained on; 0 if not known.
+        devices: What this machine has.
+        installed: The models that are here.
+    """
+    offers = [
+        QuantOffer(quant, estimate(quant.size, params, devices, context or None), False, _here(quant, installed))
+        for quant in quants
+    ]
+    best = _best([offer for offer in offers if not offer.quant.drafts])
+    return [replace(offer, best=offer is best) for offer in offers]
+
+
+def catalog_offers(
+    pairs: Iterable[CatalogPair], devices: Sequence[Device], installed: Sequence[Installed]
+) -> list[CatalogOffer]:
+    """Judges the pairs of a catalogue whose target can be fetched, the best for this machine first.
+
+    Args:
+        pairs: The pairs.
+        devices: What this machine has.
+        installed: The models that are here.
+    """
+    offers = []
+    for pair in pairs:
+        if not pair.target.repo:
+            continue
+        size = _size(pair)
+        params = pair.target.params
+        fits = {n_ctx: estimate(size, params, devices, want_ctx=n_ctx) for n_ctx in CONTEXTS} if size else {}
+        fit = estimate(size, params, devices) if size else None
+        here = next((model.name for model in installed if _is_target(pair.target, model)), "")
+        offers.append(CatalogOffer(pair, fit, {n_ctx: each.need.total for n_ctx, each in fits.items()}, here))
+    return sorted(offers, key=_rank)
+
+
+def _size(pair: CatalogPair) -> int:
+    """Bytes of a pair's files; 0 if the target's are not known, not even about."""
+    drafter = pair.drafter
+    extra = 0 if drafter is None else drafter.about if pair.method == DRAFT else drafter.size
+    return pair.target.about + extra if pair.target.about else 0
+
+
+def _rank(offer: CatalogOffer) -> tuple[bool, bool, int, bool, int, bool, int]:
+    """What runs first, the owner's own before others, in the fastest place, with a drafter that is served and sure."""
+    pair, size = offer.pair, offer.pair.target.about
+    verdict = offer.fit.verdict if offer.fit else "too big"
+    slow = verdict != "gpu" and size > _QUICK
+    return (
+        verdict == "too big",
+        not pair.own,
+        _VERDICTS.index(verdict),
+        bool(unserved(pair)),
+        _EVIDENCE.index(pair.evidence) if pair.evidence in _EVIDENCE else len(_EVIDENCE),
+        slow,
+        size if slow else -size,
+    )
+
+
+def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
+    """On a GPU the most exact that is whole there; elsewhere, where bytes are time, the usual one or a smaller one."""
+    on_gpu = [offer for offer in offers if offer.fit.verdict == "gpu" and offer.quant.label.upper() not in _FULL]
+    if on_gpu:
+        return max(on_gpu, key=lambda offer: offer.quant.size)
+    fitting = [offer for offer in offers if offer.fit.verdict != "too big"]
+    for label in _USUAL:
+        for offer in fitting:
+            if offer.quant.label.upper() == label:
+                return offer
+    small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
+    return max(small or fitting, key=lambda offer: offer.quant.size, default=None)
+
+
+def _here(quant: Quant, installed: Sequence[Installed]) -> str:
+    """What a quantization is called here."""
+    first = quant.files[0]
+    file = first.name.rpartition("/")[2].lower()
+    for model in installed:
+        same = first.sha256 is not None and first.sha256 == model.sha256
+        if same or ((model.repo or "").lower() == first.repo.lower() and model.path.name.lower() == file):
+            return model.name
+    return ""
+
+
+def _is_target(file: CatalogFile, model: Installed) -> bool:
+    return model.usable and is_model(
+        file, [model.name.partition(":")[0], model.title, model.path.stem, model.repo or ""], model.sha256
+    )

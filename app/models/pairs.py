@@ -1,0 +1,84 @@
+"""The drafters of an installed model, and the request that loads it with the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from slipstream.app.engine.requests import Load
+from slipstream.app.model_choice import head_files, load_of
+from slipstream.app.models.history import ModelHistory
+from slipstream.app.paths import Paths
+from slipstream.models.catalog import Catalog
+from slipstream.models.companions import companions
+from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf import Header, read_header
+from slipstream.models.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.store_types import Installed
+
+
+def offers_for(
+    model: Installed, header: Header, installed: Sequence[Installed], catalog: Catalog, paths: Paths
+) -> list[PairOffer]:
+    """Every drafter for an installed model, best first.
+
+    Args:
+        model: The model.
+        header: Its header.
+        installed: All models of this machine.
+        catalog: The catalogue.
+        paths: Where heads and chats are kept.
+    """
+    file = model.name.partition(":")[0]
+    around = Surroundings(
+        models=installed,
+        heads=companions(header, head_files(paths)),
+        pairs=catalog.of(names_of(header, model.repo, file), model.sha256),
+        gains=ModelHistory(paths.chats).gains(header.fingerprint),
+    )
+    return pairs_for(header, around)
+
+
+def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
+    """The drafter to take where a person did not choose; None where every one is a guess or must be fetched."""
+    return next((offer for offer in offers if offer.sound), None)
+
+
+def checked_header(model: Installed) -> Header:
+    """The header of a model that can be chatted with.
+
+    Raises:
+        ModelFileError: If it is broken, or no model to chat with.
+    """
+    if model.problem:
+        raise ModelFileError(model.problem, model.hint)
+    if model.role != "chat":
+        what = "heads that only draft for another model" if model.role == "drafter" else f"a {model.architecture} file"
+        raise ModelFileError(f"{model.name} is {what}, so nobody can chat with it.", "Choose its target.")
+    return read_header(model.path)
+
+
+def load_with(
+    paths: Paths,
+    model: Path,
+    pair: PairOffer | None,
+    draft_model: str | None = None,
+    drafter: str | None = None,
+    n_ctx: int = 0,
+) -> Load:
+    """The request that loads a model with a drafter.
+
+    Args:
+        paths: Where things are kept.
+        model: The target's file.
+        pair: The drafter that was chosen for it, if any.
+        draft_model: A draft model's file that a person named, in place of the pair's.
+        drafter: Who drafts; None for what fits the pair.
+        n_ctx: Context in tokens; 0 for the model's own.
+    """
+    heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
+    if draft_model is None and pair and pair.method == DRAFT and pair.path:
+        draft_model = str(pair.path)
+    if drafter is None and draft_model is None and pair:
+        drafter = pair.method
+    return load_of(paths, model, draft_model, drafter, n_ctx, heads=heads)

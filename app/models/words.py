@@ -1,0 +1,149 @@
+"""Models, fits and pairs in words: tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from slipstream.app.models.offers import CatalogOffer, QuantOffer
+from slipstream.app.safe_text import one_line
+from slipstream.models.fit import Fit
+from slipstream.models.hub_types import RepoSummary
+from slipstream.models.pairing import PairOffer
+from slipstream.models.store_types import Installed
+
+_UNKNOWN: Final = "-"
+_NOTE: Final = 90
+_WHERE: Final = {"ours": "slipstream", "hf-cache": "hub cache", "lmstudio": "LM Studio", "ollama": "Ollama"}
+_FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in memory", "too big": "too big"}
+
+
+def shown_bytes(size: int) -> str:
+    """Bytes in words: ``640 MB``, ``4.9 GB``."""
+    if size >= 1_000_000_000:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 10_000_000 else f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size} B"
+
+
+def shown_count(count: int) -> str:
+    """A large number in words: ``8.2B``, ``135M``; a dash for an unknown one."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count) if count else _UNKNOWN
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells in columns."""
+    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def models_table(models: Sequence[Installed]) -> str:
+    """The models of this machine; what is wrong with one stands below its line."""
+    rows = [
+        (
+            one_line(model.name),
+            shown_bytes(model.size),
+            shown_count(model.params),
+            shown_count(model.context),
+            _WHERE.get(model.origin, model.origin),
+            "broken" if model.problem else "" if model.role == "chat" else "only drafts",
+        )
+        for model in models
+    ]
+    lines = table(("NAME", "SIZE", "PARAMETERS", "CONTEXT", "WHERE", ""), rows).split("\n")
+    out = lines[:1]
+    for line, model in zip(lines[1:], models, strict=True):
+        out.append(line)
+        if model.problem:
+            out.append(f"    {one_line(f'{model.problem} {model.hint}')}")
+    return "\n".join(out)
+
+
+def search_table(found: Sequence[RepoSummary]) -> str:
+    """Repositories of the hub."""
+    rows = [
+        (
+            one_line(repo.id),
+            shown_count(repo.total_params),
+            shown_count(repo.context),
+            shown_count(repo.downloads),
+            shown_count(repo.likes),
+            one_line(repo.license) or _UNKNOWN,
+            "licence to accept" if repo.gated else "",
+        )
+        for repo in found
+    ]
+    return table(("REPOSITORY", "PARAMETERS", "CONTEXT", "DOWNLOADS", "LIKES", "LICENCE", ""), rows)
+
+
+def quants_table(offers: Sequence[QuantOffer]) -> str:
+    """The quantizations of a repository."""
+    rows = [
+        (
+            one_line(offer.quant.label),
+            shown_bytes(offer.quant.size),
+            "" if offer.quant.drafts else shown_fit(offer.fit),
+            "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
+            f"here: {one_line(offer.installed)}" if offer.installed else "",
+        )
+        for offer in offers
+    ]
+    return table(("QUANTIZATION", "SIZE", "HERE IT RUNS", "", ""), rows)
+
+
+def catalog_table(offers: Sequence[CatalogOffer]) -> str:
+    """The pairs of the catalogue."""
+    rows = []
+    for offer in offers:
+        pair, memory = offer.pair, offer.memory
+        size = pair.target.about
+        about = "" if pair.target.size else "about "
+        rows.append(
+            (
+                pair.target.model + (f":{pair.target.quant}" if pair.target.quant else ""),
+                f"{about}{shown_bytes(size)}" if size else _UNKNOWN,
+                pair.drafter.model if pair.drafter else f"its own {pair.method} layers",
+                pair.method,
+                " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
+                shown_fit(offer.fit) if offer.fit else _UNKNOWN,
+                f"here: {one_line(offer.installed)}" if offer.installed else "your own" if pair.own else "",
+            )
+        )
+    headings = ("TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "")
+    return table(headings, rows)
+
+
+def pairs_table(offers: Sequence[PairOffer]) -> str:
+    """The drafters of a model; those that cannot serve it say why below their line."""
+    lines = table(
+        ("DRAFTER", "METHOD", "SIZE", "WHY", "GAIN", ""),
+        [
+            (
+                one_line(offer.name),
+                offer.method,
+                shown_bytes(offer.size) if offer.size else _UNKNOWN,
+                offer.source,
+                f"{offer.gain:.2f}x" if offer.gain else _UNKNOWN,
+                "no" if offer.why_not else "to fetch" if offer.fetch else "ready",
+            )
+            for offer in offers
+        ],
+    ).split("\n")
+    out = lines[:1]
+    for line, offer in zip(lines[1:], offers, strict=True):
+        out.append(line)
+        if offer.why_not:
+            instead = f"; instead: {offer.instead}" if offer.instead else ""
+            out.append(f"    {one_line(offer.why_not + instead)}")
+        elif offer.note:
+            note = one_line(offer.note)
+            out.append(f"    {note if len(note) <= _NOTE else note[:_NOTE] + '…'}")
+    return "\n".join(out)
+
+
+def shown_fit(fit: Fit) -> str:
+    """How a model runs, in a few words."""
+    return _FITS[fit.verdict]
