@@ -122,7 +122,9 @@ def _are_counts(depths: Any, drafters: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e15
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and -1e15 < value < 1e15
 
 
 def _get(values: Any, name: str, kind: type, default: Any) -> Any:

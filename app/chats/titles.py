@@ -28,7 +28,7 @@ _ASKING = re.compile(
 _LOOSE_END = re.compile(
     r"(?:\s+(?:a|an|and|as|at|by|for|from|how|in|is|it|its|my|of|on|or|that|the|to|which|with|your))+$"
 )
-_CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?![a-z])|[。！？]")
+_CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|[。！？]")
 
 
 def title_of(text: str) -> str:
@@ -37,8 +37,9 @@ def title_of(text: str) -> str:
     plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()
     if not plain:  # nothing but code
         return _cut(next((line for line in text.splitlines()[1:] if line.strip(" `~")), text).strip())
-    plain = _without(_ASKING, _without(_GREETING, plain))
-    clause = " ".join(_first_clause(plain).split()).rstrip(" ,;:.。")
+    greeted = _without(_GREETING, plain)
+    plain = _without(_ASKING, greeted)
+    clause = " ".join(_first_clause(plain).split()).rstrip(" ,;:.。" if plain == greeted else " ,;:.。?")
     return _cut(clause[:1].upper() + clause[1:])
 
 

@@ -36,7 +36,12 @@ class Told(Shelf):
                 f"SELECT {MESSAGE_COLUMNS}, picked FROM messages WHERE chat = ? AND status != 'failed' ORDER BY id",
                 (chat,),
             )
-            return [(message_of_row(row[:-1]), int(row[-1])) for row in rows]
+            found: dict[int | None, tuple[StoredMessage, int]] = {}
+            for row in rows:
+                message = message_of_row(row[:-1])
+                if message.parent is None or message.parent in found:  # not what followed a refused one
+                    found[message.id] = (message, int(row[-1]))
+            return list(found.values())
 
     def forks(self, chat: str) -> dict[int, list[int]]:
         """The shown messages that have siblings, each with all that stand in its place, oldest first."""

@@ -10,17 +10,13 @@ import pytest
 
 from slipstream.app.chats.history import history
 from slipstream.app.chats.recording import recorded
-from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import Done, Loaded, Piece, Speed, Stepped
+from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Generate, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import HOME_VARIABLE, Paths
-from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
-from slipstream.models.template import ChatTemplate
 
 ASKED = "Tell me a story about a small fox."
 

@@ -1,0 +1,387 @@
+"""Searching, deleting for good, older files, and taking chats elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.chats import opening
+from slipstream.app.chats.backups import backups
+from slipstream.app.chats.exporting import exported, markdown, write_export
+from slipstream.app.chats.importing import import_chats
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.chats.records import Figures
+from slipstream.app.chats.schema import MIGRATIONS
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Speed
+from slipstream.models.errors import SlipstreamError, UsageError
+
+FIGURES = Figures(Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChatStore:
+    return ChatStore(tmp_path / "chats.db")
+
+
+def say(store: ChatStore, chat: str, question: str, answer: str, beside: int | None = None) -> tuple[int, int]:
+    asked = store.add_user(chat, question, beside)
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=7)
+    store.finish_reply(reply.id, text=answer, tokens=[1, 2], reason="stop", figures=FIGURES)
+    return asked.id, reply.id
+
+
+def words_in(path: Path) -> set[str]:
+    """All words of the full-text indexes, deleted ones that still take up room included."""
+    with closing(sqlite3.connect(path)) as db:
+        found: set[str] = set()
+        for table in ("message_words", "title_words"):
+            db.execute(f"CREATE VIRTUAL TABLE temp.{table}_terms USING fts5vocab('main', '{table}', 'row')")
+            found |= {str(row[0]) for row in db.execute(f"SELECT term FROM {table}_terms")}
+        return found
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+# --- search -------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_found_with_their_place(store: ChatStore) -> None:
+    chat = store.create().id
+    asked, reply = say(store, chat, "Where does the red fox sleep?", "It sleeps in a den.\nCAFÉS are too loud.")
+    other = store.create("Foxes at night").id
+    assert [(hit.chat, hit.message, hit.role) for hit in store.search("fox")] == [
+        (other, None, ""),
+        (chat, None, ""),
+        (chat, asked, "user"),
+    ]
+    (hit,) = [hit for hit in store.search("cafe den") if hit.message]
+    assert (hit.message, hit.role) == (reply, "assistant")
+    assert [hit.snippet[start:end] for start, end in hit.spans] == ["den", "CAFÉS"]
+    assert "\n" not in hit.snippet
+    assert store.search("fox den") == store.search("") == store.search('"*(') == store.search("' OR NEAR(") == []
+    assert [hit.message for hit in store.search("FOX slee", 2)] == [None, asked]
+    store.withdraw(asked)
+    assert asked not in [hit.message for hit in store.search("fox")]
+
+
+def test_words_without_spaces_between_are_found_inside(store: ChatStore) -> None:
+    chat = store.create("百%").id
+    asked, _ = say(store, chat, "x" * 100 + "昔々あるところにおじいさんがいました" + "y" * 200, "ok")
+    (hit,) = store.search("ところ おじい")
+    assert hit.message == asked
+    assert [hit.snippet[start:end] for start, end in hit.spans] == ["ところ", "おじい"]
+    assert hit.snippet.startswith("…x") and hit.snippet.endswith("y…")
+    assert store.search("百_") == []
+    assert [hit.message for hit in store.search("百%")] == [None]
+
+
+def test_what_is_being_written_is_found_once_it_is_over(store: ChatStore) -> None:
+    chat = store.create("t").id
+    store.add_user(chat, "x")
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+    store.append_reply(reply.id, "an otter", [1])
+    assert not store.search("otter")
+    store.finish_reply(reply.id)
+    assert [hit.message for hit in store.search("otter")] == [reply.id]
+    before = store.go_on(store.messages(chat)[-1], model="m", fingerprint="g", drafter="none")
+    assert (before.tokens, before.model) == ([], "g"), "tokens of another model are of no use"
+    assert not store.search("otter")
+    store.finish_reply(reply.id, text="an owl")
+    assert not store.search("otter")
+    assert [hit.message for hit in store.search("owl")] == [reply.id]
+
+
+# --- delete -------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_chat_is_gone_until_it_is_brought_back(store: ChatStore) -> None:
+    chat = store.create().id
+    say(store, chat, "about the zebra", "striped")
+    reader = ChatReader(store.path)
+    assert reader.has([chat])
+    store.delete(chat)
+    assert not store.search("zebra") and not store.prompts() and not store.list_chats()
+    assert not reader.has([chat]) and not reader.newest()
+    with pytest.raises(UsageError, match="there is no chat"):
+        store.messages(chat)
+    with pytest.raises(UsageError, match="deleted just now"):
+        store.open_or_create(chat)
+    store.erase_deleted()  # it is not a minute ago
+    assert store.restore(chat)
+    assert len(store.messages(chat)) == len(store.search("striped")) + 1 == 2
+    assert reader.has([chat])
+    store.delete(chat)
+    store.erase_deleted(0)
+    assert not store.restore(chat)
+
+
+def test_nothing_of_an_erased_chat_is_left_in_the_files(tmp_path: Path, store: ChatStore) -> None:
+    for number in range(30):
+        say(store, store.create().id, f"keep{number} these words", f"kept{number}")
+    gone, kept = store.create().id, store.create("sandpiper").id
+    asked, _ = say(store, gone, "the plover nests", "avocet")
+    say(store, gone, "the dunlin nests", "godwit", beside=asked)
+    store.rename(gone, "curlew")
+    traces = {"plover", "dunlin", "avocet", "godwit", "curlew"}
+    assert traces <= words_in(store.path)
+    store.delete(gone)
+    store.erase_deleted(0)
+    assert (tmp_path / "chats.db-wal").stat().st_size == 0
+    assert not traces & words_in(store.path)
+    assert not any(word[1:].encode() in everything(tmp_path) for word in traces)  # an index leaves shared letters out
+    assert {"keep7", "sandpiper"} <= words_in(store.path)
+    assert [hit.chat for hit in store.search("sandpiper")] == [kept]
+    assert len(store.search("these words", 99)) == 60  # questions and titles
+
+
+def test_the_next_start_erases_what_was_deleted(tmp_path: Path) -> None:
+    store = ChatStore(tmp_path / "chats.db")
+    chat = store.create().id
+    say(store, chat, "the plover nests", "avocet")
+    store.delete(chat)
+    store._db.close()  # as a kill would
+    store._hold.close()
+    assert b"lover" in everything(tmp_path)
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        assert not store.restore(chat)
+        assert b"lover" not in everything(tmp_path)
+
+
+# --- older files --------------------------------------------------------------------------------------------------
+
+
+def older(path: Path) -> None:
+    """Makes a file as the first version did."""
+    with closing(sqlite3.connect(path)) as db:
+        for statement in MIGRATIONS[0]:
+            db.execute(statement)
+        db.execute("INSERT INTO chats VALUES ('aaaaaa', 'Old times', 1.0, 2.0, 'tern')")
+        row = "(?, 'aaaaaa', ?, ?, ?, x'01000000', 'f', ?, 'draft', '7', '', '', 1.0)"
+        for values in (
+            (1, None, "user", "about sandpipers", "done"),
+            (2, 1, "assistant", "first", "done"),
+            (3, 1, "assistant", "second", "done"),
+            (4, 3, "user", "refused", "failed"),
+            (5, 3, "user", "more", "done"),
+            (6, 5, "assistant", "half", "streaming"),
+        ):
+            db.execute(f"INSERT INTO messages VALUES {row}", values)
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+
+
+def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    older(path)
+    with pytest.raises(SlipstreamError, match="another version"):
+        ChatReader(path).newest()
+    with closing(ChatStore(path)) as store:
+        assert [m.content for m in store.messages("aaaaaa")] == ["about sandpipers", "second", "more", "half"]
+        assert store.messages("aaaaaa")[-1].status == "interrupted"
+        assert store.forks("aaaaaa") == {3: [2, 3]}
+        assert [hit.message for hit in store.search("sandpiper")] == [1]
+        assert [hit.message for hit in store.search("half")] == [6]
+        assert [hit.message for hit in store.search("old")] == [None]
+        assert not store.search("refused")
+        (backup,) = backups(path)
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+        with closing(sqlite3.connect(backup)) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (1,)
+            assert db.execute("SELECT count(*) FROM messages").fetchone() == (6,)
+        store.delete("aaaaaa")
+    assert b"sandpiper" not in everything(tmp_path), "a backup forgets what is deleted"
+    with closing(ChatStore(path)) as store:
+        assert backups(path) == [backup]
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "chats.db"
+    older(path)
+    whole = MIGRATIONS
+    for count in range(1, len(whole[1]) + 1):
+        broken = (whole[0], (*whole[1][:count], "SELECT nothing"))
+        monkeypatch.setattr("slipstream.app.chats.schema.MIGRATIONS", broken)
+        with pytest.raises(SlipstreamError, match="cannot write to"):
+            ChatStore(path)
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (1,)
+            assert not db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%words%'").fetchall()
+    monkeypatch.setattr("slipstream.app.chats.schema.MIGRATIONS", whole)
+    with closing(ChatStore(path)) as store:
+        assert len(store.messages("aaaaaa")) == 4
+
+
+def test_only_a_few_backups_stay(tmp_path: Path) -> None:
+    for version in (2, 10, 9):
+        (tmp_path / f"chats-version-{version}.db").touch()
+    older(tmp_path / "chats.db")
+    ChatStore(tmp_path / "chats.db").close()
+    assert [path.stem[-2:] for path in backups(tmp_path / "chats.db")] == ["-2", "-9", "10"]
+    assert opening.SETTINGS
+
+
+# --- elsewhere ----------------------------------------------------------------------------------------------------
+
+
+def test_a_chat_leaves_and_comes_back_with_its_branches_and_figures(tmp_path: Path, store: ChatStore) -> None:
+    chat = store.create().id
+    asked, _ = say(store, chat, "one\n\x1b", "a")
+    say(store, chat, "two", "b", beside=asked)
+    store.show(asked)
+    store.pin(chat)
+    text = exported(store, [chat], "json")
+    with closing(ChatStore(tmp_path / "other.db")) as other:
+        (copy,) = import_chats(other, text.encode(), "file")
+        assert copy == store.get(chat)
+        assert exported(other, [chat], "json") == text
+        assert [m.content for m in other.messages(chat)] == ["one\n\x1b", "a"]
+        assert other.messages(chat)[1].figures == FIGURES
+        assert {hit.role for hit in other.search("two")} == {"user"}
+        (again,) = import_chats(other, text.encode(), "file")
+        assert again.id != chat and len(other.list_chats()) == 2
+
+
+def test_markdown_has_all_branches(store: ChatStore) -> None:
+    chat = store.create().id
+    asked, _ = say(store, chat, "one", "a")
+    say(store, chat, "two", "b", beside=asked)
+    text = markdown(store, chat)
+    assert [line for line in text.splitlines() if line in ("one", "two", "a", "b")] == ["two", "b", "one", "a"]
+    assert "Another branch, 1 of 2, from the start" in text
+    assert "30 tokens · 48.0 tok/s · lookup 71 % accepted · 1.7x · seed 7" in text
+    assert "one" not in markdown(store, chat, branches=False).splitlines()
+
+
+def test_an_export_is_its_owners_and_overwrites_nothing(tmp_path: Path) -> None:
+    write_export(tmp_path / "a.md", "é")
+    assert stat.S_IMODE((tmp_path / "a.md").stat().st_mode) == 0o600
+    with pytest.raises(SlipstreamError, match="file exists"):
+        write_export(tmp_path / "a.md", "x")
+    assert (tmp_path / "a.md").read_text("utf-8") == "é"
+
+
+CHATGPT = [
+    {
+        "title": "Foxes",
+        "create_time": 5.0,
+        "update_time": 9.5,
+        "current_node": "d",
+        "mapping": {
+            "root": {"id": "root", "message": None, "parent": None, "children": ["s"]},
+            "s": {
+                "message": {"author": {"role": "system"}, "content": {"content_type": "text", "parts": [""]}},
+                "parent": "root",
+                "children": ["a"],
+            },
+            "a": {
+                "message": {
+                    "author": {"role": "user"},
+                    "create_time": 6.0,
+                    "content": {"content_type": "text", "parts": ["What is a fox?"]},
+                },
+                "parent": "s",
+                "children": ["d", "b"],
+            },
+            "b": {
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "text", "parts": ["An animal."]},
+                },
+                "parent": "a",
+                "children": ["tool"],
+            },
+            "tool": {
+                "message": {"author": {"role": "tool"}, "content": {"content_type": "text", "parts": ["{}"]}},
+                "parent": "b",
+                "children": ["c"],
+            },
+            "c": {
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "multimodal_text", "parts": [{"image": 1}, "Red."]},
+                },
+                "parent": "tool",
+                "children": [],
+            },
+            "d": {
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "text", "parts": ["A small one."]},
+                },
+                "parent": "a",
+                "children": [],
+            },
+        },
+    }
+]
+
+
+def test_conversations_of_chatgpt_come_with_their_branches(store: ChatStore) -> None:
+    (chat,) = import_chats(store, json.dumps(CHATGPT).encode(), "conversations.json")
+    assert (chat.title, chat.created, chat.updated) == ("Foxes", 5.0, 9.5)
+    shown = store.messages(chat.id)
+    assert [(m.role, m.content) for m in shown] == [("user", "What is a fox?"), ("assistant", "A small one.")]
+    assert shown[0].created == 6.0
+    assert [m.content for m, _ in store.all_messages(chat.id)] == [
+        "What is a fox?",
+        "A small one.",
+        "An animal.",
+        "Red.",
+    ]
+    (fork,) = store.forks(chat.id).values()
+    store.show(fork[1])
+    assert [m.content for m in store.messages(chat.id)] == ["What is a fox?", "An animal.", "Red."]
+
+
+def broken() -> list[bytes]:
+    chat = {"id": "x", "title": "", "model": "", "messages": []}
+    message = {"id": 1, "parent": None, "role": "user", "content": "x", "status": "done", "tokens": []}
+
+    def file(**changes: object) -> bytes:
+        return json.dumps({"format": "slipstream-chats", "version": 1, "chats": [{**chat, **changes}]}).encode()
+
+    return [
+        b"",
+        b"[1]",
+        b"{}",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"format": "slipstream-chats", "version": 2, "chats": []}',
+        b'{"format": "slipstream-chats", "version": 1, "chats": [3]}',
+        file(title=3),
+        file(messages=[{**message, "parent": 1}]),
+        file(messages=[message, message]),
+        file(messages=[{**message, "role": "tool"}]),
+        file(messages=[{**message, "id": 1 << 70}]),
+        file(messages=[{**message, "tokens": [1 << 40]}]),
+        file(messages=[message, "x"]),
+        json.dumps([{"mapping": {"a": 3}}]).encode(),
+        json.dumps([{"mapping": {"a": {"children": ["b", "b"]}, "b": {"parent": "a"}}}]).encode(),
+    ]
+
+
+@pytest.mark.parametrize("raw", broken())
+def test_a_file_that_is_no_export_is_refused_whole(store: ChatStore, raw: bytes) -> None:
+    with pytest.raises(UsageError, match="file is no export of chats") as error:
+        import_chats(store, raw, "file")
+    assert "conversations.json" in error.value.hint
+    assert not store.list_chats()
+
+
+def test_figures_of_the_wrong_kind_are_left_out(store: ChatStore) -> None:
+    chat = store.create().id
+    say(store, chat, "one", "a")
+    whole = json.loads(exported(store, [chat], "json"))
+    for part, value in (("speed", {"tok_per_s": "fast"}), ("by_depth", [1]), ("ttft_ms", None), ("by_drafter", [])):
+        values = json.loads(json.dumps(whole))
+        values["chats"][0]["messages"][1]["figures"][part] = value
+        (copy,) = import_chats(store, json.dumps(values).encode(), "file")
+        assert store.messages(copy.id)[1].figures is None
