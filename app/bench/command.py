@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from slipstream.app.bench.machine import Machine
+from slipstream.app.bench.peers.choice import PeerChoice
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.prompts import prompt_sets
 from slipstream.app.bench.runner import Runner
@@ -24,7 +25,7 @@ from slipstream.models.sampling import Sampler
 USUAL: Final = ("startup", "plain", "overhead", "drafters", "memory")
 """The parts that run where nothing else is asked for."""
 
-PARTS: Final = (*USUAL, "check")
+PARTS: Final = (*USUAL, "check", "peers")
 
 
 def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
@@ -44,6 +45,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     settings = settings or Settings()
     parts = _parts(options)
     plan = _plan(options, settings)
+    peers = PeerChoice.of(options.peer, options.peer_python)
     paths = Paths.default()
     measured = choose(paths, options.model, options.draft_model)
     check_files(measured)
@@ -54,7 +56,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     figures: dict[str, Any] = {"machine": asdict(machine)}
     code = 0
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        runner = Runner(settings, Path(folder), choose(paths), measured, plan)
+        runner = Runner(settings, Path(folder), choose(paths), measured, plan, peers)
         for name, run in runner.parts().items():
             if name in parts:
                 outcome = run()
@@ -70,9 +72,8 @@ def _parts(options: argparse.Namespace) -> list[str]:
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
-    if options.check:
-        return [*options.only, "check"]
-    return options.only or (["drafters"] if options.drafters is not None or options.prompts else [*USUAL])
+    asked = [*options.only, *(["check"] if options.check else []), *(["peers"] if options.peer else [])]
+    return asked or (["drafters"] if options.drafters is not None or options.prompts else [*USUAL])
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:

@@ -7,10 +7,13 @@ from itertools import product
 
 from slipstream.app.bench.drafter_memory import drafter_memory
 from slipstream.app.bench.figures import Cell, DrafterReport, best_fixed
-from slipstream.app.bench.intervals import between
+from slipstream.app.bench.intervals import Work, between
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
+from slipstream.app.engine.autopilot import AUTO
+from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
+from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 
 
@@ -18,7 +21,9 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
     A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that gets
-    slower or faster on the way hits both alike. Who comes first changes from turn to turn.
+    slower or faster on the way hits both alike. Who comes first changes from turn to turn. The autopilot has a turn of
+    its own, with the model loaded afresh: it asks the very drafters that it is compared with, and some of them learn
+    from what they write.
 
     Args:
         request: Which model.
@@ -32,27 +37,16 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
     cells: dict[tuple[str, str, float], Cell] = {}
+    counts: dict[str, tuple[int, int]] = {}
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
-        turns = 0
-
-        def reply(turn: Turn) -> Written:
-            nonlocal turns
-            shift = turns % max(1, len(usable))
-            order = usable[shift:] + usable[:shift]
-            plain, drafted = interleaved(lambda name: write(session, name, turn), order)
-            turns += 1
-            for at, (name, written) in enumerate(zip(order, drafted, strict=True)):
-                equal = written.tokens == plain[0].tokens
-                beside = between(plain[at].work, plain[at + 1].work)
-                cell = cells.setdefault((name, turn.kind, turn.sampling.temperature), Cell())
-                cell.add(turn.prompt, written, beside, equal)
-            cell = cells.setdefault((Plain.name, turn.kind, turn.sampling.temperature), Cell())
-            for written in plain:
-                cell.add(turn.prompt, written, written.work, written.tokens == plain[0].tokens)
-            return plain[0]
-
-        counts = play(plan, loaded.n_ctx, lambda line: tell(f"drafters: {line}"), reply)
+        fixed = [name for name in usable if name != AUTO]
+        if fixed or AUTO not in usable:
+            counts = _measure(session, loaded, fixed, plan, tell, cells)
+    if AUTO in usable:
+        with session_of(request) as (session, loaded):
+            usable_drafters(session, loaded, [AUTO])
+            counts = _measure(session, loaded, [AUTO], plan, tell, cells)
     keys = product((Plain.name, *usable), [kind.name for kind in plan.sets], plan.temperatures)
     rows = [cells[key].figures(*key) for key in keys if key in cells]
     drafted = [row for row in rows if row.drafter != Plain.name]
@@ -71,6 +65,37 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         texts=sum(row.texts for row in drafted),
         memory_mb=drafter_memory(request, (Plain.name, *usable), memory_steps, tell) if memory_steps else {},
     )
+
+
+def _measure(
+    session: Session,
+    loaded: Loaded,
+    drafters: Sequence[str],
+    plan: Plan,
+    tell: Callable[[str], None],
+    cells: dict[tuple[str, str, float], Cell],
+) -> dict[str, tuple[int, int]]:
+    """Plays the plan with some drafters, and adds their replies and the plain ones beside them to the cells."""
+    turns = 0
+
+    def reply(turn: Turn) -> Written:
+        nonlocal turns
+        shift = turns % max(1, len(drafters))
+        order = [*drafters[shift:], *drafters[:shift]]
+        turns += 1
+        plain, drafted = interleaved(lambda name: write(session, name, turn), order)
+
+        def add(name: str, written: Written, beside: Work) -> None:
+            cell = cells.setdefault((name, turn.kind, turn.sampling.temperature), Cell())
+            cell.add(turn.prompt, written, beside, written.tokens == plain[0].tokens)
+
+        for at, (name, written) in enumerate(zip(order, drafted, strict=True)):
+            add(name, written, between(plain[at].work, plain[at + 1].work))
+        for written in plain:
+            add(Plain.name, written, written.work)
+        return plain[0]
+
+    return play(plan, loaded.n_ctx, lambda line: tell(f"drafters: {line}"), reply)
 
 
 def interleaved(write_with: Callable[[str], Written], drafters: Sequence[str]) -> tuple[list[Written], list[Written]]:

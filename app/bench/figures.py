@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
-from slipstream.app.bench.plan import AUTO
 from slipstream.app.bench.turns import Written
+from slipstream.app.engine.autopilot import AUTO
 from slipstream.drafters.none import Plain
 
 
@@ -169,13 +169,11 @@ def best_fixed(cells: Cells, rows: Sequence[DrafterFigures]) -> list[BestFixed]:
         auto = here.get(AUTO)
         over = None
         if auto:
-            ours = cells[AUTO, kind, temperature].by_prompt
-            theirs = (
-                [Paired(pair.plain, pair.plain) for pair in ours]  # plain decoding is its own measure
-                if best.drafter == Plain.name
-                else cells[best.drafter, kind, temperature].by_prompt
-            )
-            over = advantage(ours, theirs)
+            ours, theirs = cells[AUTO, kind, temperature].pairs, cells[best.drafter, kind, temperature].pairs
+            if best.drafter == Plain.name:
+                theirs = {at: Paired(pair.plain, pair.plain) for at, pair in ours.items()}  # it is its own measure
+            both = sorted(ours.keys() & theirs.keys())
+            over = advantage([ours[at] for at in both], [theirs[at] for at in both]) if both else None
         found.append(BestFixed(kind, temperature, best.drafter, best.speedup, auto.speedup if auto else None, over))
     return found
 

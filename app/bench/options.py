@@ -25,7 +25,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         default=[],
         metavar="PART",
-        help="startup, plain, overhead, drafters, memory or check",
+        help="startup, plain, overhead, drafters, memory, check or peers",
     )
     bench.add_argument(
         "--drafters",
@@ -43,7 +43,9 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         "--limit", type=int, default=LIMIT, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})"
     )
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
-    bench.add_argument("--seeds", type=int, metavar="N", help="reply to each prompt with N seeds (1)")
+    bench.add_argument(
+        "--seeds", type=int, metavar="N", help="reply to each prompt with N seeds, at temperature 0 with one (1)"
+    )
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(
         "-m", "--model", default=argparse.SUPPRESS, help="of part drafters: a path to a .gguf, or bundled (the default)"
@@ -65,4 +67,13 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         action="store_true",
         help="compare every drafter's replies with plain decoding's, token for token; exit code 1 where one is wrong",
     )
+    bench.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="ENGINE",
+        help="run another engine at its best on the same prompts: llama.cpp, llama-server, llama-cpp-python or all;"
+        " may be repeated",
+    )
+    bench.add_argument("--peer-python", metavar="PATH", help="a Python that has xllamacpp, for llama-server")
     bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")

@@ -8,9 +8,6 @@ from typing import Final
 
 from slipstream.app.bench.prompts import PromptSet
 
-AUTO: Final = "auto"
-"""The name of the autopilot among the drafters."""
-
 ALL: Final = "all"
 """Stands for every method that the engine lists."""
 
@@ -23,7 +20,7 @@ class Plan:
         names: Drafters; ``ALL`` stands for those of the engine's list.
         sets: Kinds of text and their prompts.
         temperatures: Of the sampling.
-        seeds: Each prompt is replied to once with each.
+        seeds: Each prompt is replied to once with each; at temperature 0, where they change nothing, with the first.
         tokens: Most tokens of a reply.
         typical: Threshold of typical acceptance, which changes the text; None for the exact rule.
     """

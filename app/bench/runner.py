@@ -14,6 +14,9 @@ from slipstream.app.bench.drafter_tables import drafters_text
 from slipstream.app.bench.drafters import compare_drafters
 from slipstream.app.bench.memory import measure_memory
 from slipstream.app.bench.overhead import measure_overhead
+from slipstream.app.bench.peers.choice import PeerChoice
+from slipstream.app.bench.peers.compare import compare_peers
+from slipstream.app.bench.peers.tables import peers_text
 from slipstream.app.bench.plain import compare_with_bare, opened
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import memory_text, overhead_text, plain_text
@@ -42,7 +45,15 @@ class Outcome:
 class Runner:
     """Runs the parts, each of which returns its outcome."""
 
-    def __init__(self, settings: Settings, folder: Path, bundled: Load, measured: Load, plan: Plan) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        bundled: Load,
+        measured: Load,
+        plan: Plan,
+        peers: PeerChoice,
+    ) -> None:
         """Keeps what is to be measured; nothing is loaded yet.
 
         Args:
@@ -51,9 +62,10 @@ class Runner:
             bundled: Loads the bundled model.
             measured: Loads the model of part ``drafters``.
             plan: What it writes.
+            peers: Other engines that write it, too.
         """
         self._settings, self._folder, self._bundled = settings, folder, bundled
-        self._measured, self._plan = measured, plan
+        self._measured, self._plan, self._peers = measured, plan, peers
         self._bundled_options = ContextOptions(
             kv="q8_0", flash=True, same_text=True, threads=settings.threads
         )  # as it is loaded
@@ -67,6 +79,7 @@ class Runner:
             "drafters": self._drafters,
             "memory": self._memory,
             "check": self._check,
+            "peers": self._others,
         }
 
     def _startup(self) -> Outcome:
@@ -105,6 +118,10 @@ class Runner:
     def _check(self) -> Outcome:
         report = check_drafters(self._measured, self._plan, tell)
         return Outcome(check_text(report), asdict(report) | {"passed": report.passed}, report.passed)
+
+    def _others(self) -> Outcome:
+        report = compare_peers(self._measured, self._plan, self._peers, tell)
+        return Outcome(peers_text(report), asdict(report))
 
     def _memory(self) -> Outcome:
         rows = []

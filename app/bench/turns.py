@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
@@ -73,12 +74,17 @@ _WARM_UP: Final = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), 16)
 
 @contextmanager
 def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
-    """Loads a model as the engine does, and frees it at the end."""
-    session, loaded = load(request, lambda _share: None)
-    try:
-        yield session, loaded
-    finally:
-        session.close()
+    """Loads a model as the engine does, and frees it at the end.
+
+    What drafters learnt in earlier runs is left aside, and what they learn here is forgotten: they may have met the
+    prompts, or meet them again.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as derived:
+        session, loaded = load(replace(request, derived=derived if request.derived else None), lambda _share: None)
+        try:
+            yield session, loaded
+        finally:
+            session.close()
 
 
 def write(session: Session, drafter: str, turn: Turn) -> Written:
@@ -125,6 +131,7 @@ def play(
         (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
         for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
         for at, prompt in enumerate(kind.prompts)
+        if temperature or seed == plan.seeds[0]  # else the same reply again, which some drafters would remember
     ]
     for count, (kind, at, prompt, sampling) in enumerate(rounds, 1):
         tell(f"{kind}, temperature {sampling.temperature:g}, seed {sampling.seed} ({count} of {len(rounds)})")

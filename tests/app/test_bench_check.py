@@ -54,7 +54,7 @@ def checked(session: Session, names: Sequence[str] = ("recycle",), promise: str 
 def test_true_drafters_pass(session: Session) -> None:
     report = checked(session, ("recycle", "lookup", "draft"))
     assert report.passed and not report.findings
-    assert report.compared == {"recycle": 8, "lookup": 8, "draft": 8}  # two turns, two temperatures, two seeds
+    assert report.compared == {"recycle": 6, "lookup": 6, "draft": 6}  # two turns; at 0.8 with two seeds
     assert len(set(report.tokens.values())) == 1 and report.tokens["draft"] > 50
     text = check_text(report)
     assert "Passed: every reply is plain decoding's (promised: same text)." in text

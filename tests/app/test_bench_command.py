@@ -10,12 +10,12 @@ import pytest
 
 from slipstream.app.bench.command import bench
 from slipstream.app.bench.machine import Machine
-from slipstream.app.bench.plan import AUTO
 from slipstream.app.bench.report import table
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
 from slipstream.app.cli import _parser
+from slipstream.app.engine.autopilot import AUTO
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.registry import METHODS
@@ -91,6 +91,7 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
         ("story", 0.8),
         ("copy", 0.8),
     ]
+    assert all(row["drafter"] in serve - {AUTO} and row["auto_over_best"]["value"] > 0 for row in report["best"])
     assert f"Texts equal: {report['equal_texts']}/{report['texts']}" in printed.out
     for name, reason in report["unusable"].items():
         assert f"- Left out: `{name}`, {reason}." in head
@@ -201,8 +202,9 @@ def test_the_second_turn_is_asked_after_the_models_own_reply(tmp_path: Path) -> 
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
     lookup = [row for row in report["rows"] if row["drafter"] == "lookup"]
     assert [row["temperature"] for row in lookup] == [0.0, 0.5]
+    assert [row["texts"] for row in lookup] == [2, 2 * 2]  # seeds change nothing at temperature 0
     for row in lookup:
-        assert row["texts"] == 2 * 2 and len(row["by_prompt"]) == 1  # turns and seeds belong to their prompt
+        assert len(row["by_prompt"]) == 1  # turns and seeds belong to their prompt
         assert row["tokens"] <= 9 * row["texts"]
     assert report["seeds"] == [1, 2] and report["reply"] == 9
 
