@@ -243,7 +243,9 @@ def _told_apart(models: Sequence[Installed]) -> list[Installed]:
     told: list[Installed] = []
     for model in models:
         name = model.name
-        for other in (name, f"{name}@{model.origin}", *(f"{name}@{model.origin}-{n}" for n in range(2, 1000))):
+        owner = [f"{model.repo.partition('/')[0].lower()}/{name}"] if model.repo else []
+        place = [f"{name}@{model.origin}"] if model.foreign else []
+        for other in (name, *place, *owner, *(f"{name}@{model.origin}-{n}" for n in range(2, 1000))):
             if not seen[other.lower()]:
                 name = other
                 break

@@ -72,6 +72,8 @@ def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
         wanted = wanted.removeprefix(host)
     wanted = wanted.replace("/resolve/main/", "/").replace("/blob/main/", "/")
     base, _, label = wanted.partition(":")
+    if not base:
+        return []
     rules = (
         lambda model: wanted == model.name.lower(),
         lambda model: wanted in _places(model),
@@ -94,13 +96,18 @@ def find(name: str, models: Sequence[Installed]) -> Installed:
     if not found:
         raise UsageError(f"there is no model named {quoted(name, 80)}.", _instead(name, models))
     usable = [model for model in found if model.usable] or found
-    different = {model.fingerprint or str(model.path): model for model in reversed(usable)}
+    different = {(model.fingerprint or str(model.path), _shared(model)): model for model in reversed(usable)}
     if len(different) > 1:
         raise UsageError(
             f"{quoted(name, 80)} may mean {len(different)} models.",
             f"Name one of them: {_listed(model.name for model in reversed(different.values()))}.",
         )
     return next(iter(different.values()))
+
+
+def _shared(model: Installed) -> str:
+    """The part of a name that copies of one file in several places share."""
+    return model.name.lower().partition("@")[0].rpartition("/")[2]
 
 
 def _places(model: Installed) -> set[str]:
