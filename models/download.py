@@ -1,64 +1,41 @@
-"""Downloads model files from the hub so that no verified byte is ever fetched twice."""
+"""The queue of downloads from the hub: a few at once, paused, resumed and cancelled from any thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from slipstream.models.download_types import Discarded, Job, Partial, Progress, Tuning
+from slipstream.models.download_files import Download, partials
+from slipstream.models.download_types import Discarded, Job, Partial, Progress, State, Tuning
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.hub import Hub
 from slipstream.models.hub_types import RemoteFile
 
 __all__ = ["Discarded", "Download", "Downloads", "Job", "Partial", "Progress", "Tuning", "partials"]
 
+_USUAL: Final = Tuning()
 
-class Download:
-    """One job: a file, or all parts of a split model, from the hub into the folder of all models.
 
-    While it runs, ``<file>.part`` holds what came and ``<file>.journal`` which ranges of it are good. A file gets its
-    name only when all files of the job are whole and their sha256 is right; the first one last.
-    """
+@dataclass
+class _Entry:
+    """A job and its thread."""
 
-    def __init__(self, hub: Hub, files: Sequence[RemoteFile], folder: Path, tuning: Tuning | None = None) -> None:
-        """Keeps what to fetch; nothing is made or sent yet.
+    id: str
+    files: tuple[RemoteFile, ...]
+    folder: Path
+    progress: Progress
+    state: State = "queued"
+    error: tuple[str, str] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
 
-        Args:
-            hub: Where from.
-            files: The file, or the parts of a split one in order.
-            folder: The folder of all models; see ``RemoteFile.path_in``.
-            tuning: How to go about it.
-        """
-        raise NotImplementedError
-
-    def run(
-        self,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> Path | None:
-        """Fetches what is missing; blocks until the end.
-
-        Args:
-            on_progress: Hears how far it is, several times a second, in the calling thread.
-            cancelled: Asked as often; True stops within a moment and keeps every byte that came.
-
-        Returns:
-            The file, or the first of several; None if it was stopped.
-
-        Raises:
-            OfflineError: If the network is not to be used.
-            HubError: If the hub refuses.
-            DownloadError: If the disk is full, another process has the job, the file changed or arrived damaged,
-                or the network failed too often. Says what to do.
-        """
-        raise NotImplementedError
-
-    def discard(self) -> Discarded:
-        """Removes what was fetched and not finished.
-
-        Raises:
-            DownloadError: If another process is downloading it, or it cannot be removed.
-        """
-        raise NotImplementedError
+    def seen(self) -> Job:
+        path = self.files[0].path_in(self.folder)
+        return Job(self.id, self.files, self.folder, self.state, self.progress, path, self.error)
 
 
 class Downloads:
@@ -71,7 +48,7 @@ class Downloads:
         self,
         hub: Hub,
         at_once: int = 2,
-        tuning: Tuning | None = None,
+        tuning: Tuning = _USUAL,
         on_change: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """Starts nothing yet.
@@ -80,21 +57,50 @@ class Downloads:
             hub: Where from.
             at_once: Jobs that run at the same time.
             tuning: How each goes about it.
-            on_change: Hears every change of a job's state and its progress, in the thread of the job.
+            on_change: Hears every change of a job's state and its progress, in whatever thread made it; it should
+                return soon, since the job waits for it.
         """
-        raise NotImplementedError
+        self._hub = hub
+        self._at_once = at_once
+        self._tuning = tuning
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._entries: dict[str, _Entry] = {}
+        self._untold: set[str] = set()
 
     def add(self, files: Sequence[RemoteFile], folder: Path) -> Job:
         """Puts a job in line, or returns the one that fetches the same file already; a paused one goes on."""
-        raise NotImplementedError
+        id = _id(files)
+        with self._changing():
+            entry = self._entries.get(id)
+            if entry is None or entry.state in ("done", "cancelled"):
+                total = sum(file.size for file in files)
+                entry = self._entries[id] = _Entry(id, tuple(files), folder, Progress(0, total, phase="connecting"))
+                self._turn(entry, "queued")
+            else:
+                self._go_on(entry)
+        return self.job(id)
 
     def restore(self, folder: Path) -> list[Job]:
-        """Finds what was begun and not finished below a folder, as paused jobs."""
-        raise NotImplementedError
+        """Finds what was begun and not finished below a folder, as paused jobs.
+
+        Raises:
+            DownloadError: If the folder cannot be read.
+        """
+        found = partials(folder)
+        with self._changing():
+            for partial in reversed(found):
+                id = _id(partial.files)
+                if id not in self._entries:
+                    progress = Progress(partial.done, partial.total, phase="checking")
+                    self._entries[id] = _Entry(id, partial.files, folder, progress)
+                    self._turn(self._entries[id], "paused")
+            return [self._entries[_id(partial.files)].seen() for partial in found]
 
     def jobs(self) -> list[Job]:
         """All jobs of this run of the program, oldest first."""
-        raise NotImplementedError
+        with self._changed:
+            return [entry.seen() for entry in self._entries.values()]
 
     def job(self, id: str) -> Job:
         """One job as it stands.
@@ -102,29 +108,111 @@ class Downloads:
         Raises:
             KeyError: If there is none of that id.
         """
-        raise NotImplementedError
+        with self._changed:
+            return self._entries[id].seen()
 
     def pause(self, id: str) -> None:
         """Stops a job and keeps what came; returns before it has stopped."""
-        raise NotImplementedError
+        with self._changing():
+            self._stop(self._entries[id])
 
     def resume(self, id: str) -> None:
         """Puts a paused or failed job in line again."""
-        raise NotImplementedError
+        with self._changing():
+            self._go_on(self._entries[id])
 
     def cancel(self, id: str) -> Discarded:
-        """Stops a job and removes what it fetched; waits until that is done."""
-        raise NotImplementedError
+        """Stops a job and removes what it fetched; waits until that is done.
+
+        Raises:
+            DownloadError: If another process is downloading it, or it cannot be removed.
+        """
+        with self._changing():
+            entry = self._entries[id]
+            self._stop(entry)
+        self.wait(id)
+        with self._changing():
+            gone = Download(self._hub, entry.files, entry.folder, self._tuning).discard()
+            if entry.state != "done":
+                entry.progress = Progress(0, entry.progress.total)
+                self._turn(entry, "cancelled")
+        return gone
 
     def wait(self, id: str) -> Job:
         """Waits until a job is done, paused, failed or cancelled."""
-        raise NotImplementedError
+        with self._changed:
+            entry = self._entries[id]
+            self._changed.wait_for(lambda: entry.state not in ("running", "queued"))
+            return entry.seen()
 
     def close(self) -> None:
         """Pauses every job and waits until all have stopped; to be called before the program ends."""
-        raise NotImplementedError
+        with self._changing():
+            for entry in self._entries.values():
+                self._stop(entry)
+            threads = [entry.thread for entry in self._entries.values() if entry.thread]
+        for thread in threads:
+            thread.join()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the queue, then starts what may run and tells of what changed once the queue is free again."""
+        with self._changed:
+            yield
+            self._start_next()
+            changed = [id for id in self._entries if id in self._untold]
+            self._untold.clear()
+            self._changed.notify_all()
+        for id in changed:
+            self._on_change(self.job(id))
+
+    def _stop(self, entry: _Entry) -> None:
+        entry.stop.set()
+        if entry.state == "queued":
+            self._turn(entry, "paused")
+
+    def _go_on(self, entry: _Entry) -> None:
+        entry.stop.clear()  # one that was about to stop is put in line again once it has
+        if entry.state in ("paused", "failed"):
+            entry.error = None
+            self._turn(entry, "queued")
+
+    def _start_next(self) -> None:
+        running = sum(entry.state == "running" for entry in self._entries.values())
+        waiting = [entry for entry in self._entries.values() if entry.state == "queued"]
+        for entry in waiting[: max(0, self._at_once - running)]:
+            self._turn(entry, "running")
+            entry.thread = threading.Thread(target=self._run, args=(entry,), name=f"download {entry.id}", daemon=True)
+            entry.thread.start()
+
+    def _run(self, entry: _Entry) -> None:
+        def heard(progress: Progress) -> None:
+            with self._changing():
+                entry.progress = progress
+                self._untold.add(entry.id)
+
+        download = Download(self._hub, entry.files, entry.folder, self._tuning, lambda: self._promised(entry))
+        state: State
+        try:
+            state, error = ("done" if download.run(heard, entry.stop.is_set) else "paused"), None
+        except SlipstreamError as failure:
+            state, error = "failed", (failure.title, failure.hint)
+        except Exception as failure:  # a thread that ends silently would leave its job running for ever
+            state, error = "failed", (f"the download ended with a fault of slipstream: {failure!r}.", "Report it.")
+        with self._changing():
+            entry.error = error
+            self._turn(entry, "queued" if state == "paused" and not entry.stop.is_set() else state)
+
+    def _promised(self, running: _Entry) -> int:
+        """Bytes that the other running jobs are about to write."""
+        with self._changed:
+            others = [entry for entry in self._entries.values() if entry.state == "running" and entry is not running]
+            return sum(entry.progress.total - entry.progress.done for entry in others)
+
+    def _turn(self, entry: _Entry, state: State) -> None:
+        entry.state = state
+        self._untold.add(entry.id)
 
 
-def partials(folder: Path) -> list[Partial]:
-    """What was begun and not finished below a folder, newest first."""
-    raise NotImplementedError
+def _id(files: Sequence[RemoteFile]) -> str:
+    return f"{files[0].repo}/{files[0].name}"

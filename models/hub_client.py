@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from huggingface_hub import HfApi, get_session, get_token, set_client_factory
@@ -28,6 +30,12 @@ _PAUSE: Final = 0.25
 _RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
+@cache
+def trust() -> ssl.SSLContext:
+    """Which certificates are good, read once: that takes a tenth of a second."""
+    return httpx.create_ssl_context()
+
+
 class HubClient(httpx.Client):
     """Sends what HfApi asks and words what goes wrong; a token goes to the hub that it is meant for, and nowhere else.
 
@@ -37,7 +45,7 @@ class HubClient(httpx.Client):
 
     def __init__(self) -> None:
         """Follows redirects; the library drops the token when they lead to another host."""
-        super().__init__(follow_redirects=True, timeout=TIMEOUT)
+        super().__init__(follow_redirects=True, timeout=TIMEOUT, verify=trust())
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request and returns the good answer.
