@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from slipstream.app.tui.conversation import Conversation
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.engine_room import EngineRoom
 from slipstream.app.tui.keys import teach_alt_enter
+from slipstream.app.tui.models import Desk, Models, manager
 from slipstream.app.tui.screens.chat import ChatScreen
 from slipstream.app.tui.theme import DARK, LIGHT
 
@@ -39,6 +40,7 @@ class ChatApp(App[int]):
         chat: str | None = None,
         sampling: Sampling | None = None,
         model: str = "",
+        models: Callable[[], Models] = manager,
     ) -> None:
         """Prepares the chat; the engine is asked only once the screen is up.
 
@@ -49,6 +51,7 @@ class ChatApp(App[int]):
             chat: A chat to continue, or None for a new one.
             sampling: How tokens are drawn.
             model: What to call the model while it loads; its file's name if empty.
+            models: Makes who knows the models, when they are first needed.
 
         Raises:
             UsageError: If there is no such chat.
@@ -61,8 +64,9 @@ class ChatApp(App[int]):
             self.theme = DARK.name
         self._engine = engine
         self._room = EngineRoom(engine, store)
+        self._desk = Desk(models)
         conversation = Conversation(store, sampling or Sampling(), chat)
-        self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem)
+        self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem, self._desk)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat is the first screen, so that the first picture is already it."""
@@ -84,6 +88,8 @@ class ChatApp(App[int]):
                 if not self._room.busy:
                     break
                 await asyncio.sleep(0.02)
+        if self._desk.made:
+            await asyncio.to_thread(self._desk.made.close)
         await asyncio.to_thread(self._engine.close)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -95,6 +101,7 @@ class ChatApp(App[int]):
             yield SystemCommand("Copy the last reply", "Ctrl-Y", screen.action_copy_reply)
             yield SystemCommand("Next drafter", "F2: from the next reply on", screen.action_next_drafter)
             yield SystemCommand("All drafters", "Ctrl-D: choose one, or see why not", screen.action_drafters)
+            yield SystemCommand("Models", "Ctrl-L: use, find, fetch, remove", screen.action_models)
             yield SystemCommand("Colours", "F3: who wrote which words", screen.action_colours)
             yield SystemCommand("Keys and figures", "F1", screen.action_help)
         yield SystemCommand("Light or dark", "Switch between the two themes", self.action_light_or_dark)

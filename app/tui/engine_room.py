@@ -45,6 +45,7 @@ class EngineRoom(Widget):
         self._engine = engine
         self._store = store
         self._request = 0
+        self._wanted: Load | None = None
         self._lock = threading.Lock()
         self._steps: list[Stepped] = []
         self._drawn = 0.0
@@ -61,9 +62,12 @@ class EngineRoom(Widget):
         self._engine.stop(self._request)
 
     def load(self, load: Load) -> None:
-        """Loads a model; ``ModelReady`` or ``LoadFailed`` follows."""
-        self.busy = True
-        self._load(load)
+        """Loads a model, in place of one that is on its way; ``ModelReady`` or ``LoadFailed`` follows."""
+        with self._lock:
+            self._wanted, busy = load, self.busy
+            self.busy = True
+        if not busy:
+            self._load()
 
     def reply(self, generate: Generate, message: int) -> None:
         """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows."""
@@ -71,13 +75,19 @@ class EngineRoom(Widget):
         self._reply(generate, message)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="load")
-    def _load(self, load: Load) -> None:
-        try:
-            loaded = self._engine.load(load, lambda share: self._tell(LoadProgress(share)))
-        except SlipstreamError as error:
-            self._tell(LoadFailed(error))
-        else:
-            self._tell(ModelReady(loaded))
+    def _load(self) -> None:
+        told = False
+        while not told:
+            load = self._wanted
+            assert load
+            try:
+                outcome: Message = ModelReady(self._engine.load(load, lambda share: self._tell(LoadProgress(share))))
+            except SlipstreamError as error:
+                outcome = LoadFailed(error)
+            with self._lock:
+                told = self._wanted is load  # else another model was chosen meanwhile
+                if told:
+                    self._tell(outcome)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="reply")
     def _reply(self, generate: Generate, message: int) -> None:

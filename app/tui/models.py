@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -43,8 +44,8 @@ class Models(Protocol):
     def pairs(self, name: str) -> list[PairOffer]:
         """The drafters for a model, best first; those that cannot serve it last, with the reason."""
 
-    def load_of(self, model: Installed) -> Load:
-        """What loads a model with the best drafter that is here, as it fits this machine; its files are checked."""
+    def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
+        """What loads a model as it fits this machine, with this drafter or the best that is here; files are checked."""
 
     def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
         """Makes a file from elsewhere one of ours."""
@@ -101,9 +102,29 @@ class Models(Protocol):
     def cancel(self, id: str) -> Discarded:
         """Stops a download and removes what it fetched."""
 
+    def close(self) -> None:
+        """Pauses all downloads; they can go on at the next start."""
+
+
+class Desk:
+    """The manager, made once, in the thread that first asks for it."""
+
+    def __init__(self, make: Callable[[], Models]) -> None:
+        """Keeps how to make it."""
+        self._make = make
+        self._lock = threading.Lock()
+        self.made: Models | None = None
+        """The manager, once it is there."""
+
+    def open(self) -> Models:
+        """The manager; may take a moment."""
+        with self._lock:
+            self.made = self.made or self._make()
+            return self.made
+
 
 def manager() -> Models:
-    """The manager of this machine's models, with all that it loads: to be called in a thread, when it is first needed."""
+    """The manager of this machine's models; it loads much, so it is called in a thread when it is first needed."""
     from slipstream.app.models.manager import ModelManager
     from slipstream.app.paths import Paths
 

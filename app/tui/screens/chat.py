@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
 from textual import on
@@ -15,7 +14,7 @@ from slipstream.app.safe_text import clean
 from slipstream.app.tui.screens.chats import ChatsScreen
 from slipstream.app.tui.screens.drafters import DraftersScreen
 from slipstream.app.tui.screens.help import HelpScreen
-from slipstream.app.tui.screens.talk import TalkScreen
+from slipstream.app.tui.screens.models_talk import ModelsTalk
 from slipstream.app.tui.widgets.notice import Notice
 from slipstream.app.tui.widgets.question import Question
 from slipstream.app.tui.widgets.reply import Reply
@@ -29,7 +28,7 @@ QUIT_WITHIN = 2.0
 """Seconds in which a second Ctrl-C quits."""
 
 
-class ChatScreen(TalkScreen):
+class ChatScreen(ModelsTalk):
     """A talk and the keys that steer it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -38,6 +37,8 @@ class ChatScreen(TalkScreen):
         Binding("f2", "next_drafter", "Next drafter", show=False),
         Binding("ctrl+d", "drafters", "Drafters", priority=True),
         Binding("f3", "colours", "Colours"),
+        Binding("f4", "offer", "Fetch a model", show=False),
+        Binding("ctrl+l", "models", "Models", priority=True),
         Binding("ctrl+n", "new_chat", "New", priority=True),
         Binding("ctrl+o", "chats", "Chats", priority=True),
         Binding("ctrl+r", "again", "Again", show=False, priority=True),
@@ -53,16 +54,10 @@ class ChatScreen(TalkScreen):
     _interrupted = 0.0  # when Ctrl-C was pressed last
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers Esc only while there is something to stop."""
+        """Offers Esc only while there is something to stop, and a model only while there is one to fetch."""
+        if action == "offer":
+            return self._offer is not None
         return self._turn is not None if action == "stop" else True
-
-    async def _after_reply(self, then: Callable[[], Awaitable[None]]) -> None:
-        """Stops a reply that is being written and goes on once it has ended."""
-        if self._turn:
-            self._then = then
-            self._room.stop()
-        else:
-            await then()
 
     def action_stop(self) -> None:
         """Ends the reply; what was written stays."""

@@ -21,6 +21,7 @@ KEYS = (
     ("Tab", "in an empty prompt: something to try"),
     ("F2", "next drafter, from the next reply on"),
     ("Ctrl-D", "all drafters: choose one, or see why it does not fit"),
+    ("Ctrl-L", "models: use, find, fetch, remove"),
     ("F3", "colours: who wrote which words"),
     ("Ctrl-R", "reply again, with another seed"),
     ("Ctrl-Y", "copy the last reply"),

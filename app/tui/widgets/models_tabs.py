@@ -14,7 +14,7 @@ from textual.widget import Widget
 GAP = 3
 
 
-class Tabs(Widget):
+class TabNames(Widget):
     """Tabs with counts; a click chooses one."""
 
     @dataclass
@@ -28,21 +28,20 @@ class Tabs(Widget):
     counts: reactive[tuple[int, ...]] = reactive(())
     """What each tab holds; 0 is not shown."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """Keeps the names."""
+    def __init__(self, names: Sequence[str], short: Sequence[str]) -> None:
+        """Keeps the names, and shorter ones for a narrow screen."""
         super().__init__()
-        self._names = names
+        self._names, self._short = names, short
 
     def _labels(self) -> list[str]:
-        """The names, with counts where there is room for them, shortened where there is none even for the names."""
+        """The names, with counts where there is room for them."""
         counts = [*self.counts, *[0] * len(self._names)]
         full = [f"{name} {count}" if count else name for name, count in zip(self._names, counts, strict=False)]
         room = self.size.width - 2
         for labels in (full, list(self._names)):
             if sum(map(len, labels)) + GAP * (len(labels) - 1) <= room:
                 return labels
-        each = max((room - GAP * (len(full) - 1)) // len(full), 3)
-        return [name[:each] for name in self._names]
+        return list(self._short)
 
     def render(self) -> Content:
         """Draws the line."""

@@ -8,6 +8,7 @@ from textual.widget import Widget
 
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.safe_text import one_line
+from slipstream.app.tui.figures import percent
 
 NAME = "slipstream"
 
@@ -21,11 +22,15 @@ class TopBar(Widget):
     """The model, once there is one."""
     used = reactive(0)
     """Tokens of the context in use."""
+    fetching: reactive[float | None] = reactive(None)
+    """How far the downloads are, 0 to 1; None while there are none."""
 
     def render(self) -> Content:
         """Draws the line for the width there is."""
         width = self.size.width
         left = Content.assemble(("◢ ", "$primary"), (NAME, "bold"))
+        if self.fetching is not None:
+            left = left.append(Content(f"  ↓ {percent(self.fetching)}").stylize("$primary"))
         right = self._model(width - left.cell_length - 2)
         room = width - left.cell_length - right.cell_length - 5
         if self.chat and room >= 6:

@@ -54,6 +54,8 @@ class Welcome(Vertical):
         super().__init__()
         self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
         self._model = model
+        self._offer = Static(classes="offer")
+        self._offer.display = False
 
     def compose(self) -> ComposeResult:
         """All of it, centred."""
@@ -64,6 +66,7 @@ class Welcome(Vertical):
             with Vertical(classes="examples"):
                 for text in EXAMPLES:
                     yield Example(text)
+                yield self._offer
                 yield Static(Content("Tab puts one into the prompt · F1 shows all keys"), classes="tip")
 
     def progress(self, share: float) -> None:
@@ -79,6 +82,11 @@ class Welcome(Vertical):
         name = one_line(loaded.name)
         text = f"{name} is ready\n{one_line(loaded.device)} · {drafting}"
         self._state.update(Content(text, [Span(0, len(name), "bold")]))
+
+    def offer(self, words: Content) -> None:
+        """Names a model that is worth having, and the key that fetches it."""
+        self._offer.update(words)
+        self._offer.display = True
 
     def failed(self) -> None:
         """The load failed; a notice says why."""

@@ -1,0 +1,118 @@
+"""The model manager: checking, removing and importing what is on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from slipstream.app.safe_text import one_line
+from slipstream.app.tui.figures import plural
+from slipstream.app.tui.models import Models
+from slipstream.app.tui.screens.dialogs import ConfirmScreen
+from slipstream.app.tui.screens.models_import import ImportScreen
+from slipstream.app.tui.screens.models_list import ModelsList
+from slipstream.app.tui.widgets.models_words import size
+from slipstream.models.errors import SlipstreamError
+
+if TYPE_CHECKING:
+    from slipstream.app.models.manager import Removal
+    from slipstream.models.store_types import Checked, Installed, Removed
+
+TITLES = 3
+"""Chats that are named when a model is removed."""
+
+
+class ModelsKeeping(ModelsList):
+    """What can be done with a model that is here; each goes on behind the screen and says when it is done."""
+
+    def action_verify(self) -> None:
+        """Reads every byte of the model under the bar; pressed again, stops."""
+        model = self._model()
+        if model is None:
+            return
+        verifying = self._installed.verifying
+        if model.name in verifying:
+            del verifying[model.name]
+            self._redraw(self._installed)
+            return
+        verifying[model.name] = 0.0
+
+        def read(done: int, total: int) -> None:
+            if model.name in verifying:
+                verifying[model.name] = done / max(total, 1)
+                self.call_later(self._redraw, self._installed)
+
+        def verify(models: Models) -> Checked | None:
+            try:
+                return models.verify(model.name, read, lambda: model.name not in verifying)
+            except KeyboardInterrupt:  # it was stopped
+                return None
+
+        def checked(found: Checked | None) -> None:
+            verifying.pop(model.name, None)
+            self._list_installed()
+            if found and found.problem:
+                self._fail(SlipstreamError(f"{model.name}: {found.problem}", found.hint))
+            elif found:
+                known = all(found.expected)
+                self._say(f"{one_line(model.name)} is {'whole: every byte is right' if known else 'readable'}.")
+
+        self._behind(verify, checked)
+        self._redraw(self._installed)
+
+    def action_remove(self) -> None:
+        """Says what removing would do, asks, and removes."""
+        model = self._model()
+        if model is None:
+            return
+        if model.fingerprint == self._installed.in_use:
+            self._say(f"{one_line(model.name)} is in use. Use another model first.")
+        elif model.origin == "bundled":
+            self._say("This model ships with slipstream and stays.")
+        elif model.foreign:
+            self._say("Another program keeps this model; remove it there.")
+        else:
+            self._behind(lambda models: models.removal(model.name), self._ask_removal)
+
+    def _ask_removal(self, removal: Removal) -> None:
+        name = removal.model.name
+        titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:TITLES])
+        more = f" and {len(removal.chats) - TITLES} more" if len(removal.chats) > TITLES else ""
+        chats = (
+            f" It wrote in {plural(len(removal.chats), 'chat')}: {titles}{more}; they stay." if removal.chats else ""
+        )
+        detail = f"It frees {size(removal.frees)} at the next start; until then the key u brings it back.{chats}"
+
+        def removed(gone: Removed) -> None:
+            self._say(f"Removed {one_line(gone.name)}. The key u brings it back.")
+            self._list_installed()
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._behind(lambda models: models.remove(name), removed)
+
+        self.app.push_screen(ConfirmScreen(f"Remove “{one_line(name)}”?", detail, "removes"), answered)
+
+    def action_undo(self) -> None:
+        """Brings back what was removed last."""
+
+        def back(brought: Removed) -> None:
+            self._say(f"{one_line(brought.name)} is here again.")
+            self._list_installed()
+
+        self._behind(lambda models: models.undo(), back)
+
+    def action_import(self) -> None:
+        """Asks for a file and takes it in."""
+
+        def taken(model: Installed) -> None:
+            self._say(f"{one_line(model.name)} is here now.")
+            self._list_installed()
+
+        def chosen(answer: tuple[Path, Literal["link", "copy"]] | None) -> None:
+            if answer:
+                path, how = answer
+                self._say(f"Checking {one_line(path.name)} …")
+                self._behind(lambda models: models.import_file(path, how), taken)
+
+        self.app.push_screen(ImportScreen(), chosen)

@@ -1,0 +1,110 @@
+"""The tab of the catalogue: pairs of a model and its drafter, best for this machine first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.content import Content
+
+from slipstream.app.safe_text import clean
+from slipstream.app.tui.widgets.models_table import Column
+from slipstream.app.tui.widgets.models_view import BEST, NO_MARK, View, below, fit_block, heading, text, verdict
+from slipstream.app.tui.widgets.models_words import parameters, size
+
+if TYPE_CHECKING:
+    from slipstream.app.models.manager import CatalogOffer
+    from slipstream.models.catalog import CatalogFile
+
+MEMORY_AT = 8192
+"""Tokens of context for which the memory is shown."""
+
+
+class RecommendedView(View):
+    """Model, size, memory, where it fits, and what drafts for it; a star marks the best for this machine."""
+
+    columns: ClassVar[Sequence[Column]] = [
+        Column("  Model"),
+        Column("Quant", 3),
+        Column("Size", 1, right=True),
+        Column("At 8k", 2, right=True),
+        Column("Fits", 0),
+        Column("Drafter", 1),
+        Column("", 2, style="$success"),
+    ]
+    waiting = "Weighing the catalogue against this machine …"
+    nothing = "The catalogue is empty."
+
+    def __init__(self) -> None:
+        """Begins with an empty list."""
+        self.offers: list[CatalogOffer] = []
+
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return len(self.offers)
+
+    def key(self, at: int) -> str:
+        """The pair's name in the catalogue."""
+        return self.offers[at].pair.id
+
+    def cells(self, at: int) -> list[Content]:
+        """A pair."""
+        offer = self.offers[at]
+        target = offer.pair.target
+        best = at == 0 and offer.fit is not None and offer.fit.verdict != "too big"
+        mark = Content(BEST if best else NO_MARK).stylize("$accent")
+        memory = offer.memory.get(MEMORY_AT)
+        return [
+            mark.append(text(name_of(offer), "bold" if best else "")),
+            text(target.quant),
+            Content(size(target.about) if target.about else ""),
+            Content(size(memory) if memory else ""),
+            verdict(offer.fit),
+            Content(_drafter(offer)),
+            Content("here" if offer.installed else ""),
+        ]
+
+    def details(self, at: int) -> list[Content]:
+        """Why it is offered, what it needs, and what would be fetched."""
+        offer = self.offers[at]
+        pair = offer.pair
+        best = "best for this machine" if at == 0 and offer.fit and offer.fit.verdict != "too big" else ""
+        needs = " · ".join(f"{count // 1024}k: {size(total)}" for count, total in sorted(offer.memory.items()))
+        inside = Content(f"{clean(pair.method)}, inside the model itself").stylize("$foreground 70%")
+        return [
+            heading(name_of(offer), pair.target.quant, pair.licence, best),
+            fit_block(offer.fit) if offer.fit else Content(""),
+            Content(f"Memory by context, with the drafter: {needs}" if needs else ""),
+            below(
+                Content("Target  ").append(_file(pair.target)),
+                Content("Drafter ").append(_file(pair.drafter) if pair.drafter else inside),
+            ),
+            Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
+            Content(clean(" ".join(part for part in (evidence(pair.evidence), pair.note) if part))),
+        ]
+
+
+def name_of(offer: CatalogOffer) -> str:
+    """What people call the target of a pair."""
+    return offer.pair.target.model or offer.pair.family or offer.pair.id
+
+
+def evidence(kind: str) -> str:
+    """How sure it is that a pair works."""
+    return {
+        "documentation": "A publisher documents this pair.",
+        "catalogue": "Another public catalogue lists this pair.",
+        "reported": "Others report that this pair works.",
+        "suggested": "A suggestion: nobody has reported on this pair yet.",
+    }.get(kind, "")
+
+
+def _drafter(offer: CatalogOffer) -> str:
+    drafter = offer.pair.drafter
+    return clean(f"{offer.pair.method} {parameters(drafter.params) if drafter else ''}".strip())
+
+
+def _file(file: CatalogFile) -> Content:
+    name = text("/".join(part for part in (file.repo or file.model, file.file) if part))
+    amount = f" · {size(file.size)}" if file.size else f" · about {size(file.about)}" if file.about else ""
+    return name.append(Content(amount)).stylize("$foreground 70%")

@@ -1,0 +1,108 @@
+"""What the tabs of the model manager have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.content import Content
+
+from slipstream.app.safe_text import clean, one_line
+from slipstream.app.tui.widgets.models_table import Column, table
+from slipstream.app.tui.widgets.models_words import size
+
+if TYPE_CHECKING:
+    from slipstream.models.fit import Fit
+
+VERDICTS = {
+    "gpu": ("●", "GPU", "$success"),
+    "split": ("◐", "GPU + memory", "$success"),
+    "memory": ("○", "memory", "$warning"),
+    "too big": ("✗", "too big", "$error"),
+}
+IN_USE = "● "
+BEST = "★ "
+NO_MARK = "  "
+
+
+class View:
+    """A list of models: rows in columns, and details of one of them."""
+
+    columns: ClassVar[Sequence[Column]]
+    """The columns; the first is the name."""
+    waiting = ""
+    """What is shown while the list is being made."""
+    nothing = ""
+    """What is shown where there is nothing to list."""
+    error = ""
+    """Why there is nothing to list."""
+    ready = False
+    """Whether the list has been made."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        raise NotImplementedError
+
+    def key(self, at: int) -> str:
+        """What names a row while others come and go."""
+        raise NotImplementedError
+
+    def cells(self, at: int) -> list[Content]:
+        """A row: a cell for each column."""
+        raise NotImplementedError
+
+    def details(self, at: int) -> list[Content]:
+        """More about a row: blocks, which stand apart where there is room; empty ones are left out."""
+        raise NotImplementedError
+
+    def find(self, key: str | None) -> int | None:
+        """The row of a name, or None."""
+        return next((at for at in range(len(self)) if self.key(at) == key), None)
+
+    def lines(self, width: int) -> list[Content]:
+        """The heading, then a line a row."""
+        return table(self.columns, [self.cells(at) for at in range(len(self))], width)
+
+    @property
+    def words(self) -> str:
+        """What is said in place of a list."""
+        return self.error or (self.nothing if self.ready else self.waiting)
+
+
+def text(words: str, style: str = "") -> Content:
+    """Text from elsewhere on one line."""
+    content = Content(one_line(words))
+    return content.stylize(style) if style else content
+
+
+def sentence(words: str) -> str:
+    """Words from elsewhere that begin a line."""
+    words = clean(words)
+    return words[:1].upper() + words[1:]
+
+
+def verdict(fit: Fit | None) -> Content:
+    """Where a model runs, in a mark and a word."""
+    if fit is None:
+        return Content("")
+    mark, word, colour = VERDICTS[fit.verdict]
+    return Content(f"{mark} {word}").stylize(colour, 0, 1)
+
+
+def fit_block(fit: Fit) -> Content:
+    """What a model needs and where it runs, for the details."""
+    return below(
+        verdict(fit).stylize("bold").append(Content(f" · needs {size(fit.need.total)} at {fit.n_ctx:,} tokens")),
+        Content(sentence(fit.why)).stylize("$foreground 70%"),
+    )
+
+
+def heading(name: str, *facts: str) -> Content:
+    """The first line of the details: a name, then facts; empty ones are left out."""
+    said = [one_line(fact) for fact in facts if fact]
+    return text(name, "bold $primary").append(Content("".join(f" · {fact}" for fact in said)))
+
+
+def below(*lines: Content) -> Content:
+    """Lines below each other; empty ones are left out."""
+    return Content("\n").join([line for line in lines if line.plain])

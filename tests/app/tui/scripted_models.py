@@ -1,0 +1,400 @@
+"""A model manager without a hub and without files: it answers from a script, and a test moves its downloads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from slipstream.app.engine.requests import Load
+from slipstream.app.models.manager import CatalogOffer, QuantOffer, Removal
+from slipstream.models.catalog import CatalogFile, CatalogPair
+from slipstream.models.download_types import Discarded, Job, Progress
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.fit import Fit, Need, Verdict
+from slipstream.models.hub_types import Quant, RemoteFile, RepoSummary
+from slipstream.models.pairing import PairOffer
+from slipstream.models.runtime.devices import Device
+from slipstream.models.store_types import Checked, Installed, Origin, Removed
+
+T = TypeVar("T")
+GB = 1_000_000_000
+FOLDER = Path("/home/ada/.local/share/slipstream/models")
+
+
+def model(
+    name: str,
+    size: int,
+    *,
+    quant: str = "Q4_K_M",
+    origin: Origin = "ours",
+    repo: str | None = None,
+    params: int = 0,
+    context: int = 40960,
+    fingerprint: str = "",
+    problem: str = "",
+    hint: str = "",
+) -> Installed:
+    path = FOLDER / (repo or "local/models") / f"{name.replace(':', '-')}.gguf"
+    return Installed(
+        f"{name}:{quant}" if quant else name,
+        path,
+        (path,),
+        size,
+        None,
+        origin,
+        repo,
+        quant,
+        "qwen3",
+        params,
+        context,
+        name,
+        fingerprint or name,
+        problem=problem,
+        hint=hint,
+    )
+
+
+def fit(verdict: Verdict, total: float, n_ctx: int = 8192, why: str = "") -> Fit:
+    layers = {"gpu": -1, "split": 21}.get(verdict, 0)
+    need = Need(int(total * 0.85 * GB), int(total * 0.1 * GB), int(total * 0.05 * GB))
+    return Fit(verdict, layers, n_ctx, "f16", need, why or f"it needs {total:.1f} GB of 12.4 GB that are free.")
+
+
+BUNDLED = model("bundled", 9_800_000, quant="", origin="bundled", params=7_100_000, context=1024, fingerprint="f1")
+QWEN = model("qwen3-4b", int(2.5 * GB), repo="Qwen/Qwen3-4B-GGUF", params=4_020_000_000)
+SMALL = model("qwen3-0.6b", int(0.64 * GB), quant="Q8_0", repo="Qwen/Qwen3-0.6B-GGUF", params=596_000_000)
+INSTALLED = [
+    BUNDLED,
+    QWEN,
+    SMALL,
+    model(
+        "gemma-3-12b-it",
+        int(7.3 * GB),
+        origin="lmstudio",
+        repo="lmstudio-community/gemma-3-12b-it-GGUF",
+        params=11_800_000_000,
+        context=131072,
+    ),
+    model("llama3.1", int(4.9 * GB), origin="ollama", params=8_030_000_000, context=131072),
+    model("mistral-small", int(14.3 * GB), problem="the file ends too early.", hint="Remove it and fetch it again."),
+]
+PAIRS = {
+    QWEN.name: [
+        PairOffer("qwen3-0.6b:Q8_0", "draft", "same vocabulary", SMALL, size=SMALL.size, gain=1.7),
+        PairOffer(
+            "qwen3-4b eagle3",
+            "eagle3",
+            "catalogue",
+            fetch=CatalogFile("Qwen3-4B_eagle3", "AngelSlim/Qwen3-4B_eagle3", "eagle3-q8_0.gguf", 480_000_000),
+            size=480_000_000,
+            note="reported by one project; the head reads three layers of the target.",
+        ),
+        PairOffer(
+            "gemma-3-12b-it:Q4_K_M",
+            "draft",
+            "other vocabulary",
+            INSTALLED[3],
+            size=INSTALLED[3].size,
+            why_not="it is larger than the model that it would draft for.",
+            instead="A drafter of at most 1B parameters pays.",
+        ),
+    ]
+}
+
+
+def file(repo: str, name: str, size: float) -> CatalogFile:
+    model = name.removesuffix(".gguf").rpartition("-")[0]
+    return CatalogFile(model, repo, name, int(size * GB), "ab" * 32)
+
+
+def offer(
+    family: str, target: CatalogFile, drafter: CatalogFile | None, method: str, fit: Fit, installed: str = ""
+) -> CatalogOffer:
+    pair = CatalogPair(f"{family}+{method}", method, target, drafter, family, "apache-2.0", "documentation")
+    both = target.size + (drafter.size if drafter else 0)
+    return CatalogOffer(pair, fit, {8192: both + GB // 2}, installed)
+
+
+Q06 = file("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", 0.64)
+OFFERS = [
+    offer(
+        "Qwen3 8B",
+        file("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5.03),
+        Q06,
+        "draft",
+        fit("gpu", 6.4, 32768, "with its drafter it needs 6.4 GB of the 12.4 GB that are free on the GPU."),
+    ),
+    offer(
+        "Qwen3 4B",
+        file("Qwen/Qwen3-4B-GGUF", "Qwen3-4B-Q4_K_M.gguf", 2.5),
+        Q06,
+        "draft",
+        fit("gpu", 3.9, 40960),
+        installed=QWEN.name,
+    ),
+    offer(
+        "Gemma 4 E4B",
+        file("unsloth/gemma-4-E4B-it-GGUF", "gemma-4-E4B-it-Q4_K_M.gguf", 4.9),
+        None,
+        "mtp",
+        fit("gpu", 5.6, 32768),
+    ),
+    offer(
+        "Qwen3 14B",
+        file("Qwen/Qwen3-14B-GGUF", "Qwen3-14B-Q4_K_M.gguf", 9.0),
+        Q06,
+        "draft",
+        fit("split", 11.2, 8192),
+    ),
+    offer(
+        "Llama 3.3 70B",
+        file("bartowski/Llama-3.3-70B-Instruct-GGUF", "Llama-3.3-70B-Instruct-Q4_K_M.gguf", 42.5),
+        file("bartowski/Llama-3.2-1B-Instruct-GGUF", "Llama-3.2-1B-Instruct-Q8_0.gguf", 1.3),
+        "draft",
+        fit("too big", 46.1, 4096, "it needs 46.1 GB and 28.0 GB are free; Q2_K at 4,096 tokens would fit."),
+    ),
+]
+NOW = datetime.now(UTC)
+FOUND = [
+    RepoSummary(
+        "Qwen/Qwen3-8B-GGUF", 412_345, 231, False, "apache-2.0", NOW - timedelta(days=21), "qwen3", 40960, int(8.2 * GB)
+    ),
+    RepoSummary(
+        "unsloth/Qwen3-8B-GGUF",
+        98_120,
+        154,
+        False,
+        "apache-2.0",
+        NOW - timedelta(days=3),
+        "qwen3",
+        40960,
+        int(8.2 * GB),
+    ),
+    RepoSummary(
+        "meta-llama/Llama-3.1-8B-GGUF",
+        51_220,
+        820,
+        True,
+        "llama3.1",
+        NOW - timedelta(days=200),
+        "llama",
+        131072,
+        int(8.03 * GB),
+    ),
+    RepoSummary("somebody/[bold red]Qwen[/]\x1b[2J-evil", 7, 0, False, "", None, "", 0, 0),
+]
+CARD = """# Qwen3-8B-GGUF
+
+Qwen3 is the latest generation of large language models in the **Qwen** series.
+
+| property | value |
+|---|---|
+| parameters | 8.2B |
+| context | 32,768, and 131,072 with YaRN |
+
+[The paper](https://example.org/paper) says more. \x1b[31mred\x1b[0m [bold]not bold[/bold]
+
+```sh
+llama-cli -hf Qwen/Qwen3-8B-GGUF:Q8_0
+```
+"""
+
+
+def quant(repo: str, label: str, size: float, parts: int = 1, drafts: bool = False) -> Quant:
+    each = int(size * GB / parts)
+    stem = repo.split("/")[1].removesuffix("-GGUF")
+    names = (
+        [f"{stem}-{label}.gguf"]
+        if parts == 1
+        else [f"{stem}-{label}-{n:05}-of-{parts:05}.gguf" for n in range(1, parts + 1)]
+    )
+    return Quant(
+        label, tuple(RemoteFile(repo, "c0ffee", name, each, "ab" * 32) for name in names), each * parts, drafts
+    )
+
+
+def quants(repo: str) -> list[QuantOffer]:
+    return [
+        QuantOffer(quant(repo, "Q2_K", 3.3), fit("gpu", 4.2, 40960), False, ""),
+        QuantOffer(quant(repo, "Q4_K_M", 5.03), fit("gpu", 6.1, 40960), True, ""),
+        QuantOffer(quant(repo, "Q6_K", 6.7), fit("gpu", 8.0, 32768), False, ""),
+        QuantOffer(quant(repo, "Q8_0", 8.7), fit("split", 10.1, 16384), False, ""),
+        QuantOffer(quant(repo, "BF16", 16.4, parts=2), fit("memory", 18.0), False, ""),
+        QuantOffer(
+            quant(repo, "F32", 32.8, parts=4),
+            fit("too big", 35.2, why="it needs 35.2 GB and 28.0 GB are free; Q8_0 would fit."),
+            False,
+            "",
+        ),
+    ]
+
+
+@dataclass
+class ScriptedModels:
+    """Answers at once, unless a name is in ``holds``: then it waits for ``go``; what is in ``fails`` is raised once."""
+
+    here: list[Installed] = field(default_factory=lambda: list(INSTALLED))
+    catalogue: list[CatalogOffer] = field(default_factory=lambda: list(OFFERS))
+    first: CatalogOffer | None = None
+    offline: bool = False
+    fails: dict[str, SlipstreamError] = field(default_factory=dict)
+    holds: set[str] = field(default_factory=set)
+    calls: list[tuple[str, object]] = field(default_factory=list)
+    queue: dict[str, Job] = field(default_factory=dict)
+    trash: list[Installed] = field(default_factory=list)
+    _go: dict[str, threading.Event] = field(default_factory=dict)
+
+    def go(self, name: str) -> None:
+        """Lets a call that is held go on."""
+        self._go.setdefault(name, threading.Event()).set()
+
+    def _answer(self, name: str, argument: object, result: Callable[[], T]) -> T:
+        self.calls.append((name, argument))
+        if name in self.holds:
+            assert self._go.setdefault(name, threading.Event()).wait(20)
+        if name in self.fails:
+            raise self.fails.pop(name)
+        return result()
+
+    def called(self, name: str) -> list[object]:
+        return [argument for call, argument in self.calls if call == name]
+
+    def _hub(self, name: str, argument: object, result: Callable[[], T]) -> T:
+        if self.offline:
+            raise SlipstreamError("slipstream is offline.", "Unset HF_HUB_OFFLINE to ask the hub.")
+        return self._answer(name, argument, result)
+
+    def devices(self) -> list[Device]:
+        return [
+            Device("CUDA0", "gpu", "NVIDIA RTX 4070", int(12.9 * GB), int(12.4 * GB)),
+            Device("CPU", "cpu", "AMD Ryzen 7", int(33.6 * GB), int(28.0 * GB)),
+        ]
+
+    def installed(self) -> list[Installed]:
+        return self._answer("installed", None, lambda: list(self.here))
+
+    def fit_of(self, model: Installed) -> Fit:
+        return self._answer("fit_of", model.name, lambda: fit("gpu", model.size / GB + 1.2, 32768))
+
+    def pairs(self, name: str) -> list[PairOffer]:
+        return self._answer("pairs", name, lambda: PAIRS.get(name, []))
+
+    def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
+        return self._answer(
+            "load_of", (model.name, pair.name if pair else None), lambda: Load(str(model.path), drafter="lookup")
+        )
+
+    def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
+        def do() -> Installed:
+            taken = model(path.stem, GB)
+            self.here.append(taken)
+            return taken
+
+        return self._answer("import", (path, how), do)
+
+    def verify(self, name: str, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Checked:
+        def do() -> Checked:
+            if cancelled():
+                raise KeyboardInterrupt
+            return Checked(self._find(name), ("ab" * 32,), ("ab" * 32,))
+
+        on_progress(1, 4)
+        return self._answer("verify", name, do)
+
+    def _find(self, name: str) -> Installed:
+        return next(model for model in self.here if model.name == name)
+
+    def removal(self, name: str) -> Removal:
+        found = self._find(name)
+        return self._answer("removal", name, lambda: Removal(found, found.size, ("On the sea", "A fox")))
+
+    def remove(self, name: str) -> Removed:
+        def do() -> Removed:
+            found = self._find(name)
+            self.here.remove(found)
+            self.trash.append(found)
+            return Removed(name, found.size, found.files)
+
+        return self._answer("remove", name, do)
+
+    def undo(self) -> Removed:
+        def do() -> Removed:
+            if not self.trash:
+                raise SlipstreamError("nothing was removed.", "")
+            found = self.trash.pop()
+            self.here.append(found)
+            return Removed(found.name, found.size, found.files)
+
+        return self._answer("undo", None, do)
+
+    def offers(self) -> list[CatalogOffer]:
+        return self._answer("offers", None, lambda: list(self.catalogue))
+
+    def offer_for_this_machine(self) -> CatalogOffer | None:
+        return self._answer("offer", None, lambda: self.first)
+
+    def search(self, text: str) -> list[RepoSummary]:
+        return self._hub("search", text, lambda: [] if text == "nothing" else list(FOUND))
+
+    def quants(self, repo: str) -> list[QuantOffer]:
+        return self._hub("quants", repo, lambda: quants(repo))
+
+    def card(self, repo: str) -> str:
+        return self._hub("card", repo, lambda: CARD)
+
+    def fetch(self, quant: Quant) -> Job:
+        return self._hub("fetch", quant.label, lambda: self.job(quant.repo, quant.files[0].name, quant.size))
+
+    def fetch_pair(self, pair: CatalogPair) -> list[Job]:
+        files = [file for file in (pair.target, pair.drafter) if file]
+        return self._hub("fetch_pair", pair.id, lambda: [self.job(file.repo, file.file, file.size) for file in files])
+
+    def fetch_file(self, file: CatalogFile) -> Job:
+        return self._hub("fetch_file", file.repo, lambda: self.job(file.repo, file.file, file.size))
+
+    def job(self, repo: str, name: str, size: int) -> Job:
+        """Puts a job in the queue."""
+        remote = RemoteFile(repo, "c0ffee", name, size)
+        job = Job(f"j{len(self.queue)}", (remote,), FOLDER, "running", Progress(0, size), remote.path_in(FOLDER))
+        self.queue[job.id] = job
+        return job
+
+    def move(self, id: str, share: float, speed: float = 41e6) -> None:
+        """Lets a download come so far; at 1 it is done, and installed."""
+        job = self.queue[id]
+        total = job.progress.total
+        done = share >= 1
+        progress = Progress(int(share * total), total, 0.0 if done else speed)
+        self.queue[id] = replace(job, state="done" if done else "running", progress=progress)
+        if done:
+            file = job.files[0]
+            stem, _, label = Path(file.name).stem.rpartition("-")
+            self.here.append(model(stem.lower(), total, quant=label, repo=file.repo))
+
+    def set_state(self, id: str, **change: object) -> None:
+        self.queue[id] = replace(self.queue[id], **change)  # type: ignore[arg-type]
+
+    def jobs(self) -> list[Job]:
+        return list(self.queue.values())
+
+    def pause(self, id: str) -> None:
+        self.calls.append(("pause", id))
+        self.set_state(id, state="paused")
+
+    def resume(self, id: str) -> None:
+        self.calls.append(("resume", id))
+        self.set_state(id, state="running", error=None)
+
+    def cancel(self, id: str) -> Discarded:
+        def do() -> Discarded:
+            self.set_state(id, state="cancelled")
+            return Discarded(self.queue[id].progress.done, (), ())
+
+        return self._answer("cancel", id, do)
+
+    def close(self) -> None:
+        self.calls.append(("close", None))
