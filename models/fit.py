@@ -60,9 +60,11 @@ class _Case:
     measure: Measure | None = None
     gpus: int = 1
 
-    def need(self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16) -> Need:
+    def need(
+        self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16, flash: bool = True
+    ) -> Need:
         measured = self.measure(n_ctx, kv) if self.measure else None
-        own = placed(self.shape, Opening(n_ctx, kv, rows, leaves), gpu_layers, self.gpus, measured)
+        own = placed(self.shape, Opening(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
         if self.draft is None:
             return own
         opening = Opening(min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES)
@@ -77,6 +79,7 @@ def need(
     rows: int = 64,
     leaves: int = 16,
     draft: Header | None = None,
+    flash: bool = True,
 ) -> Need:
     """Adds up what a model takes once it is open, as ``ContextOptions`` opens it.
 
@@ -88,9 +91,10 @@ def need(
         rows: Most rows of one evaluation.
         leaves: Most leaves of a tree.
         draft: Header of its draft model.
+        flash: Whether attention is computed without its scores being written down.
     """
     case = _Case(shape_of(header), shape_of(draft) if draft else None)
-    return case.need(n_ctx, kv_type, n_gpu_layers, rows, leaves)
+    return case.need(n_ctx, kv_type, n_gpu_layers, rows, leaves, flash)
 
 
 def fit(

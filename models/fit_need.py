@@ -85,13 +85,14 @@ def compute(shape: Shape, opening: Opening) -> int:
     """Bytes of the buffer that the graph computes in: its worst moment, in a layer or at the logits."""
     batch, rows = opening.batch, max(opening.rows, opening.leaves)
     copies = 1 + opening.rollback if shape.copies else 1
-    scratch = max(
-        (max(batch * layer.scratch, batch * layer.mixing + copies * layer.state) for layer in shape.layers), default=0
-    )
     attends = any(layer.keys for layer in shape.layers)
+    scores = 0 if opening.flash or not attends else shape.heads * opening.cells * batch
+    moments = [batch * layer.network for layer in shape.layers[:-1]]
+    moments += [min(rows, batch) * layer.network for layer in shape.layers[-1:]]  # what gives no logits ends before it
+    moments += [batch * layer.attending + scores for layer in shape.layers]
+    moments += [batch * layer.mixing + copies * layer.state for layer in shape.layers]
     mask = shape.caches * opening.cells * batch * (2 if opening.flash else 4) if attends else 0
-    scores = 0 if opening.flash or not attends else 4 * shape.heads * opening.cells * batch
-    in_layers = 4 * scratch + mask + scores
+    in_layers = 4 * max(moments, default=0) + mask
     at_logits = 4 * (min(rows, batch) * (shape.vocabulary + shape.width) + batch * shape.width)
     return max(in_layers, at_logits) + 32 * batch
 

@@ -37,7 +37,7 @@ def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:
     params = params or round(8 * size / _USUAL_BITS)
     _, layers, width, keys, inner, vocabulary = next(row for row in _FAMILY if params <= row[0])
     embedding = min(size // 4, size * vocabulary * width // max(1, params))
-    each = Layer((size - 2 * embedding) // layers, keys, keys, scratch=3 * inner + 4 * width)
+    each = Layer((size - 2 * embedding) // layers, keys, keys, network=3 * inner + 4 * width)
     return Shape(
         layers=(each,) * layers,
         embedding=embedding,

@@ -12,12 +12,17 @@ from collections.abc import Mapping
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def attention(width: int, query: int, keys: int, values: int) -> int:
+def attention(width: int, query: int, keys: int, values: int, latent: int = 0) -> int:
     """With flash attention: the residual, the layer's input, queries and what comes of them, keys and values.
 
-    Latent attention (MLA, no values) has queries as wide as its keys for each head, before and after.
+    Args:
+        width: Of a hidden state.
+        query: Of all queries.
+        keys: Of all keys.
+        values: Of all values.
+        latent: Of all queries of latent attention (MLA), which multiplies in the width of what it keeps.
     """
-    return 2 * width + (2 * query + keys + values if values else 4 * query)
+    return 2 * width + 4 * latent if latent else 2 * width + 2 * query + keys + values
 
 
 def feed_forward(shapes: Shapes, width: int, query: int, used: int) -> int:

@@ -43,7 +43,8 @@ class Layer:
         keys: Numbers that it keeps of each token as keys.
         values: Numbers that it keeps of each token as values.
         state: Numbers of its recurrent state.
-        scratch: Numbers that are alive at once for each token of a pass, in its attention or its network.
+        network: Numbers that are alive at once for each token of a pass, in the network after its attention.
+        attending: The same in its attention.
         mixing: The same where it works on its state.
     """
 
@@ -51,7 +52,8 @@ class Layer:
     keys: int
     values: int
     state: int = 0
-    scratch: int = 0
+    network: int = 0
+    attending: int = 0
     mixing: int = 0
 
 
@@ -140,16 +142,12 @@ def _layer(header: Header, tensors: Sequence[TensorInfo], number: int, heads: Se
     keys, values = _kept(header, shapes, heads[number], number) if caches else (0, 0)
     width = header.n_embd or 0
     query = shapes.get("attn_q.weight", shapes.get("attn_q_b.weight", (0, 0)))[1]
-    if keys and not values:  # latent attention multiplies in the width of what it keeps
-        latent = heads[number] * keys
-        query = max(query, latent)
-    scratch = max(
-        feed_forward(shapes, width, query, header.number("expert_used_count") or 0),
-        attention(width, query or keys, keys, values) if keys else 0,
-    )
+    network = feed_forward(shapes, width, query, header.number("expert_used_count") or 0)
+    latent = 0 if values else heads[number] * keys
+    attending = attention(width, query or keys, keys, values, latent) if keys else 0
     groups, ranks = header.number("ssm.group_count") or 1, header.number("ssm.time_step_rank") or 1
     mixing = recurrent(shapes, width, groups, ranks)
-    return Layer(sum(tensor.nbytes for tensor in tensors), keys, values, state, scratch, mixing)
+    return Layer(sum(tensor.nbytes for tensor in tensors), keys, values, state, network, attending, mixing)
 
 
 def _kept(header: Header, shapes: Shapes, heads: int, number: int) -> tuple[int, int]:
