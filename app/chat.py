@@ -30,8 +30,17 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
         kept = store.open_or_create(name).id if name else None
         engine = Engine(paths.logs / "chat-engine.log")
         engine.start()
+        tidy(paths)
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
         app = ChatApp(engine, replace(load, spare_cores=1), store, kept, sampling)
         app.run()
         return app.return_code or 0
+
+
+def tidy(paths: Paths) -> None:
+    """Frees the room of models that were removed before this start, which nobody can bring back from now on."""
+    if (paths.models / ".trash").exists():
+        from slipstream.models.store_trash import Trash  # it is seldom needed
+
+        Trash(paths.models).empty()

@@ -123,7 +123,7 @@ def _size(pair: CatalogPair) -> int:
     return pair.target.about + extra if pair.target.about else 0
 
 
-def _rank(offer: CatalogOffer) -> tuple[bool, bool, int, bool, int, bool, int]:
+def _rank(offer: CatalogOffer) -> tuple[bool, bool, int, bool, bool, int, int]:
     """What runs first, the owner's own before others, in the fastest place, with a drafter that is served and sure."""
     pair, size = offer.pair, offer.pair.target.about
     verdict = offer.fit.verdict if offer.fit else "too big"
@@ -133,8 +133,8 @@ def _rank(offer: CatalogOffer) -> tuple[bool, bool, int, bool, int, bool, int]:
         not pair.own,
         _VERDICTS.index(verdict),
         bool(unserved(pair)),
-        _EVIDENCE.index(pair.evidence) if pair.evidence in _EVIDENCE else len(_EVIDENCE),
         slow,
+        _EVIDENCE.index(pair.evidence) if pair.evidence in _EVIDENCE else len(_EVIDENCE),
         size if slow else -size,
     )
 

@@ -9,7 +9,7 @@ from slipstream.app.models.offers import CatalogOffer, QuantOffer
 from slipstream.app.safe_text import one_line
 from slipstream.models.fit import Fit
 from slipstream.models.hub_types import RepoSummary
-from slipstream.models.pairing import PairOffer
+from slipstream.models.pairing import PairOffer, unserved
 from slipstream.models.store_types import Installed
 
 _UNKNOWN: Final = "-"
@@ -19,10 +19,11 @@ _FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in
 
 
 def shown_bytes(size: int) -> str:
-    """Bytes in words: ``640 MB``, ``4.9 GB``."""
-    if size >= 1_000_000_000:
-        return f"{size / 1e9:.1f} GB"
-    return f"{size / 1e6:.0f} MB" if size >= 10_000_000 else f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size} B"
+    """Bytes in words: ``82 kB``, ``1.2 MB``, ``640 MB``, ``4.9 GB``."""
+    for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= of:
+            return f"{size / of:.{1 if unit == 'GB' or (unit == 'MB' and size < 1e7) else 0}f} {unit}"
+    return f"{size} B"
 
 
 def shown_count(count: int) -> str:
@@ -31,6 +32,11 @@ def shown_count(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return str(count) if count else _UNKNOWN
+
+
+def shown_context(tokens: int) -> str:
+    """Tokens of context: ``32k``, ``128k``; a dash for an unknown number."""
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens) if tokens else _UNKNOWN
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -47,7 +53,7 @@ def models_table(models: Sequence[Installed]) -> str:
             one_line(model.name),
             shown_bytes(model.size),
             shown_count(model.params),
-            shown_count(model.context),
+            shown_context(model.context),
             _WHERE.get(model.origin, model.origin),
             "broken" if model.problem else "" if model.role == "chat" else "only drafts",
         )
@@ -68,7 +74,7 @@ def search_table(found: Sequence[RepoSummary]) -> str:
         (
             one_line(repo.id),
             shown_count(repo.total_params),
-            shown_count(repo.context),
+            shown_context(repo.context),
             shown_count(repo.downloads),
             shown_count(repo.likes),
             one_line(repo.license) or _UNKNOWN,
@@ -109,11 +115,20 @@ def catalog_table(offers: Sequence[CatalogOffer]) -> str:
                 pair.method,
                 " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
                 shown_fit(offer.fit) if offer.fit else _UNKNOWN,
-                f"here: {one_line(offer.installed)}" if offer.installed else "your own" if pair.own else "",
+                _remark(offer),
             )
         )
     headings = ("TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "")
     return table(headings, rows)
+
+
+def _remark(offer: CatalogOffer) -> str:
+    """What the last column of the catalogue says."""
+    if offer.installed:
+        return f"here: {one_line(offer.installed)}"
+    if offer.pair.own:
+        return "your own"
+    return "drafter not served yet" if unserved(offer.pair) else ""
 
 
 def pairs_table(offers: Sequence[PairOffer]) -> str:
