@@ -16,9 +16,9 @@ _FEW: Final = 5  # prompts from which on an interval deserves trust
 def drafters_text(report: DrafterReport) -> str:
     """The drafters, then the best fixed choice of each kind of text, and what has to be said of both."""
     head = (
-        "drafter",
         "text",
         "T",
+        "drafter",
         "tok/s",
         "against plain [95 %]",
         "tokens/step",
@@ -49,9 +49,9 @@ def drafters_text(report: DrafterReport) -> str:
 def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, ...]:
     peak = memory_mb.get(row.drafter)
     return (
-        row.drafter,
         row.kind,
         f"{row.temperature:g}",
+        row.drafter,
         f"{row.tok_per_s:.1f}",
         row.speedup.text(),
         f"{row.tokens_per_step:.2f}",

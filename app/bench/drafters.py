@@ -47,8 +47,12 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         with session_of(request) as (session, loaded):
             usable_drafters(session, loaded, [AUTO])
             counts = _measure(session, loaded, [AUTO], plan, tell, cells)
-    keys = product((Plain.name, *usable), [kind.name for kind in plan.sets], plan.temperatures)
-    rows = [cells[key].figures(*key) for key in keys if key in cells]
+    keys = product([kind.name for kind in plan.sets], plan.temperatures, (Plain.name, *usable))
+    rows = [
+        cells[name, kind, temperature].figures(name, kind, temperature)
+        for kind, temperature, name in keys
+        if (name, kind, temperature) in cells
+    ]
     drafted = [row for row in rows if row.drafter != Plain.name]
     return DrafterReport(
         model=loaded.name,

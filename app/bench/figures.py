@@ -75,7 +75,7 @@ class DrafterReport:
     Attributes:
         model: The model's own name.
         promise: What loading it promised about equal texts.
-        rows: A row for each drafter, kind of text and temperature; plain decoding's first.
+        rows: A row for each kind of text, temperature and drafter; plain decoding's first.
         best: The best fixed choice for each kind of text and temperature.
         unusable: Drafters that cannot serve the model, and why.
         prompts: Prompts of each kind of text that were replied to.

@@ -178,8 +178,8 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     sea, long = (f"{tmp_path.name}/{name}" for name in ("sea", "long"))
     assert [(row["drafter"], row["kind"], row["texts"]) for row in report["rows"]] == [
         ("none", sea, 4),  # before and after each
-        ("none", long, 2),
         ("lookup", sea, 2),
+        ("none", long, 2),
         ("lookup", long, 1),
     ]
     assert report["prompts"] == {sea: 2, long: 1} and report["too_long"] == {sea: 0, long: 1}
@@ -187,7 +187,7 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     for row in report["rows"]:
         assert row["phases"].keys() == {"draft", "evaluate", "accept", "commit", "rest"}
         assert row["phases"]["evaluate"] > 0 and row["tokens_per_step"] >= 1 and row["tok_per_s"] > 0
-    plain, _, lookup, alone = report["rows"]
+    plain, lookup, _, alone = report["rows"]
     assert plain["speedup"] == {"value": 1.0, "low": None, "high": None}
     assert lookup["speedup"]["low"] <= lookup["speedup"]["value"] <= lookup["speedup"]["high"]
     assert len(lookup["by_prompt"]) == 2 and alone["speedup"]["low"] is None
