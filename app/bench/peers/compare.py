@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -34,7 +33,7 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
     writes has the model loaded.
 
     Args:
-        request: Which model. What drafters kept of earlier runs is left out: they may have met the prompts.
+        request: Which model.
         plan: Which replies, and with which of slipstream's drafters.
         peers: Which engines.
         tell: Hears how far it is.
@@ -48,9 +47,8 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
     """
     plan = replace(plan, temperatures=(0.0,), seeds=(1,), typical=None)
     with ExitStack() as opened:
-        derived = opened.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-bench-"))
         threads = request.threads or _threads(Path(request.model))
-        request = replace(request, drafter=Plain.name, threads=threads, derived=derived)
+        request = replace(request, drafter=Plain.name, threads=threads)
         session, loaded = opened.enter_context(session_of(request))
         usable, unusable = usable_drafters(session, loaded, plan.names)
         race = Race(session, usable, plan.tokens, loaded.n_ctx)
@@ -73,7 +71,6 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
                 continue
             opened.callback(peer.release)
             race.join(peer, prompts, tell)
-        race.warm_up(plan.sets[0].prompts[0].messages[-1:])
         counts = play(plan, loaded.n_ctx, lambda place: tell(f"peers: {place}"), race.reply)
         return PeerReport(
             model=loaded.name,

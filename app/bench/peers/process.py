@@ -109,7 +109,13 @@ class PeerProcess:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        alarm = threading.Timer(self._patience, self._process.kill)
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        alarm = threading.Timer(self._patience, give_up)
         alarm.start()
         try:
             line = self._process.stdout.readline()
@@ -118,8 +124,11 @@ class PeerProcess:
         try:
             answer = json.loads(line)
         except ValueError:
-            raise PeerError(f"{self._name} died: {self._last_words()}.") from None
-        return dict(answer)
+            answer = None
+        if not isinstance(answer, dict):
+            why = f"gave no answer for {self._patience:,.0f} s" if late.is_set() else f"died: {self._last_words()}"
+            raise PeerError(f"{self._name} {why}.")
+        return answer
 
     def _last_words(self) -> str:
         self._process.kill()

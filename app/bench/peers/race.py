@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Final
 
 from slipstream.app.bench.peers.figures import OUR_PLAIN, OURS, Replies
 from slipstream.app.bench.peers.peer import Peer
 from slipstream.app.bench.peers.process import PeerError
 from slipstream.app.bench.peers.sweep import Sweep, Timing, Tried, Variant
 from slipstream.app.bench.turns import Turn, Written, write
-from slipstream.app.engine.requests import Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import ContextFullError
 from slipstream.models.types import Token
-
-_WARM_UP: Final = 16  # tokens
 
 
 class Race:
@@ -62,11 +58,6 @@ class Race:
                 self.replies[best] = Replies()
         self._groups.append(group)
         peer.release()
-
-    def warm_up(self, messages: tuple[Message, ...]) -> None:
-        """Has slipstream write a little with each of its drafters; peers warm up by themselves."""
-        for variant, _ in self._groups[0]:
-            write(self._session, variant.drafter, Turn("", 0, 0, messages, Sampling(temperature=0), _WARM_UP))
 
     def fits(self, prompt: Sequence[Token]) -> bool:
         """Whether the longest reply fits behind a prompt, in every engine."""
