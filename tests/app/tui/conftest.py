@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted_models import ScriptedModels
 from textual.message import Message
 
 from slipstream.app.chats.store import ChatStore
@@ -40,10 +41,13 @@ def open_chat(store: ChatStore) -> Open:
         size: tuple[int, int] = (80, 24),
         drafter: str = "draft",
         typical: float | None = None,
+        models: ScriptedModels | None = None,
     ) -> AsyncIterator[Driver]:
         engine = engine or ScriptedEngine(list(scripts) or [Script()])
         log: list[Message] = []
-        app = ChatApp(engine, Load("mini.gguf", drafter=drafter), store, chat, Sampling(seed=7, typical=typical))
+        load = Load("mini.gguf", drafter=drafter)
+        sampling = Sampling(seed=7, typical=typical)
+        app = ChatApp(engine, load, store, chat, sampling, models=lambda: models or ScriptedModels())
         async with app.run_test(size=size, message_hook=log.append) as pilot:
             driver = Driver(app, pilot, engine, store, log)
             if not engine.hold_load:

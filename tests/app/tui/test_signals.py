@@ -24,10 +24,11 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.requests import Load
 from slipstream.app.tui.app import ChatApp
 from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted_models import ScriptedModels
 
 store = ChatStore(Path(sys.argv[1]))
 engine = ScriptedEngine([Script("one two three four five six seven eight nine ten", hold=10)])
-app = ChatApp(engine, Load("mini.gguf", drafter="draft"), store)
+app = ChatApp(engine, Load("mini.gguf", drafter="draft"), store, models=ScriptedModels)
 app.run()
 store.close()
 sys.exit(app.return_code)

@@ -1,0 +1,320 @@
+"""The model manager: what it lists, finds and fetches, and that nothing stops it."""
+
+import asyncio
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted_models import BUNDLED, FOUND, GB, OFFERS, QWEN, ScriptedModels
+from textual.widgets import Input, Markdown
+
+from slipstream.app.tui.screens.chat import ChatScreen
+from slipstream.app.tui.screens.models import ModelsScreen
+from slipstream.app.tui.screens.models_list import DOWNLOADS, INSTALLED, RECOMMENDED, SEARCH
+from slipstream.app.tui.screens.models_repo import RepoScreen
+from slipstream.models.errors import SlipstreamError
+
+
+def manager(chat: Driver) -> ModelsScreen:
+    screen = chat.screen._manager
+    assert screen is not None
+    return screen
+
+
+async def opened(chat: Driver, tab: int = INSTALLED) -> ModelsScreen:
+    """Opens the manager and waits for its lists."""
+    await chat.press("ctrl+l")
+    screen = manager(chat)
+    await chat.until(lambda: screen._installed.ready and screen._recommended.ready and chat.app.screen is screen)
+    await chat.until(lambda: len(screen._installed.facts) == len(screen._installed.models))
+    screen.go_to(tab)
+    await chat.pilot.pause()
+    return screen
+
+
+def words(chat: Driver) -> list[str]:
+    """What the notifications say."""
+    return [notification.message for notification in chat.app._notifications]
+
+
+def under(screen: ModelsScreen) -> str | None:
+    """The row under the bar."""
+    return screen.browser.key
+
+
+async def search(chat: Driver, screen: ModelsScreen, text: str) -> None:
+    """Types and asks; waits for the answer."""
+    screen.line.value = text
+    await chat.press("enter")
+    await chat.until(lambda: screen._search.ready)
+
+
+async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat)
+        shown = chat.shown()
+        for words in ("● bundled", "Installed 6", "qwen3-0.6b 1.7x", "LM Studio", "Ollama", "✗ mistral-small", "128k"):
+            assert words in shown, words
+        assert shown.count("● bundled") == 1 and "● qwen3-4b" not in shown
+        assert "NVIDIA RTX 4070: 12 GB of 13 GB free" in shown
+        await chat.press("end")
+        assert under(screen) == "mistral-small:Q4_K_M"
+        await chat.until(lambda: "The file ends too early." in chat.shown())
+        assert "Remove it and fetch it again." in chat.shown()
+        await chat.press("escape")
+        assert isinstance(chat.app.screen, ChatScreen)
+        assert chat.screen.prompt.has_focus
+
+
+@pytest.mark.parametrize("size", [(140, 40), (80, 24), (40, 12), (20, 5), (1, 1)])
+async def test_every_tab_fits_every_screen(open_chat: Open, size: tuple[int, int]) -> None:
+    models = ScriptedModels()
+    models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
+    async with open_chat(size=size, models=models) as chat:
+        screen = await opened(chat)
+        for tab in (INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS):
+            screen.go_to(tab)
+            if tab == SEARCH:
+                await search(chat, screen, "qwen")
+            await chat.pilot.pause()
+            lines = chat.shown().splitlines()
+            assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
+            for line in screen.browser.view.lines(screen.browser.rows.room) if size[0] >= 40 else []:
+                assert all(part.cell_length <= screen.browser.rows.room for part in line.split("\n"))
+        await chat.pilot.resize_terminal(100, 30)
+        await chat.until(lambda: "5.0 GB" in chat.shown())
+
+
+async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat)
+        await chat.press("tab")
+        assert screen.tab == RECOMMENDED and "★ Qwen3-8B" in chat.shown()
+        await chat.press("tab")
+        assert screen.tab == SEARCH and screen.line.has_focus
+        await chat.press("tab", "tab")
+        assert screen.tab == INSTALLED
+        await chat.press("shift+tab")
+        assert screen.tab == DOWNLOADS
+        await chat.press("slash")
+        assert screen.tab == SEARCH and screen.line.value == ""
+        await chat.pilot.click(screen.tabs, offset=(16, 0))
+        assert screen.tab == RECOMMENDED
+        await chat.pilot.click(screen.browser.rows, offset=(5, 1))
+        assert under(screen) == OFFERS[1].pair.id
+        assert chat.app.screen is screen  # the first click only moves the bar
+        await chat.pilot.click(screen.browser.rows, offset=(5, 1))
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))  # it is here already: it is used
+
+
+async def test_the_bar_stays_on_its_row_when_the_tabs_change(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat)
+        await chat.press("down", "down", "2", "down", "1")
+        assert under(screen) == "qwen3-0.6b:Q8_0"
+        await chat.press("2")
+        assert under(screen) == OFFERS[1].pair.id
+
+
+async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, RECOMMENDED)
+        await chat.until(lambda: "best for this machine" in chat.shown())
+        assert "With its drafter it needs 6.4 GB" in chat.shown()
+        await chat.press("enter")
+        await chat.until(lambda: len(models.queue) == 2 and screen.tab == DOWNLOADS)
+        assert models.called("fetch_pair") == [OFFERS[0].pair.id]
+        await chat.press("2", "end", "enter")
+        await chat.until(lambda: any("too big for this machine" in word for word in words(chat)))
+        assert len(models.called("fetch_pair")) == 1
+
+
+async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_chat: Open) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        shown = chat.shown()
+        for text in ("Qwen/Qwen3-8B-GGUF", "412k", "231", "gated", "7 months", "8.2B"):
+            assert text in shown, text
+        assert "[bold red]Qwen[/]␛[2J-evil" in shown and "\x1b" not in shown
+        await chat.press("down", "down")
+        await chat.until(lambda: "accept its licence" in chat.shown())
+        await search(chat, screen, "nothing")
+        assert "Nothing was found" in chat.shown()
+
+
+async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) -> None:
+    models = ScriptedModels(holds={"search"})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        screen.line.value = "first"
+        await chat.press("enter")
+        await chat.until(lambda: "Asking the hub for “first”" in chat.shown())
+        await chat.press("tab", "shift+tab")  # nothing waits for the hub
+        screen.line.value = "nothing"
+        await chat.press("enter")
+        await chat.until(lambda: len(models.called("search")) == 2)
+        models.go("search")
+        await chat.until(lambda: screen._search.ready)
+        await asyncio.sleep(0)
+        assert screen._search.asked == "nothing" and len(screen._search) == 0
+
+
+async def test_an_error_of_the_hub_is_shown_in_words_and_enter_asks_again(open_chat: Open) -> None:
+    models = ScriptedModels(fails={"search": SlipstreamError("the hub cannot be reached.", "Try again later.")})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        assert "The hub cannot be reached." in chat.shown() and "Try again later." in chat.shown()
+        await search(chat, screen, "qwen3")
+        assert "Qwen/Qwen3-8B-GGUF" in chat.shown() and "cannot be reached" not in chat.shown()
+
+
+async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open) -> None:
+    models = ScriptedModels(offline=True)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        await chat.until(lambda: screen._offline)
+        await chat.press("slash")
+        assert "Offline: the hub is not asked." in chat.shown()
+        await chat.press(*"gemma")
+        assert [model.name for model in screen._here.models] == ["gemma-3-12b-it:Q4_K_M"]
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.loads) == 2)
+        assert "gemma" in chat.engine.loads[1].model
+        assert not models.called("search")
+
+
+async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        repo = chat.app.screen
+        assert isinstance(repo, RepoScreen)
+        await chat.until(lambda: len(repo._quants) == 6)
+        assert repo.browser.key == "Q4_K_M"  # the best for this machine
+        for text in ("★ Q4_K_M", "● GPU", "◐ GPU + memory", "○ memory", "✗ too big", "4 files", "32k"):
+            assert text in chat.shown(), text
+        await chat.press("end", "enter")
+        assert chat.app.screen is repo and any("Q8_0 would fit" in word for word in words(chat))
+        await chat.press("home", "enter")
+        await chat.until(lambda: screen.tab == DOWNLOADS and chat.app.screen is screen)
+        assert models.called("fetch") == ["Q2_K"]
+        assert models.called("fetch_file") == ["Qwen/Qwen3-0.6B-GGUF"]  # the drafter that the catalogue knows
+
+
+async def test_the_card_is_shown_inert(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        repo = chat.app.screen
+        assert isinstance(repo, RepoScreen)
+        await chat.until(lambda: "llama-cli" in repo.card.source)
+        assert "llama-cli" not in chat.shown()
+        await chat.press("c")
+        await chat.until(lambda: "parameters" in chat.shown() and "llama-cli" in chat.shown())
+        assert "[bold]not bold[/bold]" in chat.shown() and "␛[31mred" in chat.shown()
+        repo.card.post_message(Markdown.LinkClicked(repo.card, "https://example.org/paper"))
+        await chat.until(lambda: any("opens no links" in word for word in words(chat)))
+        assert chat.app.clipboard == "https://example.org/paper"
+        await chat.press("c", "escape")
+        assert chat.app.screen is screen
+
+
+@pytest.mark.parametrize("size", [(140, 40), (40, 12)])
+async def test_a_repository_that_cannot_be_read_says_why(open_chat: Open, size: tuple[int, int]) -> None:
+    error = SlipstreamError("the licence was not accepted yet.", "Accept it on the page and set HF_TOKEN.")
+    models = ScriptedModels(fails={"quants": error, "card": error})
+    async with open_chat(size=size, models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        await chat.until(lambda: "The licence was not" in chat.shown())
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, RepoScreen)
+
+
+async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None:
+    models = ScriptedModels()
+    models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
+    models.job("x/Split-GGUF", "Split-Q8_0-00001-of-00004.gguf", GB)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, DOWNLOADS)
+        models.move("j0", 0.5)
+        await chat.until(lambda: "2.5 GB of 5.0 GB · 41 MB/s · 61 s left" in chat.shown())
+        assert "50 %" in chat.shown() and "Downloads 2" in chat.shown()
+        assert under(screen) == "j1" and "Split-Q8_0 " in chat.shown()
+        await chat.press("down", "enter")
+        await chat.until(lambda: models.queue["j0"].state == "paused")
+        await chat.until(lambda: "2.5 GB of 5.0 GB · paused" in chat.shown())
+        await chat.press("enter")
+        await chat.until(lambda: models.queue["j0"].state == "running")
+        models.set_state("j0", state="failed", error=("the disk is full.", "Free 3 GB, then go on."))
+        await chat.until(lambda: "Free 3 GB, then go on." in chat.shown())
+        await chat.press("enter")
+        await chat.until(lambda: models.queue["j0"].state == "running")
+        await chat.press("up", "x")
+        assert "Give up fetching “Split-Q8_0”?" in chat.shown()
+        await chat.press("n")
+        assert models.queue["j1"].state == "running"
+        await chat.press("x", "y")
+        await chat.until(lambda: [job.id for job in screen._downloads.jobs] == ["j0"])
+        assert any("Gave up Split-Q8_0" in word for word in words(chat))
+        models.move("j0", 1)
+        await chat.until(lambda: "checked and installed" in chat.shown() and "Installed 7" in chat.shown())
+
+
+@pytest.mark.parametrize("call", ["installed", "offers", "pairs", "fit_of", "search", "quants"])
+async def test_nothing_waits_for_a_slow_answer(open_chat: Open, call: str) -> None:
+    models = ScriptedModels(holds={call})
+    async with open_chat(models=models) as chat:
+        await chat.press("ctrl+l")
+        screen = manager(chat)
+        await chat.press("3", *"qwen", "enter", "enter", "escape", "ctrl+l")
+        for tab in (RECOMMENDED, SEARCH, DOWNLOADS, INSTALLED):
+            screen.go_to(tab)
+            await chat.press("down", "up")
+        await chat.press("escape")
+        models.go(call)
+        await chat.say("x")
+        assert len(chat.engine.asked) == 1
+
+
+async def test_leaving_the_program_pauses_the_downloads(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        await opened(chat)
+    assert models.called("close") == [None]
+
+
+async def test_the_help_and_the_palette_name_it(open_chat: Open) -> None:
+    async with open_chat(size=(100, 40)) as chat:
+        assert "^l Models" in chat.shown()
+        await chat.press("f1")
+        assert "Ctrl-L" in chat.shown()
+        await chat.press("escape")
+        commands = {command.title: command.callback for command in chat.app.get_system_commands(chat.screen)}
+        commands["Models"]()
+        await chat.until(lambda: isinstance(chat.app.screen, ModelsScreen))
+
+
+async def test_the_search_line_takes_letters_that_are_keys_elsewhere(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat, SEARCH)
+        await chat.press(*"dvxui123")
+        assert screen.query_one(Input).value == "dvxui123"
+        assert chat.app.screen is screen and screen.tab == SEARCH
+
+
+async def test_a_model_that_only_drafts_cannot_be_used(open_chat: Open) -> None:
+    broken = ScriptedModels(here=[BUNDLED, ScriptedModels().here[-1]])
+    async with open_chat(models=broken, engine=ScriptedEngine([Script()])) as chat:
+        await opened(chat)
+        await chat.press("end", "enter")
+        await chat.until(lambda: any("cannot chat: the file ends too early." in word for word in words(chat)))
+        assert len(chat.engine.loads) == 1 and QWEN and FOUND
