@@ -10,7 +10,6 @@ from slipstream.app.bench.figures import Cell, DrafterReport, best_fixed
 from slipstream.app.bench.intervals import Work, between
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
-from slipstream.app.engine.autopilot import AUTO
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
 from slipstream.app.engine.session import Session
@@ -21,9 +20,7 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
     A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that gets
-    slower or faster on the way hits both alike. Who comes first changes from turn to turn. The autopilot has a turn of
-    its own, with the model loaded afresh: it asks the very drafters that it is compared with, and some of them learn
-    from what they write.
+    slower or faster on the way hits both alike. Who comes first changes from turn to turn.
 
     Args:
         request: Which model.
@@ -37,16 +34,9 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
     cells: dict[tuple[str, str, float], Cell] = {}
-    counts: dict[str, tuple[int, int]] = {}
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
-        fixed = [name for name in usable if name != AUTO]
-        if fixed or AUTO not in usable:
-            counts = _measure(session, loaded, fixed, plan, tell, cells)
-    if AUTO in usable:
-        with session_of(request) as (session, loaded):
-            usable_drafters(session, loaded, [AUTO])
-            counts = _measure(session, loaded, [AUTO], plan, tell, cells)
+        counts = _measure(session, loaded, usable, plan, tell, cells)
     keys = product([kind.name for kind in plan.sets], plan.temperatures, (Plain.name, *usable))
     rows = [
         cells[name, kind, temperature].figures(name, kind, temperature)
