@@ -66,7 +66,7 @@ class Source:
         self._part = part
         self._home = file_address(endpoint, part.file)
         self._direct: str | None = None  # where the hub's redirects lead: a signed address that is void after a while
-        self._etags: dict[tuple[str, str, int], str] = {}
+        self._etags: dict[tuple[str, str, int], set[str]] = {}
         self._finding = asyncio.Lock()
 
     @asynccontextmanager
@@ -103,8 +103,8 @@ class Source:
     async def _hop(self, address: str, start: int, end: int) -> httpx.Response:
         for _ in range(_HOPS):
             headers = {"range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
-            if etag := self._etags.get(origin(address)):
-                headers["if-range"] = etag
+            if self._part.expected is None:  # else the hash tells, and hosts may differ in what they call the content
+                headers |= {"if-range": etag for etag in self._etags.get(origin(address), ())}
             token = token_header(address, self._endpoint)
             request = self._client.build_request("GET", address, headers={**headers, **token})
             response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -150,16 +150,18 @@ class Source:
         raise refusal(status, response.headers, address, self._endpoint, known)
 
     def _check_content(self, response: httpx.Response) -> None:
-        """Refuses the content of another file."""
-        place, etag = origin(str(response.url)), response.headers.get("etag", "")
-        if not etag or etag.startswith("W/"):
+        """Notices that a host calls the content otherwise than before."""
+        etag = response.headers.get("etag", "")
+        known = self._etags.setdefault(origin(str(response.url)), set())
+        if not etag or etag.startswith("W/") or etag in known:
             return
-        if self._etags.setdefault(place, etag) == etag:
-            return
-        if self._part.expected is None:
+        before = bool(known)
+        if before and self._part.expected is None:
             raise AnewError(self._part, _bare(etag))
-        self._direct = None
-        raise TroubleError("another file answered")
+        known.add(etag)
+        if before:
+            self._direct = None  # the hub itself is asked whether it is still the same
+            raise TroubleError("another file answered")
 
     def _offset(self, response: httpx.Response, start: int, end: int) -> int:
         headers, size = response.headers, self._part.size

@@ -26,6 +26,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     host: Literal["hub", "store"]
     seen: Seen
+    era: int
 
     @property
     def hub(self) -> HubServer:
@@ -42,6 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         wanted = (int(match[1]), int(match[2]) + 1 if match[2] else 1 << 62) if match else None
         headers = {name.lower(): value for name, value in self.headers.items()}
+        self.era = self.hub.era
         self.seen = Seen(self.host, self.command, self.path, headers, parts.netloc, wanted)
         self.hub.seen.append(self.seen)
         with contextlib.suppress(ConnectionError, TimeoutError):
@@ -221,7 +223,7 @@ class StoreHandler(Handler):
     def flow(self, body: bytes) -> None:
         position = 0
         while position < len(body):
-            count = self.hub.allowance(min(_BLOCK, len(body) - position))
+            count = self.hub.allowance(min(_BLOCK, len(body) - position), self.era)
             if not count:
                 self.close_connection = True
                 return

@@ -37,6 +37,7 @@ class HubServer:
         self.accepted: frozenset[str] = frozenset()  # tokens of people who accepted the gated licences
         self.sent = 0  # bytes of large files handed to the network
         self.lock = threading.Lock()
+        self.era = 0
         self._limit: int | None = None
         self._room = threading.Condition(self.lock)
         self.closed = threading.Event()
@@ -120,10 +121,16 @@ class HubServer:
             self._limit = total
             self._room.notify_all()
 
-    def allowance(self, wanted: int) -> int:
-        """Waits until bytes may be sent; returns how many, or 0 when the server closes."""
+    def hang_up(self) -> None:
+        """Ends all answers that are under way; what they were held from sending is never counted as sent."""
         with self._room:
-            while not self.closed.is_set():
+            self.era += 1
+            self._room.notify_all()
+
+    def allowance(self, wanted: int, era: int) -> int:
+        """Waits until bytes may be sent; returns how many, or 0 when the answer of that era is to end."""
+        with self._room:
+            while not self.closed.is_set() and era == self.era:
                 free = wanted if self._limit is None else min(wanted, self._limit - self.sent)
                 if free > 0:
                     self.sent += free

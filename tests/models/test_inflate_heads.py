@@ -90,7 +90,7 @@ def steps_of(family: Family, drafter: str, folder: Path) -> list[Step]:
         target.prefill(history.tokens[:-1], lambda chunk: made.prefilled(chunk.tokens, chunk.hidden))
         rules = Rules(frozenset(), 200, 0, (), lambda _: b"")
         sampler = Sampler(temperature=0.8, seed=3)
-        return list(islice(generate(target, made, sampler, history, _three, rules, lambda: False), 10))
+        return list(islice(generate(target, made, sampler, history, _three, rules, lambda: False), 16))
 
 
 def _three(_probability: float, depth: int) -> bool:
