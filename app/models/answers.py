@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Self
 
-from slipstream.app.models.words import shown_bytes
+from slipstream.app.tui.widgets import models_words
 
 _STEP: Final = 10
 """Per cent between two lines of progress where no terminal shows it."""
@@ -72,7 +72,7 @@ class Bar:
 
     def bytes(self, done: int, size: int) -> None:
         """Shows how many bytes are done."""
-        self.line(f"{self._doing}: {shown_bytes(done)} of {shown_bytes(size)}", done, size)
+        self.line(f"{self._doing}: {models_words.size(done)} of {models_words.size(size)}", done, size)
 
     def line(self, text: str, done: int, size: int) -> None:
         """Shows a line and the share that is done."""

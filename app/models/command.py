@@ -56,7 +56,8 @@ def models(options: argparse.Namespace) -> int:
 
 
 def _list(manager: ModelManager, options: argparse.Namespace) -> int:
-    from slipstream.app.models.words import models_table, shown_bytes
+    from slipstream.app.models.words import models_table
+    from slipstream.app.tui.widgets import models_words
     from slipstream.models.download import partials
 
     found = manager.installed()
@@ -67,14 +68,15 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
         return 0
     shown = [model for model in found if model.role != "other" or model.problem]
     print(models_table(shown))
-    ours = sum(model.size for model in found if model.origin == "ours")
+    total = models_words.size(sum(model.size for model in shown))
+    ours = models_words.size(sum(model.size for model in shown if model.origin == "ours"))
     count = f"{len(shown)} model{'s' * (len(shown) != 1)}"
-    print(f"{count}, {shown_bytes(sum(model.size for model in shown))}; {shown_bytes(ours)} of it slipstream's own.")
+    print(f"{count}, {total}; {ours} of it slipstream's own.")
     for part in unfinished:
         name = f"{part.files[0].repo}/{part.files[0].name}"
         print(f"Unfinished: {name}, {part.done / max(1, part.total):.0%}; go on: slipstream models pull {name}")
     if trash:
-        print(f"Removed, and still on the disk: {shown_bytes(trash)}; free it: slipstream models rm --now")
+        print(f"Removed, and still on the disk: {models_words.size(trash)}; free it: slipstream models rm --now")
     return 0
 
 

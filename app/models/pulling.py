@@ -9,8 +9,8 @@ from typing import Final
 from slipstream.app.models.answers import Bar, print_json
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.models.offers import QuantOffer
-from slipstream.app.models.words import shown_bytes
 from slipstream.app.safe_text import one_line
+from slipstream.app.tui.widgets import models_words
 from slipstream.models.download_types import Progress
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import read_header
@@ -54,7 +54,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
         print_json(fetched)
     else:
         for each in fetched:
-            print(f"{each.name} is here: {shown_bytes(each.size)}")
+            print(f"{each.name} is here: {models_words.size(each.size)}")
         if model.role == "chat":
             print(f"chat with it: slipstream -m {model.name}")
     return 0
@@ -84,7 +84,7 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
     if model_or_none is None:
         share = last.done / max(1, last.total)
         print(
-            f"slipstream: paused at {share:.0%}, {shown_bytes(last.done)} of {shown_bytes(last.total)}; "
+            f"slipstream: paused at {share:.0%}, {models_words.size(last.done)} of {models_words.size(last.total)}; "
             f"go on: slipstream models pull {reference}",
             file=sys.stderr,
         )
@@ -92,19 +92,13 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
 
 
 def _shown(label: str, progress: Progress) -> str:
-    text = f"{one_line(label)}: {shown_bytes(progress.done)} of {shown_bytes(progress.total)}"
+    text = f"{one_line(label)}: {models_words.size(progress.done)} of {models_words.size(progress.total)}"
     if progress.phase != "downloading":
         return f"{text}, {progress.phase}"
     if progress.quiet >= 1:
         return f"{text}, silent for {progress.quiet:.0f} s"
-    left = f", {_time(progress.left)} left" if progress.left is not None else ""
-    return f"{text}, {shown_bytes(round(progress.speed))}/s{left}"
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    left = f", {models_words.left(progress.left)} left" if progress.left is not None else ""
+    return f"{text}, {models_words.size(round(progress.speed))}/s{left}"
 
 
 def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
@@ -121,7 +115,7 @@ def _agreed(drafter: PairOffer) -> bool:
     """Asks on a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    size = f" ({shown_bytes(drafter.size)})" if drafter.size else ""
+    size = f" ({models_words.size(drafter.size)})" if drafter.size else ""
     print(f"Fetch its drafter {drafter.name}{size}, too? [Y/n] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")
 

@@ -7,8 +7,8 @@ import sys
 
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.models.offers import Removal
-from slipstream.app.models.words import shown_bytes
 from slipstream.app.safe_text import one_line
+from slipstream.app.tui.widgets import models_words
 from slipstream.models.errors import UsageError
 
 _SHOWN = 3
@@ -26,7 +26,7 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
     if options.name is None:
         if not options.now:
             raise UsageError("rm needs the name of a model.", "See slipstream models list.")
-        print(f"{shown_bytes(manager.store.empty_trash())} freed.")
+        print(f"{models_words.size(manager.store.empty_trash())} freed.")
         return 0
     removal = manager.removal(options.name)
     print(_warning(removal), file=sys.stderr)
@@ -39,7 +39,7 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
             return 1
     removed = manager.remove(removal.model.name)
     if options.now:
-        print(f"{removed.name} is gone; {shown_bytes(manager.store.empty_trash())} freed.")
+        print(f"{removed.name} is gone; {models_words.size(manager.store.empty_trash())} freed.")
     else:
         print(f"{removed.name} is removed. Bring it back: slipstream models undo; free its room: models rm --now")
     return 0
@@ -47,7 +47,7 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
 
 def _warning(removal: Removal) -> str:
     """What goes with a model."""
-    frees = f"frees {shown_bytes(removal.frees)}" if removal.frees else "frees nothing: it is a link"
+    frees = f"frees {models_words.size(removal.frees)}" if removal.frees else "frees nothing: it is a link"
     text = f"{removal.model.name}: {frees}"
     if removal.chats:
         titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:_SHOWN])

@@ -7,6 +7,7 @@ from typing import Final
 
 from slipstream.app.models.offers import CatalogOffer, QuantOffer
 from slipstream.app.safe_text import one_line
+from slipstream.app.tui.widgets import models_words
 from slipstream.models.fit import Fit
 from slipstream.models.hub_types import RepoSummary
 from slipstream.models.pairing import PairOffer, unserved
@@ -16,27 +17,6 @@ _UNKNOWN: Final = "-"
 _NOTE: Final = 90
 _WHERE: Final = {"ours": "slipstream", "hf-cache": "hub cache", "lmstudio": "LM Studio", "ollama": "Ollama"}
 _FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in memory", "too big": "too big"}
-
-
-def shown_bytes(size: int) -> str:
-    """Bytes in words: ``82 kB``, ``1.2 MB``, ``640 MB``, ``4.9 GB``."""
-    for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= of:
-            return f"{size / of:.{1 if unit == 'GB' or (unit == 'MB' and size < 1e7) else 0}f} {unit}"
-    return f"{size} B"
-
-
-def shown_count(count: int) -> str:
-    """A large number in words: ``8.2B``, ``135M``; a dash for an unknown one."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return str(count) if count else _UNKNOWN
-
-
-def shown_context(tokens: int) -> str:
-    """Tokens of context: ``32k``, ``128k``; a dash for an unknown number."""
-    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens) if tokens else _UNKNOWN
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -51,9 +31,9 @@ def models_table(models: Sequence[Installed]) -> str:
     rows = [
         (
             one_line(model.name),
-            shown_bytes(model.size),
-            shown_count(model.params),
-            shown_context(model.context),
+            models_words.size(model.size),
+            models_words.parameters(model.params) or _UNKNOWN,
+            models_words.context(model.context) or _UNKNOWN,
             _WHERE.get(model.origin, model.origin),
             "broken" if model.problem else "" if model.role == "chat" else "only drafts",
         )
@@ -73,10 +53,10 @@ def search_table(found: Sequence[RepoSummary]) -> str:
     rows = [
         (
             one_line(repo.id),
-            shown_count(repo.total_params),
-            shown_context(repo.context),
-            shown_count(repo.downloads),
-            shown_count(repo.likes),
+            models_words.parameters(repo.total_params) or _UNKNOWN,
+            models_words.context(repo.context) or _UNKNOWN,
+            models_words.number(repo.downloads),
+            models_words.number(repo.likes),
             one_line(repo.license) or _UNKNOWN,
             "licence to accept" if repo.gated else "",
         )
@@ -90,7 +70,7 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
     rows = [
         (
             one_line(offer.quant.label),
-            shown_bytes(offer.quant.size),
+            models_words.size(offer.quant.size),
             "" if offer.quant.drafts else shown_fit(offer.fit),
             "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
             f"here: {one_line(offer.installed)}" if offer.installed else "",
@@ -110,7 +90,7 @@ def catalog_table(offers: Sequence[CatalogOffer]) -> str:
         rows.append(
             (
                 pair.target.model + (f":{pair.target.quant}" if pair.target.quant else ""),
-                f"{about}{shown_bytes(size)}" if size else _UNKNOWN,
+                f"{about}{models_words.size(size)}" if size else _UNKNOWN,
                 pair.drafter.model if pair.drafter else f"its own {pair.method} layers",
                 pair.method,
                 " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
@@ -139,7 +119,7 @@ def pairs_table(offers: Sequence[PairOffer]) -> str:
             (
                 one_line(offer.name),
                 offer.method,
-                shown_bytes(offer.size) if offer.size else _UNKNOWN,
+                models_words.size(offer.size) if offer.size else _UNKNOWN,
                 offer.source,
                 f"{offer.gain:.2f}x" if offer.gain else _UNKNOWN,
                 "no" if offer.why_not else "to fetch" if offer.fetch else "ready",

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,6 +101,7 @@ def held(server: HubServer, process: subprocess.Popen[str], home: Path) -> None:
     """Waits until bytes have come and the hub sends no more."""
     while not any(path.stat().st_size for path in (home / "home" / "models").rglob("*.part*")):
         assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
 
 
 def listed(command: Command) -> dict[str, dict[str, Any]]:
