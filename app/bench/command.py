@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.app.bench.inflate import Wish
+from slipstream.app.bench.inflated import run_inflated
 from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.peers.choice import PeerChoice
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.prompts import prompt_sets
-from slipstream.app.bench.runner import Runner
+from slipstream.app.bench.runner import Runner, tell
 from slipstream.app.bench.settings import Settings
 from slipstream.app.engine.offers import check_drafter
+from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import check_files, choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.accept import accept_rule
@@ -26,6 +30,9 @@ USUAL: Final = ("startup", "plain", "overhead", "drafters", "memory")
 """The parts that run where nothing else is asked for."""
 
 PARTS: Final = (*USUAL, "check", "peers")
+
+OF_A_MODEL: Final = ("drafters", "check", "peers")
+"""The parts that measure the model that is asked for."""
 
 
 def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
@@ -42,7 +49,8 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
         UsageError: If there is no such part, drafter or model, or a file of prompts is none.
         SlipstreamError: If a model cannot be made or loaded, or a file not be written.
     """
-    settings = settings or Settings()
+    wish = Wish.of(options.inflate, options.quant, options.inflate_drafter, options.keep_inflated)
+    settings = settings or (Settings.brief() if wish else Settings())
     parts = _parts(options)
     plan = _plan(options, settings)
     peers = PeerChoice.of(options.peer, options.peer_python)
@@ -54,18 +62,31 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     machine = Machine.here()
     print("\n".join(machine.lines()), flush=True)
     figures: dict[str, Any] = {"machine": asdict(machine)}
-    code = 0
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        runner = Runner(settings, Path(folder), choose(paths), measured, plan, peers)
-        for name, run in runner.parts().items():
-            if name in parts:
-                outcome = run()
-                print(outcome.text, flush=True)
-                figures[name] = outcome.figures
-                code = code if outcome.passed else 1
+
+        def run(model: Load) -> tuple[dict[str, Any], bool]:
+            return _run(Runner(settings, Path(folder), choose(paths), model, plan, peers), parts)
+
+        if wish:
+            figures["inflated"], passed = run_inflated(measured, wish, paths.derived, run, tell)
+        else:
+            found, passed = run(measured)
+            figures |= found
     if options.json:
         _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w")
-    return code
+    return 0 if passed else 1
+
+
+def _run(runner: Runner, parts: Sequence[str]) -> tuple[dict[str, Any], bool]:
+    """Runs parts and prints what they found; gives the figures, and whether what was checked holds."""
+    figures, passed = dict[str, Any](), True
+    for name, run in runner.parts().items():
+        if name in parts:
+            outcome = run()
+            print(outcome.text, flush=True)
+            figures[name] = outcome.figures
+            passed = passed and outcome.passed
+    return figures, passed
 
 
 def _parts(options: argparse.Namespace) -> list[str]:
@@ -73,7 +94,10 @@ def _parts(options: argparse.Namespace) -> list[str]:
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
     asked = [*options.only, *(["check"] if options.check else []), *(["peers"] if options.peer else [])]
-    return asked or (["drafters"] if options.drafters is not None or options.prompts else [*USUAL])
+    if options.inflate and (unfit := [part for part in asked if part not in OF_A_MODEL]):
+        raise UsageError(f"part {unfit[0]} measures no inflated model.", f"Parts that do: {', '.join(OF_A_MODEL)}.")
+    alone = options.drafters is not None or options.prompts or options.inflate
+    return asked or (["drafters"] if alone else [*USUAL])
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
@@ -92,7 +116,7 @@ def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
     for name, value in (("seeds", seeds), ("tokens", tokens)):
         if value < 1:
             raise UsageError(f"{name} is {value}; it must be 1 or more.")
-    sets = prompt_sets(options.prompts, options.limit)
+    sets = prompt_sets(options.prompts, settings.limit if options.limit is None else options.limit)
     return Plan(names, sets, temperatures, range(1, seeds + 1), tokens, options.typical)
 
 

@@ -39,9 +39,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="SET",
         help="prompts to reply to: chat, story, copy (the default is all three), or a file; may be repeated",
     )
-    bench.add_argument(
-        "--limit", type=int, default=LIMIT, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})"
-    )
+    bench.add_argument("--limit", type=int, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})")
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
     bench.add_argument(
         "--seeds", type=int, metavar="N", help="reply to each prompt with N seeds, at temperature 0 with one (1)"
@@ -76,4 +74,13 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         " may be repeated",
     )
     bench.add_argument("--peer-python", metavar="PATH", help="a Python that has xllamacpp, for llama-server")
+    bench.add_argument(
+        "--inflate",
+        metavar="SHAPES",
+        help="measure the model widened to 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): a large model's cost and"
+        " the small one's text; parts drafters, check and peers",
+    )
+    bench.add_argument("--quant", metavar="TYPES", help="of --inflate: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)")
+    bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
+    bench.add_argument("--keep-inflated", action="store_true", help="leave what was made on the disk for the next time")
     bench.add_argument("--json", metavar="FILE", help="write the figures to a file as JSON")

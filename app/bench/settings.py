@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from slipstream.app.bench.options import LIMIT
 from slipstream.app.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
 from slipstream.app.bench.weights import ModelShape
 
@@ -29,6 +30,7 @@ class Settings:
         trees: The trees of part ``overhead``.
         overhead_rounds: Rounds for each tree.
         overhead_steps: Steps a round.
+        limit: Most prompts of a set that they reply to; 0 for all.
         temperatures: Temperatures of parts ``drafters`` and ``check``.
         seeds: How many seeds they reply to each prompt with.
         reply: Most tokens of their replies.
@@ -50,9 +52,15 @@ class Settings:
     trees: tuple[TreeShape, ...] = (NODES_1, NODES_4, NODES_16)
     overhead_rounds: int = 36
     overhead_steps: int = 12
+    limit: int = LIMIT
     temperatures: tuple[float, ...] = (0.0, 0.8)
     seeds: int = 1
     reply: int = 160
     drafter_steps: int = 64
     memory_steps: int = 64
     startup_rounds: int = 7
+
+    @staticmethod
+    def brief() -> Settings:
+        """Less of everything, for models whose every token takes long."""
+        return Settings(limit=2, temperatures=(0.8,), reply=64, drafter_steps=0)

@@ -14,11 +14,12 @@ import numpy as np
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import REAL_TOKENS, Header, read_header
-from slipstream.models.gguf_parse import Value
+from slipstream.models.gguf_parse import TensorInfo, Value
 from slipstream.models.gguf_types import STRING, U32
 from slipstream.models.gguf_write import Metadata, NewTensor, write_gguf
 from slipstream.models.heads import DERIVED_FROM, identity
 from slipstream.models.inflate.shapes import Growth
+from slipstream.models.inflate.tensor import block
 from slipstream.models.quoting import shown_path
 
 MADE_AS: Final = "slipstream.inflate.made_as"
@@ -51,11 +52,16 @@ class Inflated:
     @property
     def nbytes(self) -> int:
         """Bytes of its weights."""
-        total = 0
-        for tensor in self.tensors:
-            weights, nbytes = gguf.GGML_QUANT_SIZES[tensor.kind]
-            total += int(np.prod(tensor.shape)) // weights * nbytes
-        return total
+        return sum(map(_nbytes, self.tensors))
+
+    def header(self, path: Path) -> Header:
+        """What the header of the file would say, for questions that are asked before it is made."""
+        infos = [
+            TensorInfo(tensor.name, tensor.shape[::-1], int(tensor.kind), 0, _nbytes(tensor)) for tensor in self.tensors
+        ]
+        values = {key: value for key, (_, value) in self.metadata.items()}
+        types = {key: kind for key, (kind, _) in self.metadata.items()}
+        return Header(path, self.architecture, self.name, values, types, tuple(infos), (0,), "", (path,))
 
     def stands_at(self, path: Path) -> bool:
         """Whether this very file has been made already; files are moved into place when they are whole."""
@@ -146,6 +152,11 @@ def spare_token(header: Header) -> int:
             if header.token_types[token] in kinds and token not in special and not _is_turn(header.tokens[token]):
                 return token
     return header.n_vocab - 1
+
+
+def _nbytes(tensor: NewTensor) -> int:
+    weights, nbytes = block(tensor.kind)
+    return int(np.prod(tensor.shape)) // weights * nbytes
 
 
 def _is_turn(text: str) -> bool:

@@ -26,7 +26,7 @@ Bytes = NDArray[np.uint8]
 def block(kind: gguf.GGMLQuantizationType) -> tuple[int, int]:
     """Weights and bytes of a block."""
     weights, nbytes = gguf.GGML_QUANT_SIZES[kind]
-    return weights, nbytes
+    return int(weights), int(nbytes)
 
 
 def pack(values: Floats, kind: gguf.GGMLQuantizationType) -> Bytes:
