@@ -17,6 +17,10 @@ _NEW: Final = 0.1  # weight of the latest step in an average, once there are eno
 _STALE: Final = 0.3  # the same for the first steps after a rest
 _GAIN: Final = 0.03  # the same for what it gains, which comes seldom and in large pieces
 _SETTLED: Final = 24  # steps in which a drafter is asked after a rest before it may rest again
+_FURTHER: Final = 4  # nodes that a draft may go deeper than the best one of late was right
+_FORGET: Final = 0.98  # of that depth, with each draft that was not so good
+_BELIEF: Final = 4.0  # tokens for which what is expected is believed at first
+_FADE: Final = 0.97  # of what came of older drafts, with each one after them
 _GUESS: Final = (1.6, 3.0, 0.1)
 """What a drafter that was never asked is taken to bring: tokens, rows, milliseconds as a share of a plain pass."""
 
@@ -93,6 +97,8 @@ class Arm:
         self._fresh = 0  # times that it was asked since it was woken
         self._heard = False  # whether it has heard a step since it was woken
         self._depth = self._spread = self._together = 0.0  # mean and moments that tell what a level costs
+        self._right = 0.0  # how deep its drafts were right of late
+        self._came = self._expected = _BELIEF  # tokens of the drafts that were chosen
 
     @property
     def costs_ms(self) -> float:
@@ -113,6 +119,14 @@ class Arm:
     def settling(self) -> bool:
         """Whether it was woken so lately that what it gains is not known."""
         return self._fresh < _SETTLED
+
+    @property
+    def trust(self) -> float:
+        """What came of the drafts that were chosen, against what was expected of them.
+
+        Who is chosen because it promises most has often promised too much (the winner's curse).
+        """
+        return min(self._came / self._expected, 1.0)
 
     def promise(self, terms: Terms) -> float:
         """What a step of it is worth, by its record (see ``Terms.value``)."""
@@ -136,8 +150,12 @@ class Arm:
         """Notes that it hears no steps from now on."""
         self._fresh, self._heard = 0, False
 
-    def draft(self, history: History, sampler: Sampler, step: int) -> Draft:
-        """Asks it, and notes what that took."""
+    def draft(self, history: History, sampler: Sampler, step: int, deepest: int) -> Draft:
+        """Asks it for a draft of at most ``deepest`` levels, and notes what that took.
+
+        It may go little deeper than it was right before: one that is sure of itself and wrong would cost a long pass.
+        """
+        self.limits.deepest = min(deepest, int(self._right) + _FURTHER)
         began = perf_counter()
         draft = self.drafter.draft(history, self.limits, sampler)
         took = 1e3 * (perf_counter() - began)
@@ -146,7 +164,10 @@ class Arm:
         self.last = step
         self._fresh += 1
         weight = self._weight(record.asked)
-        apart = draft.tree.depth - self._depth
+        depth = draft.tree.depth
+        if record.asked == 1:
+            self._depth, record.draft_ms = depth, took
+        apart = depth - self._depth
         self._depth += weight * apart
         self._spread += weight * (apart * apart - self._spread)
         self._together += weight * (apart * (took - record.draft_ms) - self._together)
@@ -174,8 +195,13 @@ class Arm:
         self.drafter.observe(history, step)
         self._heard = True
         if guess.tree.drafted:
-            self.calibration.hear(guess, step.tokens)
+            self._right = max(_FORGET * self._right, self.calibration.hear(guess, step.tokens))
         self.record.hear_ms += _NEW * (1e3 * (perf_counter() - began) - self.record.hear_ms)
+
+    def chosen(self, expected: float, came: int) -> None:
+        """Notes how many drafted tokens were expected of a draft that was chosen, and how many came."""
+        self._expected = _FADE * self._expected + expected / self.trust
+        self._came = _FADE * self._came + came
 
     def passed(self, ratio: float) -> None:
         """Notes how many times longer than usual a pass took while it asked for hidden states."""

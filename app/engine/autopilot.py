@@ -76,7 +76,7 @@ class Autopilot(Drafter):
         """Takes over drafters.
 
         Args:
-            drafters: By name; they stay their owner's, who closes them.
+            drafters: By name, and nobody else's; closed with this one.
             costs: Of the target.
             abilities: Of the target.
             known: Whether the arms are given records of an earlier run.
@@ -146,6 +146,11 @@ class Autopilot(Drafter):
         for arm in self.arms:
             arm.drafter.rewind(length)
 
+    def close(self) -> None:
+        """Frees the drafters."""
+        for arm in self.arms:
+            arm.drafter.close()
+
     # --- the choice -----------------------------------------------------------------------------------------------
 
     def _choose(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
@@ -192,11 +197,10 @@ class Autopilot(Drafter):
     def _ask(self, arm: Arm, history: History, sampler: Sampler, terms: Terms, deepest: int) -> Part:
         """Lets a drafter draft, and takes the part that pays."""
         began = perf_counter()
-        arm.limits.deepest = deepest
         arm.limits.price = terms.rate * (self._slope * arm.record.slower + arm.level_ms) / terms.token
-        draft = arm.draft(history, sampler, self._step)
+        draft = arm.draft(history, sampler, self._step, deepest)
         self._guesses[arm.name] = draft
-        part = best_part(draft, arm.calibration.probs(draft), terms, arm.record.slower)
+        part = best_part(draft, arm.calibration.probs(draft), terms, arm.record.slower, arm.trust)
         arm.judge(part.tokens, 1 + len(part.draft.tree))
         self._drafters_ms += 1e3 * (perf_counter() - began)
         return part
@@ -208,7 +212,8 @@ class Autopilot(Drafter):
             return best
         drafts = [replace(draft, probs=tuple(arm.calibration.probs(draft))) for arm, draft in drafted]
         tree = merged(drafts, self._abilities, size)
-        part = best_part(tree, tree.probs, terms, max(arm.record.slower for arm, _ in drafted))
+        slower, trust = max(arm.record.slower for arm, _ in drafted), min(arm.trust for arm, _ in drafted)
+        part = best_part(tree, tree.probs, terms, slower, trust)
         return part if part.value > best.value else best
 
     # --- time, and who rests --------------------------------------------------------------------------------------
@@ -223,6 +228,8 @@ class Autopilot(Drafter):
         plain_ms = self.meter.plain_ms
         self._purse.earn(took, plain_ms)
         tally = self.tallies.setdefault(self._who.name if self._who else PLAIN, Tally())
+        if self._who:
+            self._who.chosen(self.choice.expected - 1, len(step.tokens) - 1)
         tally.steps += 1
         tally.expected += self.choice.expected
         tally.tokens += len(step.tokens)

@@ -40,9 +40,9 @@ class Calibration:
             for prob, depth in zip(draft.probs, draft.tree.depths, strict=True)
         ]
 
-    def hear(self, draft: Draft, tokens: Sequence[Token]) -> None:
-        """Compares a guess, evaluated or not, with the target's own tokens."""
-        tree, node, changed = draft.tree, ROOT, False
+    def hear(self, draft: Draft, tokens: Sequence[Token]) -> int:
+        """Compares a guess, evaluated or not, with the target's own tokens, and says how deep it was right."""
+        tree, node, depth, changed = draft.tree, ROOT, 0, False
         for at, token in enumerate(tokens[:DEPTH]):
             said, child = 0.0, None
             for other in range(node + 1, len(tree)):
@@ -60,9 +60,10 @@ class Calibration:
             changed = True
             if child is None:
                 break
-            node = child
+            node, depth = child, at + 1
         if changed:
             self._multiply()
+        return depth
 
     def _multiply(self) -> None:
         product = 1.0

@@ -20,7 +20,7 @@ from slipstream.models.types import History
 
 _COSTS: Final = "costs"
 _LENGTH: Final = 16  # tokens of the text with which drafters are timed
-_TIMES: Final = 3
+_DEPTHS: Final = (1, 2, 1, 2)
 
 
 class FlightLog:
@@ -91,10 +91,11 @@ class FlightLog:
 def _time(arm: Arm) -> None:
     """Asks a drafter a few times, to know what that takes; what it says then means nothing."""
     history = History([1 + at % 7 for at in range(_LENGTH)])
-    arm.limits.price, arm.limits.deepest = 0.0, 1
+    arm.limits.price, arm.limits.deepest = 0.0, 2
     arm.begin()
     arm.wake(history)
-    for _ in range(_TIMES):
-        arm.draft(history, Sampler(), 0)
+    arm.drafter.draft(history, arm.limits, Sampler())  # the first one takes longer
+    for deepest in _DEPTHS:
+        arm.draft(history, Sampler(), 0, deepest)
     arm.drafter.rewind(0)
     arm.rest()

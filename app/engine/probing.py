@@ -12,7 +12,7 @@ from slipstream.app.engine.arm import Arm
 SHARE: Final = 0.004
 """Share of the time that may be lost to trying."""
 
-_FIRST: Final = 10.0  # plain steps that may be lost at the very first, when nothing is known
+_FIRST: Final = 4.0  # plain steps that may be lost at the very first, when nothing is known
 _MOST: Final = 12.0  # plain steps that can be saved up
 
 

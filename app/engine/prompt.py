@@ -43,6 +43,10 @@ class PromptBuilder:
         """Keeps the template, ``tokenize(text, special)`` and the tokens that every text starts with."""
         self._template, self._tokenize, self._opening = template, tokenize, opening
 
+    def tokens_of(self, text: str) -> list[Token]:
+        """Turns what a person or a model wrote into tokens, none of them special."""
+        return self._tokenize(text, False)
+
     def build(self, messages: Sequence[Message], n_ctx: int) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
 

@@ -52,7 +52,7 @@ class Part:
     value: float
 
 
-def best_part(draft: Draft, probs: Sequence[float], terms: Terms, slower: float = 1.0) -> Part:
+def best_part(draft: Draft, probs: Sequence[float], terms: Terms, slower: float = 1.0, trust: float = 1.0) -> Part:
     """Grows a draft anew, node by node, the most probable path first, and keeps the size that is worth most.
 
     Every size is looked at, none included: the first rows may cost more than those that follow. A draft with probes
@@ -63,12 +63,12 @@ def best_part(draft: Draft, probs: Sequence[float], terms: Terms, slower: float 
         probs: Per node, its corrected probability given its parent.
         terms: What tokens and time are worth.
         slower: How many times longer a pass takes for this drafter.
+        trust: Share of what it promises that came true.
     """
     tree = draft.tree
     paths = list(probs)
     for node, parent in enumerate(tree.parents):
-        if parent != ROOT:
-            paths[node] *= paths[parent]
+        paths[node] *= trust if parent == ROOT else paths[parent]
     if tree.probes:
         tokens = 1 + sum(path for node, path in enumerate(paths) if node not in tree.probes)
         return Part(draft, tokens, terms.value(tokens, 1 + len(tree), 0.0, slower))

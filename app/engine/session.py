@@ -212,7 +212,7 @@ class Session:
         plain_ms = self._plain.milliseconds
         assert plain_ms is not None  # loading has measured it
         usable = [name for name in registry.METHODS if name != Plain.name and not registry.why_not(name, self._parts)]
-        drafters = {name: self.drafter(name) for name in usable}
+        drafters = {name: registry.make(name, self._parts) for name in usable}
         return self._log.autopilot(drafters, self._target, plain_ms, on_progress)
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
