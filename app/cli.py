@@ -233,7 +233,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option(
         "-m", "--model", default="bundled", help="a name of models list, a path to a .gguf, or bundled (the default)"
     )
-    option("--draft-model", metavar="PATH", help="a draft model's .gguf, of any vocabulary")
+    option("--draft-model", metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
     option("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")

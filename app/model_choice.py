@@ -86,7 +86,8 @@ def head_files(paths: Paths) -> list[Path]:
 
 def is_path(name: str) -> bool:
     """Whether a name is meant as a path: it is one, or it looks like one and like no repository."""
-    return name.endswith(".gguf") or name.startswith((".", "~", os.sep)) or Path(name).exists()
+    shaped = name.endswith(".gguf") or name.startswith((".", "~", os.sep))
+    return shaped or Path(name).is_file() or (os.sep in name and Path(name).exists())
 
 
 def check_files(load: Load, shipped: Path | None = None) -> None:

@@ -68,8 +68,8 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
         for part, name in zip(header.parts, names, strict=True):
             source, target, sha256 = Path(os.path.realpath(part)), place / name, ""
             if how == "copy":
-                done = sum(each.stat().st_size for each in made)
-                sha256 = _copy(source, target, lambda now, before=done: on_progress(before + now, size), cancelled)
+                before = sum(each.stat().st_size for each in made)
+                sha256 = _copy(source, target, lambda done: on_progress(done, size), cancelled, before)
             else:
                 _link(source, target)
             made.append(target)
@@ -97,9 +97,11 @@ def _link(source: Path, target: Path) -> None:
         os.symlink(source, target)
 
 
-def _copy(source: Path, target: Path, on_progress: Callable[[int], None], cancelled: Callable[[], bool]) -> str:
-    """Copies a file and returns the SHA-256 of what was written."""
-    digest, done = hashlib.sha256(), 0
+def _copy(
+    source: Path, target: Path, on_progress: Callable[[int], None], cancelled: Callable[[], bool], done: int
+) -> str:
+    """Copies a file, after ``done`` bytes of others, and returns the SHA-256 of what was written."""
+    digest = hashlib.sha256()
     with replacing(target) as part, source.open("rb") as file, part.open("wb") as out:
         while chunk := file.read(_CHUNK):
             if cancelled():

@@ -37,12 +37,12 @@ def vocabulary_difference(target: Header, draft: Header) -> str:
     for token, (ours, theirs) in enumerate(zip(target.tokens, draft.tokens, strict=False)):
         if ours != theirs and token >= FIRST_COMPARED:
             return f"token {token:,} is {quoted(ours)} in one and {quoted(theirs)} in the other"
-    for name, ours, theirs in (
+    for place, one, other in (
         ("first", _added(target.add_bos, target.bos), _added(draft.add_bos, draft.bos)),
         ("last", _added(target.add_eos, target.eos), _added(draft.add_eos, draft.eos)),
     ):
-        if ours != theirs:
-            return f"the token that is put {name} is {_named(ours)} in one and {_named(theirs)} in the other"
+        if one != other:
+            return f"the token that is put {place} is {_named(one)} in one and {_named(other)} in the other"
     return ""
 
 
