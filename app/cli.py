@@ -91,6 +91,10 @@ def _run(arguments: list[str]) -> int:
         from slipstream.app.drafters.command import drafters
 
         return drafters(options)
+    if command == "doctor":
+        from slipstream.app.doctor.command import doctor
+
+        return doctor(options.json)
     if command == "run":
         return _one_reply(options)
     return _chat(options, arguments)
@@ -208,6 +212,8 @@ def _parser() -> _Parser:
     add_drafters(commands)
     add_models(commands)
     add_chats(commands)
+    doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
     commands.add_parser("paths", help="where everything is kept")
     return parser
 

@@ -125,14 +125,14 @@ def _view(address: int, rows: int, width: int) -> Floats:
 def model_params() -> Any:
     """llama.cpp's default parameters of a model, made safe for this machine and build."""
     params = C.llama_model_default_params()
-    if _amx_is_miscompiled():
+    if amx_is_miscompiled():
         params.use_extra_bufts = False
     return params
 
 
 @cache
-def _amx_is_miscompiled() -> bool:
-    """Whether AMX would end this process with SIGILL."""
+def amx_is_miscompiled() -> bool:
+    """Whether AMX would end this process with SIGILL, so that it is left unused."""
     try:
         cpu = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
         library = next(Path(str(C.__file__)).with_name("lib").glob("libggml-cpu.so*"))

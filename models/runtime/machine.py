@@ -119,6 +119,15 @@ def processor(root: Path = Path("/")) -> str:
     return platform.processor() or platform.machine()
 
 
+def processor_flags(root: Path = Path("/")) -> str:
+    """The processor's features as Linux spells them, such as ``avx2``; empty elsewhere."""
+    with suppress(OSError):
+        cpu = (root / "proc/cpuinfo").read_text(errors="replace")
+        found = re.search(r"^(?:flags|Features)\s*: (.+)$", cpu, re.MULTILINE)
+        return found[1] if found else ""
+    return ""
+
+
 def _said(*command: str) -> str:
     """What a command of the system prints; nothing where it is missing or fails."""
     with suppress(OSError, subprocess.SubprocessError):

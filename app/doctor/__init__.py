@@ -1,0 +1,1 @@
+"""``slipstream doctor``: what this machine has, what is broken, and what would be faster."""

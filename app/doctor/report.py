@@ -1,0 +1,128 @@
+"""What ``slipstream doctor`` finds out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slipstream.app.doctor.files import Place, bundled_problems, places
+from slipstream.app.doctor.gpus import Gpu, Look, gpus
+from slipstream.app.doctor.hints import Hint, faster
+from slipstream.app.models.manager import ModelManager
+from slipstream.app.paths import Paths
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.fit import Fit, fit
+from slipstream.models.gguf import read_header
+from slipstream.models.runtime.devices import Survey, survey
+from slipstream.models.runtime.library import amx_is_miscompiled, physical_cores
+from slipstream.models.runtime.machine import processor_flags
+from slipstream.models.store_types import Installed
+
+_LIBRARIES: Final = ("slipstream", "llama-cpp-python", "textual", "huggingface-hub", "numpy", "gguf")
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A model and how it would run here.
+
+    Attributes:
+        model: The model.
+        fit: How it is best opened; None for one that is broken.
+    """
+
+    model: Installed
+    fit: Fit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything about this machine that matters.
+
+    Attributes:
+        system: Name of the system and kind of machine.
+        python: Version of Python.
+        versions: Versions of the libraries.
+        survey: llama.cpp's devices, backends and version.
+        gpus: GPUs that the system knows of.
+        cores: Physical cores.
+        places: Where things are kept.
+        models: Models to chat with.
+        faster: What would be faster.
+        problems: What is broken, and what to do; empty if nothing is.
+    """
+
+    system: str
+    python: str
+    versions: dict[str, str]
+    survey: Survey
+    gpus: tuple[Gpu, ...]
+    cores: int
+    places: tuple[Place, ...]
+    models: tuple[Fitting, ...]
+    faster: tuple[Hint, ...]
+    problems: tuple[str, ...]
+
+
+def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
+    """Looks at everything; nothing is changed, no model is loaded, and no network is asked.
+
+    Args:
+        paths: Where things are kept.
+        look: Where to look for GPUs.
+        asked: llama.cpp's answer; None to ask it.
+    """
+    asked = asked or survey()
+    versions = {name: _version(name) for name in _LIBRARIES}
+    needed = _needed()
+    kept = places(paths)
+    problems = [place.problem for place in kept if place.problem] + bundled_problems(paths.bundled)
+    if asked.problem:
+        problems.append(f"{asked.problem}. Install it again: pip install --force-reinstall llama-cpp-python=={needed}")
+    elif versions["llama-cpp-python"] != needed:
+        found = versions["llama-cpp-python"] or "missing"
+        problems.append(f"llama-cpp-python is {found}, and Slipstream works with {needed} only: install that one.")
+    known = gpus(look)
+    hints = faster(known, asked, look, needed, processor_flags(look.root), amx_is_miscompiled())
+    if amx_is_miscompiled():
+        asked = replace(asked, features=tuple(name for name in asked.features if not name.startswith("AMX")))
+    return Report(
+        system=f"{look.system} {look.machine}",
+        python=platform.python_version(),
+        versions=versions,
+        survey=asked,
+        gpus=tuple(known),
+        cores=physical_cores(),
+        places=tuple(kept),
+        models=_models(paths, asked),
+        faster=tuple(hints),
+        problems=tuple(problems),
+    )
+
+
+def _models(paths: Paths, asked: Survey) -> tuple[Fitting, ...]:
+    found = []
+    for model in ModelManager(paths).installed():
+        if model.role != "chat":
+            continue
+        try:
+            found.append(Fitting(model, None if model.problem else fit(read_header(model.path), asked.devices)))
+        except SlipstreamError:
+            found.append(Fitting(model, None))
+    return tuple(found)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _needed() -> str:
+    """The version of llama-cpp-python that the package asks for."""
+    wanted = " ".join(importlib.metadata.requires("slipstream") or [])
+    found = re.search(r"llama-cpp-python==([\w.]+)", wanted)
+    return found[1] if found else _version("llama-cpp-python")
