@@ -22,6 +22,7 @@ from slipstream.models.hub_types import RemoteFile
 
 ENDING: Final = ".journal"
 _VERSION: Final = 1
+_CLOSED: Final = -1
 _LARGEST: Final = 64 << 20
 
 
@@ -103,11 +104,12 @@ class Journal:
         self.written.etag = etag
 
     def close(self, remove: bool = False) -> None:
-        """Gives up the lock, and removes the journal if the download is over."""
-        if remove:
-            close_removed(self._handle, self.path)
-        else:
-            os.close(self._handle)
+        """Gives up the lock, and removes the journal if the download is over; the first call counts."""
+        handle, self._handle = self._handle, _CLOSED
+        if handle != _CLOSED and remove:
+            close_removed(handle, self.path)
+        elif handle != _CLOSED:
+            os.close(handle)
 
     def _append(self, *rows: dict[str, Any]) -> None:
         raw = "".join(json.dumps(row) + "\n" for row in rows).encode()

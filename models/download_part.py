@@ -155,10 +155,14 @@ class PartFile:
         return freed
 
     def close(self) -> None:
-        """Lets go of both files and keeps them."""
-        if not self._disk.closed:
-            self._disk.close()
-            self.journal.close()
+        """Lets go of both files and keeps what is left of them."""
+        self._disk.close()
+        self.journal.close()
+
+    def expect(self, etag: str) -> None:
+        """Writes down what the hub calls the content."""
+        with self._worded():
+            self.journal.expect(etag)
 
     def sync(self) -> None:
         """Waits until all that was written is on the disk."""

@@ -104,7 +104,8 @@ class Source:
         for _ in range(_HOPS):
             headers = {"range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
             if self._part.expected is None:  # else the hash tells, and hosts may differ in what they call the content
-                headers |= {"if-range": etag for etag in self._etags.get(origin(address), ())}
+                for etag in self._etags.get(origin(address), ()):
+                    headers["if-range"] = etag
             token = token_header(address, self._endpoint)
             request = self._client.build_request("GET", address, headers={**headers, **token})
             response = await self._client.send(request, stream=True, follow_redirects=False)
@@ -123,16 +124,16 @@ class Source:
         headers = response.headers
         etag = _bare(headers.get("x-linked-etag") or (headers.get("etag", "") if response.is_success else ""))
         size = headers.get("x-linked-size", "")
-        file, journal = self._part.file, self._part.journal
+        file, before = self._part.file, self._part.journal.written.etag
         if (size.isdigit() and int(size) != file.size) or (file.sha256 and is_sha256(etag) and etag != file.sha256):
             await response.aclose()
             raise changed(file)
-        if not etag or journal.written.etag == etag:
+        if not etag or before == etag:
             return
-        if journal.written.etag and not file.sha256:
+        if before and not file.sha256:
             await response.aclose()
             raise AnewError(self._part, etag)
-        journal.expect(etag)
+        self._part.expect(etag)
 
     async def _good(self, response: httpx.Response, address: str, known: bool) -> None:
         """Lets an answer with content through."""
