@@ -5,22 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.app.engine.requests import Load
+from slipstream.app.model_choice import choose
 from slipstream.app.models.history import ModelHistory
 from slipstream.app.models.named import store_of
 from slipstream.app.models.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, quant_offers
-from slipstream.app.models.pairs import best_pair, checked_header, load_with, offers_for
+from slipstream.app.models.pairs import best_pair, checked_header, load_with, offers_for, that_fits
 from slipstream.app.models.references import Reference, chosen, in_catalog, reference
 from slipstream.app.paths import Paths, private_folder
 from slipstream.models.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.fit import Fit, fit
-from slipstream.models.gguf import read_header
-from slipstream.models.pairing import DRAFT, PairOffer
+from slipstream.models.pairing import PairOffer
 from slipstream.models.runtime.devices import Device, devices
 from slipstream.models.store import Checked, Installed, ModelStore, Removed
 from slipstream.models.store_import import How, OnProgress
@@ -113,24 +112,21 @@ class ModelManager:
         return self._pairs(self.store.find(name, installed), installed)
 
     def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
-        """What loads a model as it fits this machine.
+        """What loads a model; the engine chooses context and layers on the GPU by what fits.
 
         Args:
             model: The model.
             pair: The drafter; None for the best that is here and fits beside it.
 
         Raises:
-            ModelFileError: If a file is broken, or no model to chat with.
+            ModelFileError: If it is broken, or no model to chat with.
         """
         header = checked_header(model)
-        named = pair is not None
-        pair = pair or best_pair(self._pairs(model, self.installed()))
-        draft = read_header(pair.path) if pair and pair.method == DRAFT and pair.path else None
-        fitting = fit(header, self.devices(), draft=draft)
-        if fitting.verdict == "too big" and draft and not named:
-            pair, fitting = None, fit(header, self.devices())
-        load = load_with(self.paths, model.path, pair, n_ctx=fitting.n_ctx)
-        return replace(load, gpu_layers=fitting.gpu_layers)
+        shipped = model.origin == "bundled"
+        if shipped and pair is None:
+            return choose(self.paths, model.name)
+        pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
+        return load_with(self.paths, model.path, pair, same_text=shipped)
 
     def import_file(
         self,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import BUNDLED, BUNDLED_DRAFT, BUNDLED_TARGET, TUNED, TUNED_TARGET, is_path, load_of
-from slipstream.app.models.pairs import best_pair, checked_header, load_with, offers_for
+from slipstream.app.models.pairs import best_pair, checked_header, load_with, offers_for, that_fits
 from slipstream.app.paths import Paths
 from slipstream.models.catalog import catalog
 from slipstream.models.pairing import DRAFT
+from slipstream.models.runtime.devices import devices
 from slipstream.models.store import ModelStore
 from slipstream.models.store_names import find
 
@@ -37,19 +38,21 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
     """
     installed = store_of(paths).installed()
     if draft_model is not None and not is_path(draft_model):
-        small = find(draft_model, installed)
-        checked_header(small)
-        draft_model = str(small.path)
+        drafting = find(draft_model, installed)
+        checked_header(drafting)
+        draft_model = str(drafting.path)
     if is_path(model):
         return load_of(paths, Path(model).expanduser(), draft_model, drafter, n_ctx)
     target = find(model, installed)
     if target.origin == "bundled":
-        draft_model = draft_model or str(paths.bundled / BUNDLED_DRAFT)
+        small = paths.bundled / BUNDLED_DRAFT
+        draft_model = draft_model or (str(small) if target.path != small else None)
         return load_of(paths, target.path, draft_model, drafter, n_ctx, same_text=True)
     header = checked_header(target)
     pair = None
     if draft_model is None and _may_need_a_file(drafter):
         pair = best_pair(offers_for(target, header, installed, catalog(paths.catalog), paths))
+        pair = that_fits(header, pair, devices)
     return load_with(paths, target.path, pair, draft_model, drafter, n_ctx)
 
 

@@ -107,20 +107,19 @@ def catalog_offers(
     for pair in pairs:
         if not pair.target.repo:
             continue
-        size = _size(pair)
-        params = pair.target.params
-        fits = {n_ctx: estimate(size, params, devices, want_ctx=n_ctx) for n_ctx in CONTEXTS} if size else {}
-        fit = estimate(size, params, devices) if size else None
+        size, params, drafter = pair.target.about, pair.target.params, _drafter_size(pair)
+        fits = {n: estimate(size, params, devices, None, n, drafter) for n in CONTEXTS} if size else {}
+        fit = estimate(size, params, devices, draft_size=drafter) if size else None
         here = next((model.name for model in installed if _is_target(pair.target, model)), "")
         offers.append(CatalogOffer(pair, fit, {n_ctx: each.need.total for n_ctx, each in fits.items()}, here))
     return sorted(offers, key=_rank)
 
 
-def _size(pair: CatalogPair) -> int:
-    """Bytes of a pair's files; 0 if the target's are not known, not even about."""
-    drafter = pair.drafter
-    extra = 0 if drafter is None else drafter.about if pair.method == DRAFT else drafter.size
-    return pair.target.about + extra if pair.target.about else 0
+def _drafter_size(pair: CatalogPair) -> int:
+    """Bytes of a pair's drafter; of heads only if they are known, since their name tells the target's parameters."""
+    if pair.drafter is None:
+        return 0
+    return pair.drafter.about if pair.method == DRAFT else pair.drafter.size
 
 
 def _rank(offer: CatalogOffer) -> tuple[bool, bool, int, bool, bool, int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import head_files, load_of
@@ -12,9 +13,15 @@ from slipstream.app.paths import Paths
 from slipstream.models.catalog import Catalog
 from slipstream.models.companions import companions
 from slipstream.models.errors import ModelFileError
+from slipstream.models.fit import fit
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.runtime.devices import Device
+from slipstream.models.runtime.machine import memory
 from slipstream.models.store_types import Installed
+
+_AMPLE: Final = 3
+"""Where so many times the weights are free, the context fits as well."""
 
 
 def offers_for(
@@ -44,6 +51,21 @@ def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
     return next((offer for offer in offers if offer.sound), None)
 
 
+def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequence[Device]]) -> PairOffer | None:
+    """The drafter, or None where the model fits this machine only without it.
+
+    Args:
+        header: Of the model.
+        pair: Its drafter, if there is one.
+        devices: What this machine has; it takes long to ask, and is not asked where memory is ample.
+    """
+    if not pair or pair.method != DRAFT or not pair.path:
+        return pair
+    if _AMPLE * (header.weight_bytes + pair.size) < memory()[1]:
+        return pair
+    return pair if fit(header, devices(), draft=read_header(pair.path)).verdict != "too big" else None
+
+
 def checked_header(model: Installed) -> Header:
     """The header of a model that can be chatted with.
 
@@ -65,6 +87,8 @@ def load_with(
     draft_model: str | None = None,
     drafter: str | None = None,
     n_ctx: int = 0,
+    *,
+    same_text: bool = False,
 ) -> Load:
     """The request that loads a model with a drafter.
 
@@ -75,10 +99,11 @@ def load_with(
         draft_model: A draft model's file that a person named, in place of the pair's.
         drafter: Who drafts; None for what fits the pair.
         n_ctx: Context in tokens; 0 for the model's own.
+        same_text: See ``Load.same_text``.
     """
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
     if drafter is None and draft_model is None and pair:
         drafter = pair.method
-    return load_of(paths, model, draft_model, drafter, n_ctx, heads=heads)
+    return load_of(paths, model, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)
