@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.app.bench.chart_svg import Section, chart_svg
 from slipstream.app.bench.inflate import Wish
 from slipstream.app.bench.inflated import run_inflated
 from slipstream.app.bench.machine import Machine
@@ -29,9 +30,9 @@ from slipstream.models.sampling import Sampler
 USUAL: Final = ("startup", "plain", "overhead", "drafters", "memory")
 """The parts that run where nothing else is asked for."""
 
-PARTS: Final = (*USUAL, "check", "peers")
+PARTS: Final = (*USUAL, "check", "topics", "peers")
 
-OF_A_MODEL: Final = ("drafters", "check", "peers")
+OF_A_MODEL: Final = ("drafters", "check", "topics", "peers")
 """The parts that measure the model that is asked for."""
 
 
@@ -57,15 +58,17 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     paths = Paths.default()
     measured = choose(paths, options.model, options.draft_model)
     check_files(measured)
-    if options.json:
-        _write(Path(options.json), "", "a")  # better to be refused now than in ten minutes
+    for option in ("json", "svg"):
+        if file := getattr(options, option):
+            _write(Path(file), "", "a", option)  # better to be refused now than in ten minutes
     machine = Machine.here()
     print("\n".join(machine.lines()), flush=True)
     figures: dict[str, Any] = {"machine": asdict(machine)}
+    bars = list[Section]()
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
 
         def run(model: Load) -> tuple[dict[str, Any], bool]:
-            return _run(Runner(settings, Path(folder), choose(paths), model, plan, peers), parts)
+            return _run(Runner(settings, Path(folder), choose(paths), model, plan, peers), parts, bars)
 
         if wish:
             figures["inflated"], passed = run_inflated(measured, wish, paths.derived, run, tell)
@@ -73,12 +76,15 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
             found, passed = run(measured)
             figures |= found
     if options.json:
-        _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w")
+        _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w", "json")
+    if options.svg:
+        sections = [Section(f"{each.note}; {machine.processor}", each.rows) for each in bars]
+        _write(Path(options.svg), chart_svg(sections), "w", "svg")
     return 0 if passed else 1
 
 
-def _run(runner: Runner, parts: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """Runs parts and prints what they found; gives the figures, and whether what was checked holds."""
+def _run(runner: Runner, parts: Sequence[str], bars: list[Section]) -> tuple[dict[str, Any], bool]:
+    """Runs parts and prints what they found; gives the figures and whether what was checked holds, and adds bars."""
     figures, passed = dict[str, Any](), True
     for name, run in runner.parts().items():
         if name in parts:
@@ -86,6 +92,7 @@ def _run(runner: Runner, parts: Sequence[str]) -> tuple[dict[str, Any], bool]:
             print(outcome.text, flush=True)
             figures[name] = outcome.figures
             passed = passed and outcome.passed
+            bars += outcome.bars
     return figures, passed
 
 
@@ -96,8 +103,11 @@ def _parts(options: argparse.Namespace) -> list[str]:
     asked = [*options.only, *(["check"] if options.check else []), *(["peers"] if options.peer else [])]
     if options.inflate and (unfit := [part for part in asked if part not in OF_A_MODEL]):
         raise UsageError(f"part {unfit[0]} measures no inflated model.", f"Parts that do: {', '.join(OF_A_MODEL)}.")
-    alone = options.drafters is not None or options.prompts or options.inflate
-    return asked or (["drafters"] if alone else [*USUAL])
+    alone = options.drafters is not None or options.prompts or options.inflate or options.svg
+    parts = asked or (["drafters"] if alone else [*USUAL])
+    if options.svg and "drafters" not in parts:
+        raise UsageError("--svg draws part drafters, which was not asked for.", "Add --only drafters.")
+    return parts
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
@@ -140,10 +150,10 @@ def _names(given: str | None) -> list[str]:
     return names
 
 
-def _write(path: Path, text: str, mode: Literal["a", "w"]) -> None:
+def _write(path: Path, text: str, mode: Literal["a", "w"], option: str) -> None:
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise SlipstreamError(f"cannot write {path}: {reason}.", "Give --json another file's name.") from error
+        raise SlipstreamError(f"cannot write {path}: {reason}.", f"Give --{option} another file's name.") from error

@@ -25,7 +25,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         default=[],
         metavar="PART",
-        help="startup, plain, overhead, drafters, memory, check or peers",
+        help="startup, plain, overhead, drafters, memory, check, topics or peers",
     )
     bench.add_argument(
         "--drafters",
@@ -65,6 +65,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         action="store_true",
         help="compare every drafter's replies with plain decoding's, token for token; exit code 1 where one is wrong",
     )
+    bench.add_argument("--svg", metavar="FILE", help="draw the speed-ups of part drafters with their intervals")
     bench.add_argument(
         "--peer",
         action="append",

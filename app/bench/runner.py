@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from slipstream.app.bench.chart import Style, chart
+from slipstream.app.bench.chart_svg import Section
 from slipstream.app.bench.check import check_drafters
 from slipstream.app.bench.check_tables import check_text
 from slipstream.app.bench.drafter_tables import drafters_text
@@ -22,6 +24,8 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import memory_text, overhead_text, plain_text
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.startup import measure_startup, startup_text
+from slipstream.app.bench.topic_tables import topics_text
+from slipstream.app.bench.topics import replay_topics
 from slipstream.app.bench.weights import ModelShape, write_model
 from slipstream.app.engine.requests import Load
 from slipstream.models.runtime.options import ContextOptions
@@ -35,11 +39,13 @@ class Outcome:
         text: To be printed.
         figures: To be written down as JSON.
         passed: False where what was checked does not hold: the command ends with exit code 1.
+        bars: What can be drawn of it.
     """
 
     text: str
     figures: Any
     passed: bool = True
+    bars: Sequence[Section] = ()
 
 
 class Runner:
@@ -79,6 +85,7 @@ class Runner:
             "drafters": self._drafters,
             "memory": self._memory,
             "check": self._check,
+            "topics": self._topics,
             "peers": self._others,
         }
 
@@ -113,11 +120,16 @@ class Runner:
 
     def _drafters(self) -> Outcome:
         report = compare_drafters(self._measured, self._plan, tell, self._settings.drafter_steps)
-        return Outcome(drafters_text(report), asdict(report))
+        text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout))
+        return Outcome(text, asdict(report), bars=[Section(report.model, report.rows)])
 
     def _check(self) -> Outcome:
         report = check_drafters(self._measured, self._plan, tell)
         return Outcome(check_text(report), asdict(report) | {"passed": report.passed}, report.passed)
+
+    def _topics(self) -> Outcome:
+        report = replay_topics(self._measured, self._plan, self._settings.topic_rounds, tell)
+        return Outcome(topics_text(report), asdict(report))
 
     def _others(self) -> Outcome:
         report = compare_peers(self._measured, self._plan, self._peers, tell)

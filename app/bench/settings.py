@@ -34,6 +34,7 @@ class Settings:
         temperatures: Temperatures of parts ``drafters`` and ``check``.
         seeds: How many seeds they reply to each prompt with.
         reply: Most tokens of their replies.
+        topic_rounds: How often part ``topics`` replays its text with each drafter.
         drafter_steps: Tokens that are written to measure the memory of each drafter; 0 for not at all.
         memory_steps: Tokens that part ``memory`` writes.
         startup_rounds: Starts of each program of part ``startup``.
@@ -56,6 +57,7 @@ class Settings:
     temperatures: tuple[float, ...] = (0.0, 0.8)
     seeds: int = 1
     reply: int = 160
+    topic_rounds: int = 3
     drafter_steps: int = 64
     memory_steps: int = 64
     startup_rounds: int = 7
@@ -63,4 +65,4 @@ class Settings:
     @staticmethod
     def brief() -> Settings:
         """Less of everything, for models whose every token takes long."""
-        return Settings(limit=2, temperatures=(0.8,), reply=64, drafter_steps=0)
+        return Settings(limit=2, temperatures=(0.8,), reply=64, topic_rounds=1, drafter_steps=0)

@@ -37,6 +37,7 @@ TINY = Settings(
     overhead_steps=6,
     temperatures=(0.8,),
     reply=12,
+    topic_rounds=1,
     drafter_steps=0,
     memory_steps=3,
     startup_rounds=1,
@@ -285,3 +286,19 @@ def test_a_wrong_use_is_refused_before_anything_is_measured(
 def test_a_file_that_is_no_model_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match="no such file"):
         bench(options(model=str(tmp_path / "missing.gguf")), TINY)
+
+
+def test_bars_are_drawn_and_written_as_svg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = options(drafters="lookup", prompts="chat", limit=2, svg=tmp_path / "bars.svg")
+    assert bench(chosen, TINY) == 0
+    picture = (tmp_path / "bars.svg").read_text()
+    assert picture.startswith("<svg ") and "lookup" in picture and Machine.here().processor[:10] in picture
+    assert "speed-up over plain decoding, with 95 % intervals" in capsys.readouterr().out
+
+
+def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--svg draws part drafters"):
+        bench(options(None, "overhead", svg=tmp_path / "bars.svg"), TINY)
+    with pytest.raises(SlipstreamError, match=r"cannot write .* Give --svg another"):
+        bench(options(svg=tmp_path / "missing" / "bars.svg"), TINY)
+    assert not list(tmp_path.iterdir())
