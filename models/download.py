@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -211,6 +211,7 @@ class Downloads:
 
     def _turn(self, entry: _Entry, state: State) -> None:
         entry.state = state
+        entry.progress = replace(entry.progress, speed=0.0, quiet=0.0, note="")
         self._untold.add(entry.id)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -86,7 +85,7 @@ class Download:
                 for index in range(len(self.files))
             ]
             job = RunningJob(parts, self._hub.endpoint, self._tuning, self._promised, on_progress, cancelled)
-            return self.path if asyncio.run(job.run(self.folder)) else None
+            return self.path if job.run(self.folder) else None
 
     def discard(self) -> Discarded:
         """Removes what was fetched and not finished.

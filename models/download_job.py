@@ -60,8 +60,11 @@ class RunningJob:
         self._speedometer = Speedometer()
         self._reported_at = 0.0
 
-    async def run(self, folder: Path) -> bool:
+    def run(self, folder: Path) -> bool:
         """Checks, fetches, verifies and places; returns whether it got to the end."""
+        return asyncio.run(self._run(folder))
+
+    async def _run(self, folder: Path) -> bool:
         for part in self._parts:
             for _ in part.check():
                 if self._stopped("checking"):

@@ -122,7 +122,10 @@ class Source:
     async def _learn(self, response: httpx.Response) -> None:
         """Takes in what the hub says of the file's content."""
         headers = response.headers
-        etag = _bare(headers.get("x-linked-etag") or (headers.get("etag", "") if response.is_success else ""))
+        etag = headers.get("x-linked-etag", "")
+        if not etag and response.is_success:
+            etag = headers.get("etag", "")
+        etag = _bare(etag)
         size = headers.get("x-linked-size", "")
         file, before = self._part.file, self._part.journal.written.etag
         if (size.isdigit() and int(size) != file.size) or (file.sha256 and is_sha256(etag) and etag != file.sha256):

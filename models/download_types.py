@@ -60,7 +60,7 @@ class Tuning:
     """
 
     connections: int = 4
-    segment: int = 64 << 20
+    segment: int = 32 << 20
     interval: int = 32 << 20
     interval_s: float = 2.0
     stall_s: float = 30.0

@@ -5,6 +5,8 @@ import logging
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +210,16 @@ def test_the_token_goes_to_the_hub_alone(
     assert TOKEN not in caplog.text and TOKEN not in "".join(capfd.readouterr()) and TOKEN.encode() not in kept
 
 
+def test_proxies_are_used(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = quant().files
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    path = job(folder, files).run()
+    assert path and path.read_bytes() == BODY
+    assert {seen.proxied for seen in server.seen if "/resolve/" in seen.path} == {"hub.invalid"}
+
+
 def test_a_gated_file_says_where_its_licence_is(server: HubServer, folder: Path) -> None:
     server.add(REPO, {NAME: BODY}, gated="manual")
     with pytest.raises(HubError, match=f"Accept it at {server.endpoint}/{REPO}"):
@@ -260,3 +272,13 @@ def test_a_file_of_no_bytes(server: HubServer, folder: Path) -> None:
     server.add(REPO, {"empty-F32.gguf": b""})
     path = job(folder).run()
     assert path and path.read_bytes() == b""
+
+
+def test_the_library_is_loaded_only_when_the_hub_is_asked(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; from slipstream.models.download import Downloads; from slipstream.models.hub import Hub; "
+        "queue = Downloads(Hub(offline=True)); queue.restore(pathlib.Path(sys.argv[1])); queue.close(); "
+        "print([n for n in ('huggingface_hub', 'httpx2', 'asyncio') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
