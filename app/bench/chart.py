@@ -33,6 +33,7 @@ class Style:
         plain: Plain decoding's speed, on blank ground.
         crossed: The same inside the interval.
         color: Whether gains are green and losses red.
+        fenced: Whether a Markdown fence stands around it, as where the tables go to a file.
     """
 
     width: int = _ELSEWHERE
@@ -44,6 +45,7 @@ class Style:
     plain: str = "│"
     crossed: str = "┼"
     color: bool = False
+    fenced: bool = False
 
     @staticmethod
     def of(stream: TextIO) -> Style:
@@ -54,8 +56,8 @@ class Style:
         try:
             "█├─●┤│┼".encode(stream.encoding or "ascii")
         except (UnicodeEncodeError, LookupError):
-            return Style(width, "#", "[", "-", "o", "]", "|", "+", color)
-        return Style(width, color=color)
+            return Style(width, "#", "[", "-", "o", "]", "|", "+", color, not terminal)
+        return Style(width, color=color, fenced=not terminal)
 
 
 def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
@@ -72,13 +74,13 @@ def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
     texts = max(len(row.speedup.text()) for row in rows)
     room = max(_LEAST_BAR, style.width - names - texts - 6)
     most = max(1.0, *(row.speedup.high or row.speedup.value for row in rows))
-    lines = ["", "speed-up over plain decoding, with 95 % intervals"]
+    lines = ["", "speed-up over plain decoding, with 95 % intervals", *(["", "```text"] if style.fenced else [])]
     for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
         lines += ["", f"{one_line(kind)}, T {temperature:g}"[: style.width]]
         for row in group:
             label = f"  {row.drafter[:names]:<{names}}  {row.speedup.text():<{texts}}"
             lines.append(_colored(f"{label}  {_bar(row.speedup, most, room, style)}".rstrip(), row.speedup, style))
-    lines.append(" " * (names + texts + 6) + _axis(most, room))
+    lines += [" " * (names + texts + 6) + _axis(most, room), *(["```"] if style.fenced else [])]
     return "\n".join(lines)
 
 

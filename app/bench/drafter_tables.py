@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
@@ -62,7 +62,7 @@ def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, 
     )
 
 
-def _best(rows: Iterable[BestFixed]) -> str:
+def _best(rows: Sequence[BestFixed]) -> str:
     return table(
         "best fixed: the choice that was fastest for all prompts of a kind, known only afterwards",
         ("text", "T", "best fixed", "against plain [95 %]", "auto against plain", "auto / best fixed"),
@@ -77,7 +77,22 @@ def _best(rows: Iterable[BestFixed]) -> str:
             )
             for row in rows
         ],
+        _verdict(rows),
     )
+
+
+def _verdict(rows: Sequence[BestFixed]) -> list[str]:
+    """Whether the autopilot is ever slower than plain decoding, by the intervals."""
+    autos = [(row, row.auto) for row in rows if row.auto and row.auto.low is not None and row.auto.high is not None]
+    if not autos:
+        return []
+    faster = [row for row, auto in autos if auto.low is not None and auto.low > 1]
+    slower = [f"{row.kind} at T {row.temperature:g}" for row, auto in autos if auto.high is not None and auto.high < 1]
+    named = f" ({', '.join(slower)})" if slower else ""
+    return [
+        f"`auto` against plain decoding, by the intervals: faster in {len(faster)} of {len(autos)} rows,"
+        f" slower in {len(slower)}{named}, the others undecided."
+    ]
 
 
 def _share(share: float | None) -> str:

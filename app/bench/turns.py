@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from time import perf_counter
 from typing import Final
 
 from slipstream.app.bench.intervals import Work
@@ -133,12 +134,16 @@ def play(
         for at, prompt in enumerate(kind.prompts)
         if temperature or seed == plan.seeds[0]  # else the same reply again, which some drafters would remember
     ]
-    for count, (kind, at, prompt, sampling) in enumerate(rounds, 1):
-        tell(f"{kind}, temperature {sampling.temperature:g}, seed {sampling.seed} ({count} of {len(rounds)})")
+    began = perf_counter()
+    for count, (kind, at, prompt, sampling) in enumerate(rounds):
+        left = f", {_time((perf_counter() - began) / count * (len(rounds) - count))} left" if count else ""
+        place = f"{kind}, temperature {sampling.temperature:g}, seed {sampling.seed}"
+        tell(f"{place} ({count + 1} of {len(rounds)}{left})")
         for number in range(prompt.turns):
             try:
                 plain = reply(Turn(kind, at, number, prompt.messages, sampling, plan.tokens))
-            except ContextFullError:
+            except ContextFullError as error:
+                tell(f"{kind}, prompt {at + 1}, turn {number + 1} is left out: {error.title}")
                 too_long[kind].add(at)
                 break
             replied[kind].add(at)
@@ -149,6 +154,13 @@ def play(
             f"none of the prompts fits the context of {context:,} tokens.", "Give shorter ones, or another model."
         )
     return {name: (len(replied[name]), len(too_long[name])) for name in replied}
+
+
+def _time(seconds: float) -> str:
+    """A rough time, in words."""
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
 
 
 def usable_drafters(session: Session, loaded: Loaded, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:

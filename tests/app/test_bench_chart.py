@@ -70,6 +70,12 @@ def test_the_scale_shows_plain_and_fits_large_gains() -> None:
         assert "0x" in axis and "1x" in axis and len(axis) <= 82
 
 
+def test_in_a_file_a_fence_keeps_the_bars_as_they_are() -> None:
+    assert "```" not in chart(ROWS, ASCII)
+    lines = chart(ROWS, replace(ASCII, fenced=True)).splitlines()
+    assert lines.index("```text") < lines.index("copy, T 0") and lines[-1] == "```"
+
+
 def test_colors_say_what_is_certain_and_only_in_a_terminal() -> None:
     colored = {
         line.split()[1]: line[:5] for line in chart(ROWS, replace(ASCII, color=True)).splitlines() if "\x1b" in line
@@ -97,7 +103,7 @@ def test_the_style_is_what_the_output_can_show(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert Style.of(Stream(True, "utf-8")) == Style(70, color=True)
     assert Style.of(Stream(True, "ascii")) == replace(ASCII, width=70, color=True)
-    assert Style.of(Stream(False, "utf-8")) == Style(100)
+    assert Style.of(Stream(False, "utf-8")) == Style(100, fenced=True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not Style.of(Stream(True, "utf-8")).color
     monkeypatch.delenv("NO_COLOR")

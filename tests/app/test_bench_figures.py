@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.app.bench.drafter_tables import drafters_text
 from slipstream.app.bench.drafters import interleaved
-from slipstream.app.bench.figures import Cell, DrafterFigures, DrafterReport, best_fixed
+from slipstream.app.bench.figures import BestFixed, Cell, DrafterFigures, DrafterReport, best_fixed
 from slipstream.app.bench.intervals import Ratio, Work
 from slipstream.app.bench.turns import Written
 from slipstream.app.engine.protocol import Done, Speed
@@ -127,6 +127,16 @@ def test_the_table_and_what_has_to_be_said_with_it() -> None:
     assert "- Left out: `draft`, it needs a draft model." in lines
     assert "- Typical acceptance (0.09) was on: it changes the text." in lines
     assert "peak MB" not in text
+
+
+def test_the_verdict_on_the_autopilot_goes_by_the_intervals() -> None:
+    def best(temperature: float, auto: Ratio | None) -> BestFixed:
+        return BestFixed("chat", temperature, "none", Ratio(1.0), auto, auto)
+
+    decided = [best(0.0, Ratio(1.5, 1.2, 1.8)), best(0.5, Ratio(0.9, 0.85, 0.95)), best(0.8, Ratio(1.1, 0.9, 1.3))]
+    text = drafters_text(replace(report(), best=decided))
+    assert "faster in 1 of 3 rows, slower in 1 (chat at T 0.5), the others undecided." in text
+    assert "undecided" not in drafters_text(replace(report(), best=[best(0.0, Ratio(1.5)), best(0.5, None)]))
 
 
 def test_memory_that_could_not_be_measured_is_a_dash() -> None:
