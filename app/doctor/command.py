@@ -72,7 +72,8 @@ def _machine(report: Report) -> Iterator[str]:
     for device in survey.devices:
         yield f"{_KINDS[device.kind]:<9}  {_device(device)}"
         if device.kind == "cpu":
-            used = f"{report.cores} core{'s' * (report.cores != 1)}; in use: {', '.join(survey.features) or '-'}"
+            cores = f"{survey.cores} core{'s' * (survey.cores != 1)}" if survey.cores else "cores unknown"
+            used = f"{cores}; in use: {', '.join(survey.features) or '-'}"
             yield fill(used, 100, initial_indent=" " * 11, subsequent_indent=" " * 11)
     if not any(device.kind in ("gpu", "igpu") for device in survey.devices):
         known = ", ".join(one_line(gpu.name) for gpu in report.gpus)

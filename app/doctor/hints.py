@@ -42,7 +42,7 @@ class Hint:
     command: str = ""
 
 
-def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags: str, amx_left_out: bool) -> list[Hint]:
+def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags: str) -> list[Hint]:
     """Collects what lies idle.
 
     Args:
@@ -51,7 +51,6 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
         look: The kind of machine.
         version: Of llama-cpp-python, as Slipstream needs it.
         flags: The processor's features as the system spells them, such as ``avx2``.
-        amx_left_out: Whether AMX is there and was compiled in a way that cannot be used.
     """
     hints = []
     makers = list(dict.fromkeys(gpu.maker for gpu in idle(gpus, survey)))
@@ -76,7 +75,7 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
                 _source("-DGGML_NATIVE=on", version),
             )
         )
-    if amx_left_out:
+    if survey.amx_left_out:
         hints.append(
             Hint(
                 "this processor has AMX, which stays unused: the compiler of this build sets it up wrong. "
@@ -85,6 +84,13 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
             )
         )
     return hints
+
+
+def reinstall(look: Look, version: str, problem: str) -> str:
+    """The command that installs llama.cpp anew; it is built here where the wheel is for newer processors."""
+    if "illegal instruction" in problem:
+        return _source("-DGGML_NATIVE=on", version)
+    return _wheel("metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu", version)
 
 
 def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:

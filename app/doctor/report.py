@@ -5,19 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from slipstream.app.doctor.files import Place, bundled_problems, places
 from slipstream.app.doctor.gpus import Gpu, Look, gpus
-from slipstream.app.doctor.hints import Hint, faster
+from slipstream.app.doctor.hints import Hint, faster, reinstall
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.paths import Paths
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.fit import Fit, fit
 from slipstream.models.gguf import read_header
 from slipstream.models.runtime.devices import Survey, survey
-from slipstream.models.runtime.library import amx_is_miscompiled, physical_cores
 from slipstream.models.runtime.machine import processor_flags
 from slipstream.models.store_types import Installed
 
@@ -47,7 +46,6 @@ class Report:
         versions: Versions of the libraries.
         survey: llama.cpp's devices, backends and version.
         gpus: GPUs that the system knows of.
-        cores: Physical cores.
         places: Where things are kept.
         models: Models to chat with.
         faster: What would be faster.
@@ -59,7 +57,6 @@ class Report:
     versions: dict[str, str]
     survey: Survey
     gpus: tuple[Gpu, ...]
-    cores: int
     places: tuple[Place, ...]
     models: tuple[Fitting, ...]
     faster: tuple[Hint, ...]
@@ -67,7 +64,7 @@ class Report:
 
 
 def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
-    """Looks at everything; nothing is changed, no model is loaded, and no network is asked.
+    """Looks at everything; no model is loaded, and no network is asked.
 
     Args:
         paths: Where things are kept.
@@ -80,21 +77,19 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
     kept = places(paths)
     problems = [place.problem for place in kept if place.problem] + bundled_problems(paths.bundled)
     if asked.problem:
-        problems.append(f"{asked.problem}. Install it again: pip install --force-reinstall llama-cpp-python=={needed}")
+        problems.append(f"{asked.problem}. Install it again: {reinstall(look, needed, asked.problem)}")
     elif versions["llama-cpp-python"] != needed:
         found = versions["llama-cpp-python"] or "missing"
-        problems.append(f"llama-cpp-python is {found}, and Slipstream works with {needed} only: install that one.")
+        command = reinstall(look, needed, "")
+        problems.append(f"llama-cpp-python is {found}, and Slipstream works with {needed} only: {command}")
     known = gpus(look)
-    hints = faster(known, asked, look, needed, processor_flags(look.root), amx_is_miscompiled())
-    if amx_is_miscompiled():
-        asked = replace(asked, features=tuple(name for name in asked.features if not name.startswith("AMX")))
+    hints = faster(known, asked, look, needed, processor_flags(look.root))
     return Report(
         system=f"{look.system} {look.machine}",
         python=platform.python_version(),
         versions=versions,
         survey=asked,
         gpus=tuple(known),
-        cores=physical_cores(),
         places=tuple(kept),
         models=_models(paths, asked),
         faster=tuple(hints),

@@ -16,6 +16,8 @@ Kind = Literal["gpu", "igpu", "cpu", "accel"]
 
 _PATIENCE: Final = 60.0
 """Seconds that a driver has to answer."""
+_ILLEGAL: Final = (-4, 0xC000001D)
+"""How a process ends that meets an instruction which the processor does not have: SIGILL, and Windows' code of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Survey:
         backends: Names of the backends that are built in, such as ``CPU`` or ``CUDA``.
         features: What the build uses of the processor, such as ``AVX2``.
         version: Version of llama.cpp.
+        cores: Physical cores that this process may use; 0 if not known.
+        amx_left_out: Whether the processor has AMX and this build cannot use it.
         problem: Why there was no answer, and only the processor is listed; empty if all went well.
     """
 
@@ -53,6 +57,8 @@ class Survey:
     backends: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     version: str = ""
+    cores: int = 0
+    amx_left_out: bool = False
     problem: str = ""
 
 
@@ -68,19 +74,28 @@ def survey() -> Survey:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return Survey((cpu(),), problem=f"llama.cpp's devices did not answer within {_PATIENCE:.0f} s")
-    return read_answer(done.stdout, done.stderr)
+    return read_answer(done.stdout, done.stderr, done.returncode)
 
 
-def read_answer(answer: bytes, log: bytes = b"") -> Survey:
-    """Reads what a process of this module printed; one that died has left its last words in the log."""
+def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
+    """Reads what a process of this module printed.
+
+    Args:
+        answer: Its standard output.
+        log: Its standard error: one that died has left its last words there.
+        code: How it ended.
+    """
     try:
         fields: dict[str, Any] = json.loads(answer.decode().splitlines()[-1])
     except (ValueError, IndexError):
         lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
         reason = f": {lines[-1]}" if lines else ""
+        if code in _ILLEGAL:
+            reason = ": it is built for another kind of processor (illegal instruction)"
         return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
-    found = tuple(Device(**device) for device in fields["devices"])
-    return Survey(found, tuple(fields["backends"]), tuple(fields["features"]), str(fields["version"]))
+    lists = {"devices": tuple(Device(**device) for device in fields["devices"])}
+    lists |= {name: tuple(fields[name]) for name in ("backends", "features")}
+    return Survey(**fields | lists)
 
 
 def survey_here() -> Survey:
@@ -88,17 +103,21 @@ def survey_here() -> Survey:
     from llama_cpp import llama_cpp as C
 
     from slipstream.models.runtime.ggml import calls
+    from slipstream.models.runtime.library import amx_is_miscompiled, physical_cores
 
     C.llama_backend_init()
     ggml = calls()
     backends = [ggml.backend_reg_name(ggml.backend_reg_get(n)).decode() for n in range(ggml.backend_reg_count())]
     system = C.llama_print_system_info().decode("utf-8", "replace")
     found = [_device(ggml, ggml.backend_dev_get(n)) for n in range(ggml.backend_dev_count())]
+    features = (name for name in features_of(system) if not (amx_is_miscompiled() and name.startswith("AMX")))
     return Survey(
-        (*(device for device in found if device.kind != "cpu"), cpu()),
-        tuple(backends),
-        tuple(features_of(system)),
-        C.llama_version().decode(),
+        devices=(*(device for device in found if device.kind != "cpu"), cpu()),
+        backends=tuple(backends),
+        features=tuple(features),
+        version=C.llama_version().decode(),
+        cores=physical_cores(),
+        amx_left_out=amx_is_miscompiled(),
     )
 
 
