@@ -46,10 +46,10 @@ class AnewError(Exception):
 
     Attributes:
         part: The file.
-        etag: What it is called now.
+        etag: What the hub calls it now; empty if the hub does not say.
     """
 
-    def __init__(self, part: PartFile, etag: str) -> None:
+    def __init__(self, part: PartFile, etag: str = "") -> None:
         """Keeps both."""
         super().__init__("the file changed on the hub")
         self.part = part
@@ -161,7 +161,7 @@ class Source:
             return
         before = bool(known)
         if before and self._part.expected is None:
-            raise AnewError(self._part, _bare(etag))
+            raise AnewError(self._part)
         known.add(etag)
         if before:
             self._direct = None  # the hub itself is asked whether it is still the same

@@ -80,7 +80,8 @@ class Transfer:
                 except AnewError as anew:
                     part = anew.part
                     part.restart()
-                    part.expect(anew.etag)
+                    if anew.etag:
+                        part.expect(anew.etag)
                     self.note = "the file changed on the hub: begun anew"
                     sources[part] = Source(client, self._endpoint, part)
             raise keeps_changing(part.file)

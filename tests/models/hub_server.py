@@ -34,6 +34,7 @@ class HubServer:
         self.answer: bytes | None = None  # in place of every JSON of the API
         self.next_page = ""  # address that a search's answer names as its next page
         self.extra_hop = False  # whether the store redirects once more before it serves
+        self.silent = False  # whether redirects tell nothing of the content
         self.accepted: frozenset[str] = frozenset()  # tokens of people who accepted the gated licences
         self.sent = 0  # bytes of large files handed to the network
         self.lock = threading.Lock()

@@ -166,6 +166,26 @@ def test_a_changed_file_without_a_listed_hash_is_begun_anew(server: HubServer, f
     assert path and path.read_bytes() == tiny_gguf(seed=2)
 
 
+@pytest.mark.parametrize("place", [0, 70_000, len(BODY) - 1])
+def test_a_file_that_nobody_has_a_hash_of_is_begun_anew_when_it_changes(
+    server: HubServer, folder: Path, place: int
+) -> None:
+    server.silent = True
+    unlisted = (replace(quant().files[0], sha256=None),)
+    server.fault = Fault("changed", place, 1)
+    reports: list[Progress] = []
+    path = job(folder, unlisted).run(reports.append)
+    assert path and path.read_bytes() == BODY
+    assert server.sent > len(BODY)
+
+
+def test_a_file_that_never_stops_changing(server: HubServer, folder: Path) -> None:
+    server.silent = True
+    unlisted = (replace(quant().files[0], sha256=None),)
+    server.fault = Fault("changed", len(BODY) - 1)
+    assert "changes on the hub while it is fetched" in refusal(folder, unlisted)
+
+
 def test_a_file_that_lies_in_git_itself(server: HubServer, folder: Path) -> None:
     name = "plain-F32.gguf"
     server.add(REPO, {name: BODY}, plain=frozenset({name}))
