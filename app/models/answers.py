@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -78,7 +79,7 @@ class Bar:
         """Shows a line and the share that is done."""
         share = 100 * done // max(1, size)
         if self._tty:
-            text = f"{text}, {share} %"
+            text = f"{text}, {share} %"[: shutil.get_terminal_size().columns - 1]
             sys.stderr.write("\r" + text.ljust(self._width))
             self._width = len(text)
             sys.stderr.flush()

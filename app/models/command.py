@@ -81,12 +81,16 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _search(manager: ModelManager, options: argparse.Namespace) -> int:
-    from slipstream.app.models.words import search_table
+    from slipstream.app.models.words import quants_table, search_table
 
     text = " ".join(options.text)
     found = manager.search(text, options.sort, options.limit)
+    exact = next((repo.id for repo in found[:1] if repo.id.lower() == text.strip().lower()), None)
+    quants = manager.quants(exact) if exact else []
     if options.json:
-        print_json(found)
+        print_json({"repositories": found, "quants": quants})
+    elif exact:
+        print(f"{search_table(found[:1])}\n\n{quants_table(quants)}")
     elif found:
         print(search_table(found))
     else:

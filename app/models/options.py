@@ -21,7 +21,7 @@ def add_models(commands: argparse._SubParsersAction[Any]) -> None:
     _add(kinds, "list", "what is on this machine, those of other programs too", json=True)
 
     search = _add(kinds, "search", "find models on the hub", json=True)
-    search.add_argument("text", metavar="Q", nargs="+", help="words, or owner/name")
+    search.add_argument("text", metavar="Q", nargs="+", help="words; or owner/name, to see its quantizations")
     search.add_argument("--sort", default="downloads", choices=("downloads", "likes", "trending", "updated"))
     search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N repositories (20)")
 

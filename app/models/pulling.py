@@ -9,6 +9,7 @@ from typing import Final
 from slipstream.app.models.answers import Bar, print_json
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.models.offers import QuantOffer
+from slipstream.app.models.words import shown_fit
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.widgets import models_words
 from slipstream.models.download_types import Progress
@@ -68,6 +69,11 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
         if not model.problem:
             print(f"slipstream: {model.name} is here already.", file=sys.stderr)
             return model
+    runs = "" if quant.drafts else f", runs {shown_fit(offer.fit)}"
+    print(
+        f"slipstream: {one_line(quant.repo)}:{one_line(quant.label)}, {models_words.size(quant.size)}{runs}",
+        file=sys.stderr,
+    )
     last = Progress(0, quant.size)
     notes: set[str] = set()
     with Bar(quant.label) as bar:
