@@ -72,6 +72,7 @@ class ModelsList(Screen[Choice | None]):
         self._done: set[str] = set()  # downloads that have ended
         self._asking_facts = False
         self._looking = False
+        self._keys_for: tuple[int, View, bool] | None = None  # what the footer was written for
         self.tabs = TabNames(NAMES, SHORT)
         self.line = Input(placeholder="Search the hub")
         self.browser = Browser(self._installed)
@@ -131,7 +132,7 @@ class ModelsList(Screen[Choice | None]):
             self.browser.rows.focus()
         self._filter()
         self.browser.show(views[tab])
-        self.refresh_bindings()
+        self._refresh_keys()
 
     @on(TabNames.Chosen)
     def _tab_chosen(self, message: TabNames.Chosen) -> None:
@@ -151,6 +152,13 @@ class ModelsList(Screen[Choice | None]):
     def _redraw(self, view: View) -> None:
         if self.browser.view is view:
             self.browser.draw()
+            self._refresh_keys()
+
+    def _refresh_keys(self) -> None:
+        """Writes the footer anew where other keys can be used now; that costs too much to do it at every look."""
+        now = (self.tab, self.browser.view, self.browser.at is None)
+        if now != self._keys_for:
+            self._keys_for = now
             self.refresh_bindings()
 
     # --- what is found out ----------------------------------------------------------------------------------------
@@ -246,7 +254,7 @@ class ModelsList(Screen[Choice | None]):
         """Asks how far the downloads are, unless it is being found out."""
         if not self._looking:
             self._looking = True
-            self._behind(lambda models: (models.offline, models.jobs()), self._looked, self._cannot_look)
+            self._behind(lambda models: (models.offline, models.jobs()), self._looked, partial(self._no_list, self._downloads))
 
     def _looked(self, seen: tuple[bool, list[Job]]) -> None:
         """Shows how far the downloads are; what has come is listed."""
@@ -265,9 +273,6 @@ class ModelsList(Screen[Choice | None]):
                 self.go_to(SEARCH)
         if self.is_current:
             self._redraw(self._downloads)
-
-    def _cannot_look(self, error: SlipstreamError) -> None:
-        self._no_list(self._downloads, error)
 
     def _count(self) -> None:
         under_way = sum(1 for job in self._downloads.jobs if job.state != "done")

@@ -373,7 +373,8 @@ class ScriptedModels:
         if done:
             file = job.files[0]
             stem, _, label = Path(file.name).stem.rpartition("-")
-            self.here.append(model(stem.lower(), total, quant=label, repo=file.repo))
+            taken = model(stem.lower(), total, quant=label, repo=file.repo)
+            self.here.append(replace(taken, path=job.path, files=(job.path,)))
 
     def set_state(self, id: str, **change: object) -> None:
         self.queue[id] = replace(self.queue[id], **change)  # type: ignore[arg-type]
