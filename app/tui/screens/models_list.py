@@ -254,7 +254,8 @@ class ModelsList(Screen[Choice | None]):
         """Asks how far the downloads are, unless it is being found out."""
         if not self._looking:
             self._looking = True
-            self._behind(lambda models: (models.offline, models.jobs()), self._looked, partial(self._no_list, self._downloads))
+            failed = partial(self._no_list, self._downloads)
+            self._behind(lambda models: (models.offline, models.jobs()), self._looked, failed)
 
     def _looked(self, seen: tuple[bool, list[Job]]) -> None:
         """Shows how far the downloads are; what has come is listed."""
