@@ -36,13 +36,15 @@ class StartupFigures:
         help_ms: To the end of ``slipstream --help``.
         textual_ms: To the end of a program that only imports Textual.
         first_paint_ms: To the last line of the chat's first whole screen; None where there are no pseudo-terminals.
-        first_token_ms: To the first token of ``slipstream run -p hi`` with the bundled model.
+        new_home_ms: To the first token of ``slipstream run -p hi`` with the bundled model, where nothing was ever kept.
+        first_token_ms: The same once more.
     """
 
     rounds: int
     help_ms: Spread
     textual_ms: Spread
     first_paint_ms: Spread | None
+    new_home_ms: Spread
     first_token_ms: Spread
 
 
@@ -56,30 +58,33 @@ def measure_startup(rounds: int, tell: Callable[[str], None]) -> StartupFigures:
     Raises:
         SlipstreamError: If a program fails, or shows nothing for a minute.
     """
-    waits: dict[str, list[float]] = {"help": [], "textual": [], "token": []}
-    if os.name == "posix":
-        waits["paint"] = []
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as home:
-        environment = {**os.environ, HOME_VARIABLE: home}
-        clocks: dict[str, Callable[[], float]] = {
-            "help": lambda: whole([*PROGRAM, "--help"], environment),
-            "textual": lambda: whole(TEXTUAL, environment),
-            "paint": lambda: first_paint(PROGRAM, environment),
-            "token": lambda: first_line([*PROGRAM, "run", "-p", "hi", "--json", "--max-tokens", "8"], environment),
-        }
-        for turn in range(rounds + 1):
-            tell(f"startup: round {turn} of {rounds}")
-            for name, seen in waits.items():
-                took = clocks[name]()
+    waits: dict[str, list[float]] = {}
+    for turn in range(rounds + 1):
+        tell(f"startup: round {turn} of {rounds}")
+        with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as home:
+            for name, took in _round({**os.environ, HOME_VARIABLE: home}).items():
                 if turn:
-                    seen.append(1e3 * took)
+                    waits.setdefault(name, []).append(1e3 * took)
     return StartupFigures(
         rounds=rounds,
         help_ms=Spread.of(waits["help"]),
         textual_ms=Spread.of(waits["textual"]),
         first_paint_ms=Spread.of(waits["paint"]) if "paint" in waits else None,
+        new_home_ms=Spread.of(waits["new home"]),
         first_token_ms=Spread.of(waits["token"]),
     )
+
+
+def _round(environment: Mapping[str, str]) -> dict[str, float]:
+    """Seconds of each start, in a new home."""
+    run = [*PROGRAM, "run", "-p", "hi", "--json", "--max-tokens", "8"]
+    return {
+        "help": whole([*PROGRAM, "--help"], environment),
+        "textual": whole(TEXTUAL, environment),
+        "new home": first_line(run, environment),
+        "token": first_line(run, environment),
+        **({"paint": first_paint(PROGRAM, environment)} if os.name == "posix" else {}),
+    }
 
 
 def whole(argv: Sequence[str], environment: Mapping[str, str]) -> float:
@@ -171,6 +176,7 @@ def startup_text(figures: StartupFigures) -> str:
         ("slipstream --help", figures.help_ms.text(0), "150"),
         *([("the chat's first screen", figures.first_paint_ms.text(0), "600")] if figures.first_paint_ms else []),
         ("slipstream run: first token", figures.first_token_ms.text(0), "2000"),
+        ("the same, the first time ever", figures.new_home_ms.text(0), "2000"),
         ("import of Textual alone, for comparison", figures.textual_ms.text(0), "-"),
     ]
     return table(

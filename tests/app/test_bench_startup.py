@@ -25,7 +25,7 @@ def test_all_three_waits_are_measured_on_the_real_program() -> None:
     assert told == ["startup: round 0 of 1", "startup: round 1 of 1"]
     assert figures.first_paint_ms is not None
     assert 0 < figures.textual_ms.median < figures.first_paint_ms.median
-    assert 0 < figures.help_ms.median < figures.first_token_ms.median
+    assert 0 < figures.help_ms.median < min(figures.first_token_ms.median, figures.new_home_ms.median)
     text = startup_text(figures)
     assert "slipstream --help" in text and "first screen" in text and "first token" in text
 
