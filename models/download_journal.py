@@ -1,7 +1,8 @@
-"""The journal of a download: which ranges of a file are on the disk, and a hash of each.
+"""The journal of a download: which ranges of a file are on the disk, and a checksum of each.
 
 Lines of JSON, only ever appended: the file that it is about, who writes, then one line for each range that was
-synced to the disk before. A line that was cut off by a kill or a power failure is dropped.
+synced to the disk before. A line that was cut off by a kill or a power failure is dropped. The checksum tells what a
+crash or the disk did to a range; whether the file is the right one, its sha256 tells.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class Written:
     Attributes:
         files: All files of the job, in order.
         index: Which of them the journal is about.
-        ranges: (start, end, hash in hex) of what was synced, in the order of writing.
+        ranges: (start, end, CRC-32) of what was synced, in the order of writing.
         etag: What the hub called the content when the download began; of a large file its sha256.
         owner: Who writes, in words.
     """
 
     files: tuple[RemoteFile, ...]
     index: int
-    ranges: list[tuple[int, int, str]] = field(default_factory=list)
+    ranges: list[tuple[int, int, int]] = field(default_factory=list)
     etag: str | None = None
     owner: str = "another process"
 
@@ -93,10 +94,10 @@ class Journal:
         about = {"version": _VERSION, "repo": head.file.repo, "revision": head.file.revision}
         self._append({**about, "files": rows, "index": head.index}, {"owner": _me()})
 
-    def note(self, start: int, end: int, digest: str) -> None:
+    def note(self, start: int, end: int, crc: int) -> None:
         """Writes down a range that has been synced."""
-        self._append({"from": start, "to": end, "hash": digest})
-        self.written.ranges.append((start, end, digest))
+        self._append({"from": start, "to": end, "crc": crc})
+        self.written.ranges.append((start, end, crc))
 
     def expect(self, etag: str) -> None:
         """Writes down what the hub calls the content."""
@@ -149,13 +150,13 @@ def _parsed(raw: bytes) -> tuple[Written | None, int]:
             elif "etag" in row:
                 written.etag = str(row["etag"])
             else:
-                start, end, digest = int(row["from"]), int(row["to"]), str(row["hash"])
+                start, end, crc = int(row["from"]), int(row["to"]), int(row["crc"])
                 if not 0 <= start < end <= written.file.size:
                     break
-                written.ranges.append((start, end, digest))
+                written.ranges.append((start, end, crc))
             good += len(line)
     except (ValueError, LookupError, TypeError, AttributeError):
-        pass  # from here on it is damaged: what stands before still counts, and every range is hashed again anyway
+        pass  # from here on it is damaged: what stands before still counts, and every range is read again anyway
     return written, good
 
 
