@@ -28,7 +28,7 @@ from slipstream.drafters.base import Draft, Drafter, Worth
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.noise import gumbel
 from slipstream.models.sampling import Sampler
-from slipstream.models.types import Floats, History, Token
+from slipstream.models.types import EMPTY_TREE, Evaluation, Floats, History, Token, TokenTree
 
 PLAN = Plan(
     names=("recycle",),
@@ -121,6 +121,38 @@ def test_a_plain_reply_that_is_not_the_targets_is_no_near_tie(
     assert report.wrong
     assert any(finding.difference.again != finding.difference.plain for finding in report.wrong)
     assert "run again, plain decoding has" in check_text(report)
+
+
+def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two best logits change places in passes of several rows where they are less than 0.6 apart."""
+    evaluate = session.target.evaluate
+
+    def wavering(last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        evaluation = evaluate(last, tree)
+        for logits in evaluation.logits if len(tree) else ():
+            second, best = np.argsort(logits)[-2:]
+            if logits[best] - logits[second] < 0.6:
+                logits[best], logits[second] = logits[second], logits[best]
+        return evaluation
+
+    monkeypatch.setattr(session.target, "evaluate", wavering)
+    plan = replace(PLAN, temperatures=(0.0,))
+    wide, narrow = (
+        audit(
+            session,
+            CheckReport("mini", SAME_DISTRIBUTION, tolerance, {"draft": 0}, {}, [], {}, {}),
+            plan,
+            2048,
+            lambda _line: None,
+        )
+        for tolerance in (0.3, 0.01)
+    )
+    assert wide.findings and wide.passed and not wide.wrong
+    assert all(0 <= (finding.difference.gap or 0) < 0.6 for finding in wide.findings)
+    assert narrow.wrong and not narrow.passed
+    assert [f.difference.index for f in narrow.findings] == [f.difference.index for f in wide.findings]
 
 
 def test_near_ties_break_only_the_stronger_promise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
