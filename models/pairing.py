@@ -21,7 +21,7 @@ from slipstream.models.mtp_check import without_mtp
 from slipstream.models.pairing_types import PairOffer, Source, Surroundings
 from slipstream.models.store_facts import parameters
 from slipstream.models.store_types import Installed
-from slipstream.models.vocabulary import vocabulary_difference
+from slipstream.models.vocabulary import MAX_SIZE_DIFFERENCE, vocabulary_difference, vocabulary_digest
 
 __all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
 
@@ -62,12 +62,12 @@ def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
     offers = [*_inside(header, around.pairs)]
     for method, path in around.heads.items():
         offers.append(PairOffer(path.name, method, "trained for it", path=path, size=_size(path)))
-    params = parameters(header)
+    params, vocabulary = parameters(header), vocabulary_digest(header)
     for model in around.models:
         if model.fingerprint == header.fingerprint:
             continue
-        if model.role == "chat":
-            offers.append(_beside(header, params, model, around.pairs))
+        if model.role == "chat" and (around.reasons or not _other(header, vocabulary, model)):
+            offers.append(_beside(header, vocabulary, params, model, around.pairs))
         elif model.role == "drafter" and model.path not in around.heads.values():
             offers += _heads_beside(header, model, around.pairs)
     offers += _to_fetch(header, params, around)
@@ -115,7 +115,7 @@ def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
     ]
 
 
-def _beside(header: Header, params: int, model: Installed, pairs: Sequence[CatalogPair]) -> PairOffer:
+def _beside(header: Header, vocabulary: str, params: int, model: Installed, pairs: Sequence[CatalogPair]) -> PairOffer:
     """A model on this machine as a draft model."""
     ratio = params / model.params if model.params else 0.0
     offer = PairOffer(
@@ -131,18 +131,27 @@ def _beside(header: Header, params: int, model: Installed, pairs: Sequence[Catal
         )
     if model.architecture in _NO_ROLLBACK:
         return replace(offer, why_not="it cannot take back tokens", instead="a draft model with attention")
-    try:
-        theirs = read_header(model.path)
-    except SlipstreamError as error:
-        return replace(offer, why_not=f"its file is broken: {error.title}", instead=error.hint)
-    known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model, theirs)), None)
-    difference = vocabulary_difference(header, theirs)
+    difference = "" if vocabulary == model.vocabulary else _difference(header, model)
     if difference:
         note = f"vocabularies differ: {difference}; its text is translated, which costs acceptance"
         return replace(offer, source="other vocabulary", note=note)
+    known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model)), None)
     if known:
         return replace(offer, source="catalogue", note=_evidence(known))
     return replace(offer, note=_advice(params, ratio))
+
+
+def _difference(header: Header, model: Installed) -> str:
+    """Where a vocabulary differs; what cannot be read any more differs by that."""
+    try:
+        return vocabulary_difference(header, read_header(model.path))
+    except SlipstreamError as error:
+        return error.title
+
+
+def _other(header: Header, vocabulary: str, model: Installed) -> bool:
+    """Whether a model is known to be of another vocabulary without reading it: sizes may differ by padding."""
+    return vocabulary != model.vocabulary and not 0 < abs(header.n_vocab - model.n_vocab) <= MAX_SIZE_DIFFERENCE
 
 
 def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]) -> list[PairOffer]:
@@ -196,10 +205,9 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
     return fresh
 
 
-def _means(file: CatalogFile, model: Installed, header: Header | None = None) -> bool:
+def _means(file: CatalogFile, model: Installed) -> bool:
     """Whether an entry of the catalogue means a model of this machine."""
-    names = names_of(header, model.repo) if header else [model.name.partition(":")[0], model.title, model.repo or ""]
-    return is_model(file, names, model.sha256)
+    return is_model(file, [model.name.partition(":")[0], model.title, model.repo or ""], model.sha256)
 
 
 def _evidence(pair: CatalogPair) -> str:

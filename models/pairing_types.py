@@ -69,9 +69,12 @@ class Surroundings:
         heads: Method to file of the heads that were made for the model, as ``companions`` finds them.
         pairs: The pairs of the catalogue for the model.
         gains: Speed over plain decoding as measured on this machine, by method.
+        reasons: Whether to find out where a vocabulary differs; without, models of other vocabularies are left out,
+            which saves reading them.
     """
 
     models: Sequence[Installed] = ()
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
     pairs: Sequence[CatalogPair] = ()
     gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    reasons: bool = True

@@ -218,6 +218,8 @@ class ModelStore:
             title=facts.title,
             fingerprint=facts.fingerprint,
             role=facts.role,
+            n_vocab=facts.n_vocab,
+            vocabulary=facts.vocabulary,
             problem=problem,
             hint=hint,
         )

@@ -16,7 +16,7 @@ from slipstream.models.gguf import Header, read_header
 from slipstream.models.heads import ARCHITECTURE as HEADS
 from slipstream.models.store_names import label_of
 from slipstream.models.store_types import Role
-from slipstream.models.vocabulary import check_vocabulary
+from slipstream.models.vocabulary import check_vocabulary, vocabulary_digest
 
 _VERSION: Final = 1
 _DRAFT_ONLY: Final = frozenset({HEADS, "eagle3", "dflash", "dspark"})
@@ -39,6 +39,8 @@ class Facts:
         quant: The label that its header gives.
         fingerprint: As ``Header.fingerprint``.
         role: What it is good for.
+        n_vocab: Number of tokens in its vocabulary.
+        vocabulary: As ``vocabulary_digest``.
         problem: What is wrong with it; empty if nothing is.
         hint: What to do about it.
     """
@@ -52,6 +54,8 @@ class Facts:
     quant: str = ""
     fingerprint: str = ""
     role: Role = "chat"
+    n_vocab: int = 0
+    vocabulary: str = ""
     problem: str = ""
     hint: str = ""
 
@@ -122,6 +126,8 @@ def read_facts(path: Path) -> Facts:
         quant=label_of(header.metadata.get("general.file_type")),
         fingerprint=header.fingerprint,
         role=role,
+        n_vocab=header.n_vocab,
+        vocabulary=vocabulary_digest(header),
     )
 
 

@@ -32,6 +32,8 @@ class Installed:
         title: The name that its header gives; not fit for a terminal as it is.
         fingerprint: As ``Header.fingerprint``: chats know their model by it. Empty for a broken file.
         role: What it is good for.
+        n_vocab: Number of tokens in its vocabulary.
+        vocabulary: As ``vocabulary_digest``; empty for a broken file.
         problem: What is wrong with it, in a sentence; empty if nothing is known to be.
         hint: What to do about the problem.
     """
@@ -50,6 +52,8 @@ class Installed:
     title: str = ""
     fingerprint: str = ""
     role: Role = "chat"
+    n_vocab: int = 0
+    vocabulary: str = ""
     problem: str = ""
     hint: str = ""
 

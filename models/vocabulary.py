@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from slipstream.models.errors import ModelFileError
@@ -26,6 +27,14 @@ def check_vocabulary(header: Header) -> None:
 def same_vocabulary(target: Header, draft: Header) -> bool:
     """Whether a draft model's tokens mean to the target what they mean to it, by llama.cpp's rule."""
     return not vocabulary_difference(target, draft)
+
+
+def vocabulary_digest(header: Header) -> str:
+    """Names all that ``same_vocabulary`` compares, in hex: models with one digest have one vocabulary."""
+    added = (_added(header.add_bos, header.bos), _added(header.add_eos, header.eos))
+    digest = hashlib.sha256(f"{header.tokenizer_model} {header.n_vocab} {added}".encode())
+    digest.update("\0".join(header.tokens[FIRST_COMPARED:]).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def vocabulary_difference(target: Header, draft: Header) -> str:

@@ -25,7 +25,12 @@ _AMPLE: Final = 3
 
 
 def offers_for(
-    model: Installed, header: Header, installed: Sequence[Installed], catalog: Catalog, paths: Paths
+    model: Installed,
+    header: Header,
+    installed: Sequence[Installed],
+    catalog: Catalog,
+    paths: Paths,
+    reasons: bool = True,
 ) -> list[PairOffer]:
     """Every drafter for an installed model, best first.
 
@@ -35,6 +40,7 @@ def offers_for(
         installed: All models of this machine.
         catalog: The catalogue.
         paths: Where heads and chats are kept.
+        reasons: Whether to find out where vocabularies differ; without, such models are left out.
     """
     file = model.name.partition(":")[0]
     around = Surroundings(
@@ -42,6 +48,7 @@ def offers_for(
         heads=companions(header, head_files(paths)),
         pairs=catalog.of(names_of(header, model.repo, file), model.sha256),
         gains=ModelHistory(paths.chats).gains(header.fingerprint),
+        reasons=reasons,
     )
     return pairs_for(header, around)
 

@@ -192,3 +192,26 @@ def test_a_model_goes_by_the_names_of_its_header_file_and_repository(tmp_path: P
         "Qwen3-8B",
         "acme/Thing-GGUF",
     ]
+
+
+def test_without_reasons_only_what_may_fit_is_read(
+    tmp_path: Path, target: Header, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = installed(
+        tmp_path,
+        same=sized(50_000),
+        other=sized(50_000).vocabulary([*NAMES[:9], "else"]),
+        padded=sized(50_000).vocabulary([*target.tokens, "<pad>"]).drop("tokenizer.ggml.scores"),
+    )
+    read: list[Path] = []
+
+    def reader(path: Path) -> Header:
+        read.append(path)
+        return read_header(path)
+
+    monkeypatch.setattr("slipstream.models.pairing.read_header", reader)
+    found = pairs_for(target, Surroundings(models, reasons=False))
+    assert sorted((each.name, each.source) for each in found) == [
+        ("padded", "same vocabulary"), ("same", "same vocabulary"),
+    ]  # fmt: skip
+    assert [path.stem for path in read] == ["padded"]

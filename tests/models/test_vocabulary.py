@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.vocabulary import check_vocabulary, same_vocabulary
+from slipstream.models.vocabulary import check_vocabulary, same_vocabulary, vocabulary_difference, vocabulary_digest
 
 if TYPE_CHECKING:
     from tests.models.conftest import RawModel
@@ -66,3 +66,16 @@ def test_a_model_without_a_tokenizer_is_refused(model: RawModel, save: Save) -> 
     none = none.drop("tokenizer.ggml.scores")
     with pytest.raises(ModelFileError, match="no vocabulary"):
         check_vocabulary(header(none, save, "b.gguf"))
+
+
+def test_models_of_one_digest_have_one_vocabulary(model: RawModel, other_model: RawModel, save: Save) -> None:
+    target = header(model, save, "a.gguf")
+    assert vocabulary_digest(target) == vocabulary_digest(header(other_model, save, "b.gguf"))
+    others = (
+        lambda: other_model.number("tokenizer.ggml.bos_token_id", 3),
+        lambda: other_model.text("tokenizer.ggml.model", "gpt2"),
+        lambda: other_model.vocabulary([*"abcdefghij"]),
+    )
+    for number, change in enumerate(others):
+        changed = header(change(), save, f"{number}.gguf")
+        assert vocabulary_digest(changed) != vocabulary_digest(target) and vocabulary_difference(target, changed)
