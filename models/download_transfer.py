@@ -16,7 +16,7 @@ from slipstream.models.download_part import PartFile, Writer
 from slipstream.models.download_source import AnewError, Source, TroubleError
 from slipstream.models.download_types import Phase, Tuning
 from slipstream.models.download_words import gave_up, keeps_changing
-from slipstream.models.hub_client import trust
+from slipstream.models.hub_client import AGENT, trust
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -72,7 +72,8 @@ class Transfer:
         stall = self._tuning.stall_s
         timeout = httpx.Timeout(stall, connect=min(_CONNECT_S, stall), pool=None)
         limits = httpx.Limits(max_connections=self._tuning.connections + 1)
-        async with httpx.AsyncClient(timeout=timeout, limits=limits, verify=trust()) as client:
+        headers = {"user-agent": AGENT}
+        async with httpx.AsyncClient(timeout=timeout, limits=limits, verify=trust(), headers=headers) as client:
             sources = {part: Source(client, self._endpoint, part) for part in self._parts}
             for _ in range(_TIMES_ANEW):
                 try:

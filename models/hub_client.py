@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 else:
     from huggingface_hub.utils import httpx
 
+AGENT: Final = "slipstream"  # all that is said of this machine
 TIMEOUT: Final = httpx.Timeout(30.0, connect=10.0, pool=None)
 _HOME: Final = "x-slipstream-endpoint"  # never sent: says which hub a request is meant for
 _PASSING: Final = (500, 502, 503, 504)
@@ -91,7 +92,7 @@ def worded(address: str) -> Iterator[None]:
 
 def headers_for(endpoint: str) -> dict[str, str]:
     """Headers for every request of ours to a hub through :class:`HubClient`."""
-    return {_HOME: endpoint, "accept-encoding": "identity", **token_header(endpoint, endpoint)}
+    return {_HOME: endpoint, "accept-encoding": "identity", "user-agent": AGENT, **token_header(endpoint, endpoint)}
 
 
 def token_header(address: str, endpoint: str) -> dict[str, str]:
@@ -118,7 +119,7 @@ def client() -> HubClient:
 
 def api(endpoint: str) -> HfApi:
     """HfApi for a hub, over :class:`HubClient`."""
-    return HfApi(endpoint=endpoint, token=False, library_name="slipstream", headers=headers_for(endpoint))
+    return HfApi(endpoint=endpoint, token=False, headers=headers_for(endpoint))
 
 
 def first_bytes(address: str, endpoint: str, start: int, count: int, size: int) -> bytes:

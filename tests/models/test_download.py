@@ -103,6 +103,20 @@ def run_more(server: HubServer, folder: Path, total: int) -> None:
     server.hold_after(None)
 
 
+def test_an_interrupt_keeps_what_came(server: HubServer, folder: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 150_000:
+            raise KeyboardInterrupt
+
+    server.hold_after(150_000)
+    with pytest.raises(KeyboardInterrupt):
+        job(folder).run(interrupt)
+    server.hang_up()
+    server.hold_after(None)
+    path = job(folder).run()
+    assert path and path.read_bytes() == BODY and server.sent == len(BODY)
+
+
 def test_what_rotted_on_the_disk_is_fetched_again_and_nothing_else(server: HubServer, folder: Path) -> None:
     run_until(server, job(folder), 200_000)
     part = quant().files[0].path_in(folder).with_name(f"{NAME}.part")
@@ -227,6 +241,7 @@ def test_the_token_goes_to_the_hub_alone(
     resolved = [seen for seen in server.seen if "/resolve/" in seen.path]
     assert len(resolved) >= 2 and all(seen.headers["authorization"] == f"Bearer {TOKEN}" for seen in resolved)
     kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert {seen.headers["user-agent"] for seen in server.seen} == {"slipstream"}
     assert TOKEN not in caplog.text and TOKEN not in "".join(capfd.readouterr()) and TOKEN.encode() not in kept
 
 

@@ -169,6 +169,7 @@ def test_the_token_goes_to_the_hub_alone(
     assert len(store) >= 2 and not any("authorization" in seen.headers for seen in store)
     assert all(seen.headers["authorization"] == f"Bearer {TOKEN}" for seen in hub)
     assert not any("x-slipstream-endpoint" in seen.headers for seen in server.seen)
+    assert {seen.headers["user-agent"] for seen in server.seen} == {"slipstream"}
     assert TOKEN not in caplog.text and TOKEN not in "".join(capfd.readouterr())
     assert caplog.text
 
