@@ -53,18 +53,20 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A model and its draft model, and on how many GPUs they would be."""
+    """A model, what drafts for it (a model, bytes of heads), and on how many GPUs they would be."""
 
     shape: Shape
     draft: Shape | None = None
     measure: Measure | None = None
     gpus: int = 1
+    heads: int = 0
 
     def need(
         self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16, flash: bool = True
     ) -> Need:
         measured = self.measure(n_ctx, kv) if self.measure else None
         own = placed(self.shape, Opening(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
+        own += Need(self.heads, 0, 0, self.heads if gpu_layers else 0)
         if self.draft is None:
             return own
         opening = Opening(min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES)
@@ -104,6 +106,7 @@ def fit(
     draft: Header | None = None,
     kv_type: KvType | None = None,
     measure: Measure | None = None,
+    heads: int = 0,
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or says what is too much.
 
@@ -118,9 +121,10 @@ def fit(
         draft: Header of its draft model.
         kv_type: The type of KV cache that it must have; None to choose.
         measure: Asks llama.cpp for the size of its graph's buffer; None to count it here.
+        heads: Bytes of trained heads that draft for it.
     """
     room = room_of(devices)
-    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, max(1, room.gpus))
+    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, max(1, room.gpus), heads)
     return _fit(case, room, want_ctx, kv_type)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from slipstream.app.engine.requests import Load
@@ -27,7 +29,11 @@ def devices_here() -> Sequence[Device]:
 
 
 def fitted(
-    request: Load, header: Header, draft: Header | None, devices: Callable[[], Sequence[Device]] = devices_here
+    request: Load,
+    header: Header,
+    draft: Header | None,
+    heads: Iterable[Path] = (),
+    devices: Callable[[], Sequence[Device]] = devices_here,
 ) -> Fit:
     """Chooses context, KV type and layers on the GPU, where the owner left them open.
 
@@ -35,6 +41,7 @@ def fitted(
         request: What is to be loaded.
         header: Of the model.
         draft: Of the draft model.
+        heads: Files of trained heads that draft for it.
         devices: Lists what there is.
 
     Raises:
@@ -42,20 +49,24 @@ def fitted(
     """
     found = [device for device in devices() if request.gpu_layers or device.kind == "cpu"]
     options = fixed_options(request)
-    kv = options.kv if request.same_text else None
-    chosen = fit(header, found, request.n_ctx or None, draft, kv)
+    choose = partial(
+        fit,
+        header,
+        found,
+        want_ctx=request.n_ctx or None,
+        kv_type=options.kv if request.same_text else None,
+        heads=sum(path.stat().st_size for path in heads),
+    )
+    chosen = choose(draft=draft)
     if _TIGHT[0] < room_of(found).used(chosen.need) < _TIGHT[1]:
         with closing(DryRun(header.path)) as run:
-            chosen = fit(
-                header,
-                found,
-                request.n_ctx or None,
-                draft,
-                kv,
-                lambda n_ctx, kv: run.graph_bytes(replace(options, n_ctx=n_ctx, kv=kv)),
+            chosen = choose(
+                draft=draft, measure=lambda n_ctx, kv: run.graph_bytes(replace(options, n_ctx=n_ctx, kv=kv))
             )
     if chosen.verdict == "too big":
-        raise SlipstreamError(f"{shown_path(header.path)} does not fit this machine.", chosen.why)
+        alone = draft and choose().verdict != "too big"
+        hint = f"{chosen.why} Without its draft model it would fit." if alone else chosen.why
+        raise SlipstreamError(f"{shown_path(header.path)} does not fit this machine.", hint)
     return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
 
 
@@ -68,4 +79,3 @@ def fixed_options(request: Load) -> ContextOptions:
         same_text=request.same_text,
         threads=request.threads,
     )
-

@@ -65,10 +65,11 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
     small_header = read_header(Path(request.draft_model)) if request.draft_model else None
     if small_header:  # before the large file is read
         check_vocabulary(small_header)
-    fit = fitted(request, header, small_header)
+    heads = companions(header, map(Path, request.heads))
+    fit = fitted(request, header, small_header, heads.values())
     with ExitStack() as opened:
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
-        options = replace(fixed_options(request), n_ctx=fit.n_ctx, kv=fit.kv_type)
+        options = replace(fixed_options(request), n_ctx=fit.n_ctx, kv=fit.kv_type, borrow=fit.gpu_layers != 0)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         draft, translation = None, None
         if request.draft_model:
@@ -79,7 +80,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
                 opened,
             )
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
-            small_options = ContextOptions(n_ctx=n_ctx, max_leaves=4, threads=request.threads)
+            small_options = ContextOptions(n_ctx=n_ctx, max_leaves=4, threads=request.threads, borrow=options.borrow)
             draft = opened.enter_context(closing(LlamaTarget(small, small_options)))
             if not same_vocabulary(header, small.header):
                 translation = Translation(model, small, shared_controls(header, small.header))
@@ -92,7 +93,6 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             plain.hear(milliseconds)
         promise = measure_promise(target, milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
-        heads = companions(header, map(Path, request.heads))
         derived = Path(request.derived) if request.derived else None
         index = _open_index(Path(request.index), header, opened) if request.index else None
         memory = Memory(derived, header.fingerprint) if derived else None

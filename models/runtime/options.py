@@ -27,6 +27,7 @@ class ContextOptions:
         threads: Threads; 0 for the physical cores.
         rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
             model 50 MB; 8 is as deep as chains are drafted.
+        borrow: Whether a GPU that holds no layers computes large passes with weights that it is lent.
     """
 
     n_ctx: int = 0
@@ -37,6 +38,7 @@ class ContextOptions:
     same_text: bool = False
     threads: int = 0
     rollback: int = 8
+    borrow: bool = True
 
     def params(self, n_ctx: int, recurrent: bool = False) -> Any:
         """Fills in llama.cpp's parameters.
@@ -52,6 +54,7 @@ class ContextOptions:
         params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp makes it 0 where a model cannot
         params.n_outputs_max = params.n_outputs_max_per_seq = max(self.max_rows, params.n_seq_max)
         params.kv_unified = True
+        params.op_offload = self.borrow
         params.swa_full = True  # cells outside a sliding window are kept: trees share cells, and a chat may be cut back
         params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
         params.type_k = params.type_v = KV_TYPES[self.kv]

@@ -39,20 +39,20 @@ def test_the_bundled_model_is_opened_as_ever(tmp_path: Path) -> None:
     paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
     request = choose(paths)
     target, draft = read_header(Path(request.model)), read_header(Path(request.draft_model or ""))
-    chosen = fitted(request, target, draft, machine(8 * GB))
+    chosen = fitted(request, target, draft, devices=machine(8 * GB))
     assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (target.n_ctx_train, "q8_0", 0)
 
 
 def test_a_model_of_the_owner_gets_its_own_context_in_f16(header: Header) -> None:
-    chosen = fitted(Load(model=str(header.path)), header, None, machine(8 * GB))
+    chosen = fitted(Load(model=str(header.path)), header, None, devices=machine(8 * GB))
     assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (8192, "f16", 0)
 
 
 def test_a_gpu_is_used_unless_the_owner_says_otherwise(header: Header) -> None:
     both = machine(8 * GB, 6 * GB)
-    assert fitted(Load(model=""), header, None, both).gpu_layers == -1
-    assert fitted(Load(model="", gpu_layers=0), header, None, both).verdict == "memory"
-    assert fitted(Load(model="", gpu_layers=5), header, None, both).gpu_layers == 5
+    assert fitted(Load(model=""), header, None, devices=both).gpu_layers == -1
+    assert fitted(Load(model="", gpu_layers=0), header, None, devices=both).verdict == "memory"
+    assert fitted(Load(model="", gpu_layers=5), header, None, devices=both).gpu_layers == 5
 
 
 def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +65,10 @@ def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytes
         return answer
 
     monkeypatch.setattr(DryRun, "graph_bytes", remembered)
-    assert fitted(Load(model=""), header, None, machine(16 * GB)).n_ctx == 8192
+    assert fitted(Load(model=""), header, None, devices=machine(16 * GB)).n_ctx == 8192
     assert not asked
     tight = need(header, 8192).total * 1.05 / 0.75 * 1.02
-    chosen = fitted(Load(model=""), header, None, machine(tight))
+    chosen = fitted(Load(model=""), header, None, devices=machine(tight))
     assert asked
     assert chosen.need.compute == (asked[0] or 0) + 4 * 64 * header.n_vocab
     assert (chosen.verdict, chosen.n_ctx) == ("memory", 8192)
@@ -78,7 +78,7 @@ def test_little_memory_packs_the_cache_then_cuts_the_context(header: Header) -> 
     seen = []
     for share in (1.1, 0.95, 0.9, 0.85):
         room = need(header, 8192).total * 1.05 / 0.75 * share  # a quarter stays free
-        chosen = fitted(Load(model=""), header, None, machine(room))
+        chosen = fitted(Load(model=""), header, None, devices=machine(room))
         seen.append((chosen.n_ctx, chosen.kv_type))
     assert seen[0] == (8192, "f16")
     assert (8192, "q8_0") in seen
@@ -88,7 +88,7 @@ def test_little_memory_packs_the_cache_then_cuts_the_context(header: Header) -> 
 
 def test_what_does_not_fit_is_refused_with_what_would(header: Header) -> None:
     with pytest.raises(SlipstreamError, match="does not fit this machine") as refused:
-        fitted(Load(model=""), header, None, machine(0.5 * GB))
+        fitted(Load(model=""), header, None, devices=machine(0.5 * GB))
     assert "weights" in refused.value.hint
     assert "would fit" in refused.value.hint
 
@@ -101,3 +101,18 @@ def test_a_context_that_does_not_fit_is_refused_before_anything_is_loaded(
     with pytest.raises(SlipstreamError, match="does not fit this machine") as refused:
         load(Load(model=str(path), n_ctx=1 << 30), lambda share: None)
     assert "A context of" in refused.value.hint
+
+
+def test_heads_are_counted(header: Header, tmp_path: Path) -> None:
+    heads = tmp_path / "heads.gguf"
+    heads.write_bytes(bytes(1 << 20))
+    with_heads, without = (fitted(Load(model=""), header, None, each, machine(8 * GB)) for each in ([heads], []))
+    assert with_heads.need.weights - without.need.weights == 1 << 20
+
+
+def test_a_draft_model_that_is_too_much_is_named(header: Header) -> None:
+    room = need(header, 8192).total * 1.05 / 0.75 * 1.1
+    assert fitted(Load(model=""), header, None, devices=machine(room)).n_ctx == 8192
+    with pytest.raises(SlipstreamError) as refused:
+        fitted(Load(model=""), header, header, devices=machine(room))
+    assert refused.value.hint.endswith("Without its draft model it would fit.")
