@@ -10,6 +10,7 @@ from typing import Final
 
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.hub_types import RemoteFile
+from slipstream.models.quoting import shown_path
 from slipstream.models.store_check import check
 from slipstream.models.store_facts import FactsCache
 from slipstream.models.store_import import LOCAL, How, OnProgress, import_model
@@ -103,6 +104,10 @@ class ModelStore:
             UsageError: If it is here already.
             SlipstreamError: If there is no room or right to do it.
         """
+        place = place_of(path.expanduser())
+        for model in self.installed():
+            if model.origin == "ours" and place in map(place_of, model.files):
+                raise UsageError(f"{shown_path(path)} is here already, as {model.name}.")
         return self._taken_in(import_model(path, self.folder, how, on_progress, cancelled))
 
     def verify(

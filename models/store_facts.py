@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -96,7 +97,7 @@ class FactsCache:
         """Writes what was looked at since the cache was opened and forgets the rest; where it cannot, it costs time."""
         if self._used == self._kept:
             return
-        part = self._file.with_name(f"{self._file.name}.{os.getpid()}.part")
+        part = self._file.with_name(f"{self._file.name}.{os.getpid()}-{threading.get_ident()}.part")
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             part.write_text(json.dumps({"version": _VERSION, "files": self._used}), "utf-8")

@@ -130,6 +130,8 @@ def _instead(name: str, models: Sequence[Installed]) -> str:
     bases = {each.partition(":")[0]: shown for each, shown in names.items()}
     near = get_close_matches(name.lower(), [*names, *bases], n=3, cutoff=0.5)
     shown = dict.fromkeys(({**bases, **names})[each] for each in near) or dict.fromkeys(names.values())
+    if "/" in name:
+        return f"Fetch it with slipstream models pull {quoted(name, 80)[1:-1]}, or give the path of a .gguf file."
     known = f"Known: {_listed(shown)}; or" if shown else "Fetch one with slipstream models pull, or"
     return f"{known} give the path of a .gguf file."
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.app.models.answers import print_json
 from slipstream.app.paths import Paths
+from slipstream.app.safe_text import one_line
 
 if TYPE_CHECKING:
     from slipstream.app.models.manager import ModelManager
@@ -106,7 +107,7 @@ def _import(manager: ModelManager, options: argparse.Namespace) -> int:
     if options.json:
         print_json(model)
     else:
-        print(f"{model.name} is here: slipstream -m {model.name}")
+        print(f"{one_line(model.name)} is here: slipstream -m {one_line(model.name)}")
     return 0
 
 

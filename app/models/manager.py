@@ -126,7 +126,7 @@ class ModelManager:
         if shipped and pair is None:
             return choose(self.paths, model.name)
         pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
-        return load_with(self.paths, model.path, pair, same_text=shipped)
+        return load_with(self.paths, header, pair, same_text=shipped)
 
     def import_file(
         self,

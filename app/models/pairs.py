@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from slipstream.app.engine.requests import Load
@@ -15,11 +14,12 @@ from slipstream.models.companions import companions
 from slipstream.models.errors import ModelFileError
 from slipstream.models.fit import fit
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.pairing import DRAFT, NO_ROLLBACK, PairOffer, Surroundings, names_of, pairs_for
 from slipstream.models.runtime.devices import Device
 from slipstream.models.runtime.machine import memory
 from slipstream.models.store_types import Installed
 
+_NOBODY: Final = "none"
 _AMPLE: Final = 3
 """Where so many times the weights are free, the context fits as well."""
 
@@ -89,7 +89,7 @@ def checked_header(model: Installed) -> Header:
 
 def load_with(
     paths: Paths,
-    model: Path,
+    header: Header,
     pair: PairOffer | None,
     draft_model: str | None = None,
     drafter: str | None = None,
@@ -101,7 +101,7 @@ def load_with(
 
     Args:
         paths: Where things are kept.
-        model: The target's file.
+        header: Of the target.
         pair: The drafter that was chosen for it, if any.
         draft_model: A draft model's file that a person named, in place of the pair's.
         drafter: Who drafts; None for what fits the pair.
@@ -111,6 +111,6 @@ def load_with(
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
-    if drafter is None and draft_model is None and pair:
-        drafter = pair.method
-    return load_of(paths, model, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)
+    if drafter is None and draft_model is None:
+        drafter = pair.method if pair else _NOBODY if header.architecture in NO_ROLLBACK else None
+    return load_of(paths, header.path, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)

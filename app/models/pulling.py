@@ -43,6 +43,8 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
         return INTERRUPTED
     fetched = [model]
     drafter = None if model.role != "chat" else _drafter(manager, model)
+    if options.with_drafter and drafter is None and model.role == "chat":
+        print("slipstream: no better drafter is known for it than what is here.", file=sys.stderr)
     if drafter and (options.with_drafter or _agreed(drafter)):
         small = _fetched_drafter(manager, model, drafter)
         if small is None:
@@ -55,9 +57,9 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
         print_json(fetched)
     else:
         for each in fetched:
-            print(f"{each.name} is here: {models_words.size(each.size)}")
+            print(f"{one_line(each.name)} is here: {models_words.size(each.size)}")
         if model.role == "chat":
-            print(f"chat with it: slipstream -m {model.name}")
+            print(f"chat with it: slipstream -m {one_line(model.name)}")
     return 0
 
 

@@ -209,8 +209,14 @@ def test_importing_links_without_taking_room_and_checks_the_header_first(store: 
     model = store.import_file(source)
     assert model.name == "mine:Q8_0" and model.origin == "ours" and model.repo is None
     assert os.path.samefile(model.path, source) and read_record(model.path).source == str(source)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="is here already, as mine:Q8_0"):
         store.import_file(source)
+    with pytest.raises(UsageError, match="is here already, as mine:Q8_0"):
+        store.import_file(model.path)
+    again = tmp_path / source.name
+    again.write_bytes(tiny_gguf(seed=3))
+    with pytest.raises(UsageError, match="is there already"):
+        store.import_file(again)
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"<html>")
     with pytest.raises(ModelFileError, match="web page"):

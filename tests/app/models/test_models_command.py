@@ -309,6 +309,8 @@ def test_names_that_fit_several_models_or_no_model_to_chat_with_are_refused(home
         choose(paths, "broken")
     with pytest.raises(UsageError, match="no model named 'other'"):
         choose(paths, "other")
+    write_kind(models / "Stateful-F32.gguf", "mamba2")
+    assert choose(paths, "stateful").drafter == "none"  # nothing can draft for it
     assert choose(paths, "tiny:F32", "tiny:Q8_0").draft_model == str(models / "Tiny-Q8_0.gguf")
 
 
