@@ -68,7 +68,8 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[Found]:
     seen: set[tuple[int, int] | str] = set()
     for found in (
         *_lm_studio(environment),
-        *_hub_cache(_hub_folder(environment)),
+        *_hub_cache(_hub_folder(environment), "hf-cache"),
+        *_hub_cache(_llama_cpp_folder(environment), "llama.cpp"),  # newer versions keep the hub's layout
         *_llama_cpp(_llama_cpp_folder(environment)),
         *(each for folder in _ollama_folders(environment) for each in _ollama(folder)),
     ):
@@ -118,20 +119,30 @@ def _ollama_folders(environment: Mapping[str, str]) -> list[Path]:
 
 def _lm_studio(environment: Mapping[str, str]) -> Iterator[Found]:
     """``<owner>/<repository>/<file>.gguf``."""
-    home = _home(environment)
-    for folder in (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"):
+    for folder in _lm_studio_folders(_home(environment)):
         for path in gguf_files(folder):
             parts = path.relative_to(folder).parts
             yield Found(path, "lmstudio", repo="/".join(parts[:2]) if len(parts) > 2 else None)
 
 
-def _hub_cache(folder: Path) -> Iterator[Found]:
+def _lm_studio_folders(home: Path) -> list[Path]:
+    """Its home may be elsewhere, as a file says, and its models elsewhere again, as its settings say."""
+    homes = [home / ".lmstudio", home / ".cache" / "lm-studio"]
+    with suppress(OSError, ValueError):
+        pointer = (home / ".lmstudio-home-pointer").read_text("utf-8").strip()
+        homes += [Path(pointer)] if pointer else []
+    chosen = [_read(each / "settings.json").get("downloadsFolder") for each in homes]
+    folders = [Path(folder) for folder in chosen if isinstance(folder, str) and os.path.isabs(folder)]
+    return [*folders, *(each / "models" for each in homes)]
+
+
+def _hub_cache(folder: Path, origin: Origin) -> Iterator[Found]:
     """``models--<owner>--<repository>/snapshots/<commit>/<file>``, a link to a blob that is named by its hash."""
     with suppress(OSError):
         for repository in sorted(folder.glob("models--*--*")):
             owner, _, name = repository.name.removeprefix("models--").partition("--")
             for path in gguf_files(repository / "snapshots"):
-                yield Found(path, "hf-cache", repo=f"{owner}/{name}", sha256=_blob_hash(path, repository / "blobs"))
+                yield Found(path, origin, repo=f"{owner}/{name}", sha256=_blob_hash(path, repository / "blobs"))
 
 
 def _blob_hash(path: Path, blobs: Path) -> str | None:

@@ -68,6 +68,18 @@ def in_old_lm_studio(home: Path) -> dict[str, str]:
     return {}
 
 
+def in_moved_lm_studio(home: Path) -> dict[str, str]:
+    written(home / ".lmstudio-home-pointer", f"{home / 'studio'}\n".encode())
+    written(home / "studio" / "settings.json", json.dumps({"downloadsFolder": str(home / "disk")}).encode())
+    written(home / "disk" / "acme" / "Tiny-GGUF" / "Tiny-Q8_0.gguf", tiny_gguf())
+    return {}
+
+
+def in_new_llama_cpp(home: Path) -> dict[str, str]:
+    hub_cache(home / ".cache" / "llama.cpp")
+    return {}
+
+
 def in_llama_cpp(home: Path) -> dict[str, str]:
     path = written(home / ".cache" / "llama.cpp" / "acme_Tiny-GGUF_Tiny-Q8_0.gguf", tiny_gguf())
     address = "https://huggingface.co/acme/Tiny-GGUF/resolve/main/Tiny-Q8_0.gguf"
@@ -128,6 +140,8 @@ PLACES: list[tuple[Lay, str, str, bool]] = [
     (in_hub_cache_by_variable, "hf-cache", "tiny:Q8_0", True),
     (in_lm_studio, "lmstudio", "tiny:Q8_0", False),
     (in_old_lm_studio, "lmstudio", "tiny:Q8_0", False),
+    (in_moved_lm_studio, "lmstudio", "tiny:Q8_0", False),
+    (in_new_llama_cpp, "llama.cpp", "tiny:Q8_0", True),
     (in_llama_cpp, "llama.cpp", "tiny:Q8_0", False),
     (in_llama_cpp_by_variable, "llama.cpp", "tiny:Q8_0", False),
     (in_ollama, "ollama", "tiny:1m", True),
@@ -197,6 +211,8 @@ def test_damaged_foreign_folders_never_stop_the_list(tmp_path: Path) -> None:
     written(place / "escape" / "latest", json.dumps({"layers": [escape]}).encode())
     written(models / "manifests" / "stray", b"{}")
     written(tmp_path / ".lmstudio" / "models" / "alone.gguf", b"no model")
+    written(tmp_path / ".lmstudio-home-pointer", b"\xff\x00")
+    written(tmp_path / ".lmstudio" / "settings.json", b'{"downloadsFolder": 3}')
     written(tmp_path / ".cache" / "llama.cpp" / "x_y_z-Q8_0.gguf", tiny_gguf(seed=4))
     written(tmp_path / ".cache" / "llama.cpp" / "x_y_z-Q8_0.gguf.json", b"\xff\xfe")
     (tmp_path / ".cache" / "huggingface" / "hub").mkdir(parents=True)
