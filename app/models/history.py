@@ -10,7 +10,8 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.models.errors import SlipstreamError
 
-_MOST_REPLIES: Final = 500
+_NEWEST: Final = 2000
+"""Messages that are looked at: older ones say little of today, and a start must not wait for them."""
 _LEAST_TOKENS: Final = 64
 
 
@@ -31,12 +32,13 @@ class ModelHistory(ChatReader):
         """Speed over plain decoding by drafter, over a model's newest replies that measured it."""
         query = """
             SELECT drafter, speed FROM messages
-            WHERE model = ? AND role = 'assistant' AND status IN ('done', 'interrupted') ORDER BY id DESC LIMIT ?
+            WHERE id > (SELECT coalesce(max(id), 0) FROM messages) - ?
+                AND model = ? AND role = 'assistant' AND status IN ('done', 'interrupted')
         """
         tokens: defaultdict[str, int] = defaultdict(int)
         seconds: defaultdict[str, float] = defaultdict(float)  # as plain decoding would have taken 1 a token
         with suppress(SlipstreamError), self._open() as db:
-            for drafter, speed in db.execute(query, (fingerprint, _MOST_REPLIES)) if db else ():
+            for drafter, speed in db.execute(query, (_NEWEST, fingerprint)) if db else ():
                 figures = Figures.unpacked(speed)
                 if figures and figures.speed.speedup:
                     tokens[drafter] += figures.speed.tokens

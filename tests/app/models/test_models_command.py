@@ -334,6 +334,29 @@ def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, m
     assert choose(Paths.default(), "tiny").drafter == "lookup"
 
 
+GUARD = """
+import os, socket
+with open(os.environ["GUARDED"], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+def refuse(*_, **__):
+    raise AssertionError("a socket was opened")
+socket.socket = socket.create_connection = socket.getaddrinfo = refuse
+"""
+
+
+def test_with_models_here_a_reply_opens_no_socket_in_any_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = home / "home" / "models" / "acme" / "Tiny"
+    models.mkdir(parents=True)
+    (models / "Tiny-Q8_0.gguf").write_bytes(tiny_gguf())
+    (home / "guard").mkdir()
+    (home / "guard" / "sitecustomize.py").write_text(GUARD)
+    monkeypatch.setenv("PYTHONPATH", str(home / "guard"))
+    monkeypatch.setenv("GUARDED", str(home / "guarded"))
+    process = started("run", "-m", "tiny", "-p", "the", "--max-tokens", "2")
+    assert process.wait() == 0, process.communicate()[1]
+    assert len(set((home / "guarded").read_text().split())) >= 2  # the command and its engine
+
+
 def test_the_chats_start_empties_the_trash(home: Path, command: Command) -> None:
     source = home / "Mine-Q8_0.gguf"
     source.write_bytes(tiny_gguf())
