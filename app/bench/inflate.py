@@ -66,7 +66,7 @@ class Family:
 
     Attributes:
         small: Name of the small target.
-        shape: The measures.
+        shape: The measures, with heads of the small target's size.
         mix: The quantization.
         target: The target.
         draft: The draft model.
@@ -87,14 +87,18 @@ class Family:
         """What tables call it."""
         return self.target.name
 
+    @property
+    def n_vocab(self) -> int:
+        """Tokens of the small target."""
+        return self.target.header(Path()).n_vocab
+
     def files(self, folder: Path) -> Iterator[tuple[Inflated, Path]]:
         """Everything that has to be made, and where in a folder it belongs; heads of one shape are shared."""
-        shared = f"{self.shape.name}-{self.shape.n_vocab}"
         yield self.target, _place(folder, f"{self.shape.name}-{self.mix}", self.target)
         if self.draft:
-            yield self.draft, _place(folder, f"{shared}-draft-{self.mix}", self.draft)
+            yield self.draft, _place(folder, f"{self.shape.name}-draft-{self.mix}", self.draft)
         for method, heads in self.heads.items():
-            yield heads, _place(folder, f"{shared}-{method}", heads)
+            yield heads, _place(folder, f"{self.shape.name}-{method}", heads)
 
     def load(self, folder: Path) -> Load:
         """The request that loads it, as any large model is loaded."""
@@ -139,8 +143,8 @@ def _family(
     if drafter is None or small is None:
         left_out["draft"] = "no draft model was inflated" + ("; see --inflate-drafter" if small else "")
     else:  # a draft model has its target's vocabulary
-        draft = inflated_model(small, replace(drafter, n_vocab=shape.n_vocab), mix)
-    return Family(header.name, shape, mix, inflated_model(header, shape, mix), draft, made, left_out)
+        draft = inflated_model(small, replace(drafter, n_vocab=placed.large.n_vocab), mix)
+    return Family(header.name, placed.large, mix, inflated_model(header, shape, mix), draft, made, left_out)
 
 
 def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device], keep: bool) -> None:

@@ -12,6 +12,7 @@ from time import perf_counter, time
 from typing import Any, Final
 
 from slipstream.app.bench.inflate import Family, Wish, check_room, families
+from slipstream.app.bench.stopping import never
 from slipstream.app.engine.requests import Load
 from slipstream.app.paths import private_folder
 from slipstream.app.safe_text import one_line
@@ -47,7 +48,8 @@ class Made:
             f"## {one_line(family.name)}",
             "",
             f"INFLATED: it costs what {family.shape.of} costs in {family.mix}, and writes what {one_line(family.small)}"
-            f" writes. {size / 1e6:,.0f} MB, what drafts for it {others / 1e6:,.0f} MB; {made}.",
+            f" writes, whose {family.n_vocab:,} tokens alone are drawn from. {size / 1e6:,.0f} MB, what drafts for it"
+            f" {others / 1e6:,.0f} MB; {made}.",
             *(f"- Not inflated: `{name}`, {one_line(reason)}." for name, reason in family.left_out.items()),
         ]
         return "\n".join(lines)
@@ -76,10 +78,10 @@ def inflated_folder(derived: Path) -> Path:
         SlipstreamError: If it cannot be written to.
     """
     folder = private_folder(derived / _FOLDER)
-    for left in folder.glob(f"{_PREFIX}*"):
+    for left in (*folder.glob(f"{_PREFIX}*"), *folder.glob("*.part")):
         with suppress(OSError):
             if left.stat().st_mtime < time() - _LEFT_BEHIND:
-                shutil.rmtree(left)
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
     return folder
 
 
@@ -127,6 +129,7 @@ def run_inflated(
     derived: Path,
     run: Callable[[Load], tuple[dict[str, Any], bool]],
     tell: Callable[[str], None],
+    stop: Callable[[], bool] = never,
 ) -> tuple[list[dict[str, Any]], bool]:
     """Measures every inflated model that is asked for, one after the other.
 
@@ -136,6 +139,7 @@ def run_inflated(
         derived: Folder of files that are made of models.
         run: Measures a model; gives figures, and whether what was checked holds.
         tell: Hears how far it is.
+        stop: Whether the next model is to be left out.
 
     Returns:
         The figures of each, and whether what was checked holds for all.
@@ -152,6 +156,8 @@ def run_inflated(
             found, held = run(made.load)
             figures.append(made.figures() | found)
             passed = passed and held
+        if stop():
+            break
     if kept := kept_text(folder):
         print(kept, flush=True)
     return figures, passed

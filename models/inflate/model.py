@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from slipstream.models.gguf import Header
 from slipstream.models.gguf_parse import TensorInfo
 from slipstream.models.gguf_tensors import read_tensor
+from slipstream.models.gguf_types import STRING
 from slipstream.models.gguf_write import NewTensor
 from slipstream.models.inflate.file import Inflated, derived_from, made_as, spare_token, target_identity, widened
 from slipstream.models.inflate.layout import Layout, matrix, vocabulary
@@ -92,7 +93,9 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
         tensors.append(NewTensor(freqs.name, freqs.shape[::-1], _F32, reader(freqs.name)))
     name = f"{header.name} inflated to {shape.name} {mix}"
     metadata = widened(header, placed, name, made_as(header, placed, mix), int(MIXES[mix][1]))
-    return Inflated("llama", metadata | derived_from(target_identity(header, placed)), tensors)
+    metadata |= derived_from(target_identity(header, placed))
+    about = f"{header.name} in the measures of {shape.of or shape.name}: its text, at that model's cost."
+    return Inflated("llama", metadata | {"general.description": (STRING, about)}, tensors)
 
 
 def large_tensor(

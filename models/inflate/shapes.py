@@ -131,10 +131,10 @@ def growth(small: Shape, large: Shape) -> Growth:
 
     Its layers are spread evenly, so that what drafts from a layer's input finds it after the same share of the cost.
     Query heads stay with the key head that they share; where the large model has fewer query heads to a key head, key
-    heads are doubled.
+    heads are doubled. The vocabulary is the larger of both.
 
     Raises:
-        SlipstreamError: If the large one is not as large in every measure, or cannot be cut into heads of this size.
+        SlipstreamError: If the large one is not as large in all else, or cannot be cut into heads of this size.
     """
     queries, keys = large.n_head * large.head, large.n_head_kv * large.head
     where = f"{quoted(small.name)} cannot be inflated to {large.name}"
@@ -143,7 +143,13 @@ def growth(small: Shape, large: Shape) -> Growth:
             f"{where}: its heads of {small.head} do not divide the large model's {queries:,} and {keys:,}.",
             "Choose another shape.",
         )
-    large = replace(large, n_head=queries // small.head, n_head_kv=keys // small.head, head=small.head)
+    large = replace(
+        large,
+        n_head=queries // small.head,
+        n_head_kv=keys // small.head,
+        head=small.head,
+        n_vocab=max(small.n_vocab, large.n_vocab),
+    )
     mine, theirs = large.n_head // large.n_head_kv, small.n_head // small.n_head_kv
     copies = -(-theirs // mine)  # of each key head
     for what, has, takes in (
@@ -151,7 +157,6 @@ def growth(small: Shape, large: Shape) -> Growth:
         ("deep", small.n_layer, large.n_layer),
         ("rich in heads", small.n_head_kv * copies, large.n_head_kv),
         ("rich in units", small.n_ff, large.n_ff),
-        ("rich in tokens", small.n_vocab, large.n_vocab),
     ):
         if has > takes:
             raise SlipstreamError(f"{where}: that is not as {what} ({takes:,}, not {has:,}).", "Choose a larger shape.")

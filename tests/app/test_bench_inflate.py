@@ -92,6 +92,7 @@ def test_files_go_with_the_measurement_unless_they_are_to_stay(request_: Load, h
         assert len(paths) == 6 and all(path.stat().st_size in made.sizes.values() for path in paths)
         assert made.seconds > 0 and len(told) == 6
         assert "INFLATED: it costs what nobody's model costs in Q8_0, and writes what Slipstream mini" in made.text()
+        assert "whose 4,096 tokens alone are drawn from" in made.text()
     assert not list(folder.iterdir()) and kept_text(folder) == ""
 
     with inflated(family(request_), folder, True, told.append) as made:
@@ -112,6 +113,8 @@ def test_only_what_was_left_long_ago_is_cleared_away(home: Paths) -> None:
         (folder / name / "model.gguf").write_bytes(b"x")
         now = (folder / name).stat().st_mtime
         os.utime(folder / name, (now - age, now - age))
+    (folder / "a.gguf.part").write_bytes(b"x")
+    os.utime(folder / "a.gguf.part", (now - 100_000, now - 100_000))
     inflated_folder(home.derived)
     assert [path.name for path in folder.iterdir()] == ["bench-new"]
 
