@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,4 +34,4 @@ class PeerChoice:
         if unknown:
             raise UsageError(f"there is no engine {unknown[0]!r} to measure.", f"Known: {', '.join(ENGINES)}, or all.")
         chosen = tuple(ENGINES) if not names or "all" in names else tuple(dict.fromkeys(names))
-        return PeerChoice(chosen, python or sys.executable)
+        return PeerChoice(chosen, os.path.expanduser(python) if python else sys.executable)

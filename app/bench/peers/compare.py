@@ -67,7 +67,9 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
             try:
                 peer = Peer(ENGINES[name], model, peers.python)
             except PeerError as error:
-                race.left_out.append(f"{error.title} {error.hint}".strip())
+                line = f"{error.title} {error.hint}".strip()
+                race.left_out.append(line)
+                tell(f"peers: {line}")  # now, not in ten minutes
                 continue
             opened.callback(peer.release)
             race.join(peer, prompts, tell)

@@ -30,8 +30,8 @@ def peers_text(report: PeerReport) -> str:
         f"The same tokens in, temperature 0, at most {report.reply} tokens out; threads {report.threads}, KV cache"
         f" {report.kv}, flash attention {flash}; prompts: {counts}. tok/s is by each engine's own clock, the prompt's"
         " reading left out; whole requests are tok/s with it, by a clock around them.",
-        "Ours over it: plain decoding over plain decoding, our fastest drafter over a drafter. Of an engine's settings"
-        " the fastest on these prompts are shown, which favours it a little.",
+        "Ours over it: plain decoding over plain decoding, our fastest drafter over a drafter. Of an engine's settings,"
+        " and of our drafters, the fastest on these very prompts counts, which favours both a little.",
         *(
             [f"Built for: {name} {one_line(build)}" for name, build in report.builds.items()]
             if len(set(report.builds.values())) > 1
