@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slipstream.app.bench.plan import Plan
+from slipstream.app.bench.stopping import never
 from slipstream.app.bench.ties import Difference, weigh
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
 from slipstream.app.engine.measuring import SAME_TEXT
@@ -48,6 +49,7 @@ class CheckReport:
         findings: Replies that differ.
         unusable: Drafters that cannot serve the model, and why.
         too_long: Prompts of each kind of text with a turn that does not fit the context.
+        stopped: Whether it was stopped before its end.
     """
 
     model: str
@@ -58,6 +60,7 @@ class CheckReport:
     findings: list[Finding]
     unusable: dict[str, str]
     too_long: dict[str, int]
+    stopped: bool = False
 
     @property
     def wrong(self) -> list[Finding]:
@@ -70,7 +73,13 @@ class CheckReport:
         return not (self.findings if self.promise == SAME_TEXT else self.wrong)
 
 
-def check_drafters(request: Load, plan: Plan, tell: Callable[[str], None], tolerance: float = TOLERANCE) -> CheckReport:
+def check_drafters(
+    request: Load,
+    plan: Plan,
+    tell: Callable[[str], None],
+    tolerance: float = TOLERANCE,
+    stop: Callable[[], bool] = never,
+) -> CheckReport:
     """Loads a model and compares every reply of every drafter with plain decoding's.
 
     Args:
@@ -78,8 +87,10 @@ def check_drafters(request: Load, plan: Plan, tell: Callable[[str], None], toler
         plan: Which replies; by the exact rule.
         tell: Hears how far it is.
         tolerance: How far floating point may move a logit.
+        stop: Asked step by step; the report is then of what was compared.
 
     Raises:
+        Stopped: If that is nothing.
         UsageError: If no drafter can serve.
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
@@ -88,10 +99,17 @@ def check_drafters(request: Load, plan: Plan, tell: Callable[[str], None], toler
         if not usable:
             raise UsageError("only plain decoding was asked for: there is nothing to compare it with.", "Name others.")
         report = CheckReport(loaded.name, loaded.promise, tolerance, dict.fromkeys(usable, 0), {}, [], unusable, {})
-        return audit(session, report, plan, loaded.n_ctx, tell)
+        return audit(session, report, plan, loaded.n_ctx, tell, stop)
 
 
-def audit(session: Session, report: CheckReport, plan: Plan, context: int, tell: Callable[[str], None]) -> CheckReport:
+def audit(
+    session: Session,
+    report: CheckReport,
+    plan: Plan,
+    context: int,
+    tell: Callable[[str], None],
+    stop: Callable[[], bool] = never,
+) -> CheckReport:
     """Compares every reply of the drafters in ``report.compared`` with plain decoding's.
 
     Args:
@@ -100,6 +118,7 @@ def audit(session: Session, report: CheckReport, plan: Plan, context: int, tell:
         plan: Which replies.
         context: Tokens that fit the model's context.
         tell: Hears how far it is.
+        stop: Asked step by step.
 
     Returns:
         The report with what was found.
@@ -107,9 +126,9 @@ def audit(session: Session, report: CheckReport, plan: Plan, context: int, tell:
     compared, tokens, findings = dict(report.compared), dict.fromkeys(report.compared, 0), list[Finding]()
 
     def reply(turn: Turn) -> Written:
-        plain = write(session, Plain.name, turn)
+        plain = write(session, Plain.name, turn, stop)
         for name in compared:
-            drafted = write(session, name, turn)
+            drafted = write(session, name, turn, stop)
             alike = shared_prefix(plain.tokens, drafted.tokens)
             compared[name] += 1
             tokens[name] += alike
@@ -121,4 +140,4 @@ def audit(session: Session, report: CheckReport, plan: Plan, context: int, tell:
 
     counts = play(plan, context, lambda line: tell(f"check: {line}"), reply)
     too_long = {name: long for name, (_, long) in counts.items()}
-    return replace(report, compared=compared, tokens=tokens, findings=findings, too_long=too_long)
+    return replace(report, compared=compared, tokens=tokens, findings=findings, too_long=too_long, stopped=stop())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from slipstream.app.bench.check import CheckReport, Finding
-from slipstream.app.bench.report import table
+from slipstream.app.bench.report import STOPPED, table
 from slipstream.app.engine.measuring import SAME_TEXT
 from slipstream.app.safe_text import one_line
 
@@ -29,6 +29,7 @@ def check_text(report: CheckReport) -> str:
             )
         )
     notes = [
+        *([STOPPED] if report.stopped else []),
         _verdict(report),
         *(f"- {_line(finding)}" for finding in report.findings[:_SHOWN]),
         *([f"- and {len(report.findings) - _SHOWN} more (--json)."] if len(report.findings) > _SHOWN else []),

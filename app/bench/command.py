@@ -19,6 +19,7 @@ from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.prompts import prompt_sets
 from slipstream.app.bench.runner import Runner, tell
 from slipstream.app.bench.settings import Settings
+from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.engine.offers import check_drafter
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import check_files, choose
@@ -65,22 +66,22 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     print("\n".join(machine.lines()), flush=True)
     figures: dict[str, Any] = {"machine": asdict(machine)}
     bars = list[Section]()
-    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, Stop() as stop:
 
         def run(model: Load) -> tuple[dict[str, Any], bool]:
-            return _run(Runner(settings, Path(folder), choose(paths), model, plan, peers), parts, bars)
+            return _run(Runner(settings, Path(folder), choose(paths), model, plan, peers, stop), parts, bars)
 
         if wish:
-            figures["inflated"], passed = run_inflated(measured, wish, paths.derived, run, tell)
+            figures["inflated"], passed = run_inflated(measured, wish, paths.derived, run, tell, stop)
         else:
             found, passed = run(measured)
             figures |= found
-    if options.json:
+    if options.json and any(found for part, found in figures.items() if part != "machine"):
         _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w", "json")
-    if options.svg:
+    if options.svg and bars:
         sections = [Section(f"{each.note}; {machine.processor}", each.rows) for each in bars]
         _write(Path(options.svg), chart_svg(sections), "w", "svg")
-    return 0 if passed else 1
+    return 130 if stop.asked else 0 if passed else 1
 
 
 def _run(runner: Runner, parts: Sequence[str], bars: list[Section]) -> tuple[dict[str, Any], bool]:
@@ -88,7 +89,10 @@ def _run(runner: Runner, parts: Sequence[str], bars: list[Section]) -> tuple[dic
     figures, passed = dict[str, Any](), True
     for name, run in runner.parts().items():
         if name in parts:
-            outcome = run()
+            try:
+                outcome = run()
+            except Stopped:
+                break
             print(outcome.text, flush=True)
             figures[name] = outcome.figures
             passed = passed and outcome.passed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
-from slipstream.app.bench.report import table
+from slipstream.app.bench.report import STOPPED, table
 from slipstream.app.safe_text import one_line
 
 _DEPTHS_SHOWN: Final = 6
@@ -30,6 +30,7 @@ def drafters_text(report: DrafterReport) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
     few = [name for name, count in report.prompts.items() if count < _FEW]
     notes = [
+        *([STOPPED] if report.stopped else []),
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
         *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),

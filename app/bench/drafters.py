@@ -9,6 +9,7 @@ from slipstream.app.bench.drafter_memory import drafter_memory
 from slipstream.app.bench.figures import Cell, DrafterReport, best_fixed
 from slipstream.app.bench.intervals import Work, between
 from slipstream.app.bench.plan import Plan
+from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
@@ -16,7 +17,9 @@ from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 
 
-def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], memory_steps: int = 0) -> DrafterReport:
+def compare_drafters(
+    request: Load, plan: Plan, tell: Callable[[str], None], memory_steps: int = 0, stop: Callable[[], bool] = never
+) -> DrafterReport:
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
     A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that gets
@@ -28,15 +31,17 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         tell: Hears how far it is.
         memory_steps: Tokens that are written to measure each drafter's memory, in a process of its own that loads the
             model again; 0 leaves that out.
+        stop: Asked step by step; the report is then of the turns that were written by all.
 
     Raises:
+        Stopped: If there are none.
         UsageError: If none of the drafters can serve.
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
     cells: dict[tuple[str, str, float], Cell] = {}
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
-        counts = _measure(session, loaded, usable, plan, tell, cells)
+        counts = _measure(session, loaded, usable, plan, tell, stop, cells)
     keys = product([kind.name for kind in plan.sets], plan.temperatures, (Plain.name, *usable))
     rows = [
         cells[name, kind, temperature].figures(name, kind, temperature)
@@ -44,6 +49,9 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         if (name, kind, temperature) in cells
     ]
     drafted = [row for row in rows if row.drafter != Plain.name]
+    memory = {}
+    if memory_steps and not stop():
+        memory = drafter_memory(request, (Plain.name, *usable), memory_steps, tell)
     return DrafterReport(
         model=loaded.name,
         promise=loaded.promise,
@@ -57,7 +65,8 @@ def compare_drafters(request: Load, plan: Plan, tell: Callable[[str], None], mem
         typical=plan.typical,
         equal_texts=sum(row.equal_texts for row in drafted),
         texts=sum(row.texts for row in drafted),
-        memory_mb=drafter_memory(request, (Plain.name, *usable), memory_steps, tell) if memory_steps else {},
+        memory_mb=memory,
+        stopped=stop(),
     )
 
 
@@ -67,6 +76,7 @@ def _measure(
     drafters: Sequence[str],
     plan: Plan,
     tell: Callable[[str], None],
+    stop: Callable[[], bool],
     cells: dict[tuple[str, str, float], Cell],
 ) -> dict[str, tuple[int, int]]:
     """Plays the plan with some drafters, and adds their replies and the plain ones beside them to the cells."""
@@ -77,7 +87,7 @@ def _measure(
         shift = turns % max(1, len(drafters))
         order = [*drafters[shift:], *drafters[:shift]]
         turns += 1
-        plain, drafted = interleaved(lambda name: write(session, name, turn), order)
+        plain, drafted = interleaved(lambda name: write(session, name, turn, stop), order)
 
         def add(name: str, written: Written, beside: Work) -> None:
             cell = cells.setdefault((name, turn.kind, turn.sampling.temperature), Cell())

@@ -87,6 +87,7 @@ class DrafterReport:
         texts: Replies written with a drafter.
         memory_mb: Peak memory of a process that has only this drafter loaded and writes with it; None where it could
             not be measured.
+        stopped: Whether it was stopped before its end.
     """
 
     model: str
@@ -102,6 +103,7 @@ class DrafterReport:
     equal_texts: int
     texts: int
     memory_mb: dict[str, float | None]
+    stopped: bool = False
 
 
 @dataclass(slots=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from slipstream.app.bench.memory import MemoryFigures
 from slipstream.app.bench.overhead import OverheadFigures
 from slipstream.app.bench.plain import PlainFigures
+
+STOPPED: Final = "STOPPED before its end: the figures are of what was written until then."
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:

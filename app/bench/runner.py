@@ -24,6 +24,7 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import memory_text, overhead_text, plain_text
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.startup import measure_startup, startup_text
+from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.bench.topic_tables import topics_text
 from slipstream.app.bench.topics import replay_topics
 from slipstream.app.bench.weights import ModelShape, write_model
@@ -59,6 +60,7 @@ class Runner:
         measured: Load,
         plan: Plan,
         peers: PeerChoice,
+        stop: Stop,
     ) -> None:
         """Keeps what is to be measured; nothing is loaded yet.
 
@@ -69,7 +71,9 @@ class Runner:
             measured: Loads the model of part ``drafters``.
             plan: What it writes.
             peers: Other engines that write it, too.
+            stop: Says when to stop: parts that can give what they have do, the others raise ``Stopped``.
         """
+        self._stop = stop
         self._settings, self._folder, self._bundled = settings, folder, bundled
         self._measured, self._plan, self._peers = measured, plan, peers
         self._bundled_options = ContextOptions(
@@ -90,7 +94,7 @@ class Runner:
         }
 
     def _startup(self) -> Outcome:
-        figures = measure_startup(self._settings.startup_rounds, tell)
+        figures = measure_startup(self._settings.startup_rounds, self._tell)
         return Outcome(startup_text(figures), asdict(figures))
 
     def _plain(self) -> Outcome:
@@ -102,7 +106,9 @@ class Runner:
         ):
             with opened(path, options) as target:
                 size = path.stat().st_size
-                rows.append(compare_with_bare(name, size, target, settings.start, steps, settings.plain_rounds, tell))
+                rows.append(
+                    compare_with_bare(name, size, target, settings.start, steps, settings.plain_rounds, self._tell)
+                )
         return Outcome(plain_text(rows), [asdict(row) for row in rows])
 
     def _overhead(self) -> Outcome:
@@ -115,24 +121,24 @@ class Runner:
             for used in settings.used:
                 for tree in settings.trees:
                     steps, rounds = settings.overhead_steps, settings.overhead_rounds
-                    rows.append(measure_overhead(target, tree, used, steps, rounds, tell))
+                    rows.append(measure_overhead(target, tree, used, steps, rounds, self._tell))
         return Outcome(overhead_text(rows, shape.n_vocab, settings.wide_ctx), [asdict(row) for row in rows])
 
     def _drafters(self) -> Outcome:
-        report = compare_drafters(self._measured, self._plan, tell, self._settings.drafter_steps)
+        report = compare_drafters(self._measured, self._plan, tell, self._settings.drafter_steps, self._stop)
         text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout))
         return Outcome(text, asdict(report), bars=[Section(report.model, report.rows)])
 
     def _check(self) -> Outcome:
-        report = check_drafters(self._measured, self._plan, tell)
+        report = check_drafters(self._measured, self._plan, tell, stop=self._stop)
         return Outcome(check_text(report), asdict(report) | {"passed": report.passed}, report.passed)
 
     def _topics(self) -> Outcome:
-        report = replay_topics(self._measured, self._plan, self._settings.topic_rounds, tell)
+        report = replay_topics(self._measured, self._plan, self._settings.topic_rounds, self._tell)
         return Outcome(topics_text(report), asdict(report))
 
     def _others(self) -> Outcome:
-        report = compare_peers(self._measured, self._plan, self._peers, tell)
+        report = compare_peers(self._measured, self._plan, self._peers, self._tell)
         return Outcome(peers_text(report), asdict(report))
 
     def _memory(self) -> Outcome:
@@ -141,7 +147,7 @@ class Runner:
             ("bundled", Path(self._bundled.model), self._bundled_options),
             self._large(),
         ):
-            tell(f"memory: {name}")
+            self._tell(f"memory: {name}")
             rows.append(measure_memory(name, path, options, self._settings.memory_steps))
         return Outcome(memory_text(rows), [asdict(row) for row in rows])
 
@@ -156,9 +162,14 @@ class Runner:
     def _made(self, shape: ModelShape) -> Path:
         path = self._folder / f"{shape.n_vocab}-{shape.n_embd}-{shape.n_layer}.gguf"
         if not path.exists():
-            tell("writing a model of random weights")
+            self._tell("writing a model of random weights")
             write_model(path, shape)
         return path
+
+    def _tell(self, line: str) -> None:
+        if self._stop():
+            raise Stopped
+        tell(line)
 
 
 def tell(line: str) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from slipstream.app.bench.intervals import Work
 from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.stopping import Stopped, never
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
 from slipstream.app.engine.requests import Generate, Load, Message, Sampling
@@ -88,11 +89,12 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
             session.close()
 
 
-def write(session: Session, drafter: str, turn: Turn) -> Written:
+def write(session: Session, drafter: str, turn: Turn, stop: Callable[[], bool] = never) -> Written:
     """Writes one reply.
 
     Raises:
         SlipstreamError: If it cannot be written, for example because the prompt does not fit.
+        Stopped: If ``stop`` said so.
     """
     tokens: list[Token] = []
 
@@ -101,7 +103,9 @@ def write(session: Session, drafter: str, turn: Turn) -> Written:
             tokens.extend(event.tokens)
 
     request = Generate(1, list(turn.messages), turn.sampling, drafter, max_tokens=turn.tokens)
-    done = session.reply(request, hear, lambda: False)
+    done = session.reply(request, hear, stop)
+    if done.reason == "cancelled":
+        raise Stopped
     return Written(done, tuple(tokens))
 
 
@@ -125,6 +129,7 @@ def play(
 
     Raises:
         ContextFullError: If no prompt fits.
+        Stopped: If ``reply`` was stopped before the first turn was written; later, what there is counts.
     """
     replied: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
     too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
@@ -139,16 +144,19 @@ def play(
         left = f", {_time((perf_counter() - began) / count * (len(rounds) - count))} left" if count else ""
         place = f"{kind}, temperature {sampling.temperature:g}, seed {sampling.seed}"
         tell(f"{place} ({count + 1} of {len(rounds)}{left})")
-        for number in range(prompt.turns):
-            try:
+        try:
+            for number in range(prompt.turns):
                 plain = reply(Turn(kind, at, number, prompt.messages, sampling, plan.tokens))
-            except ContextFullError as error:
-                tell(f"{kind}, prompt {at + 1}, turn {number + 1} is left out: {error.title}")
-                too_long[kind].add(at)
-                break
-            replied[kind].add(at)
-            if prompt.later:
-                prompt = prompt.after(Message("assistant", plain.done.text, plain.done.tokens))
+                replied[kind].add(at)
+                if prompt.later:
+                    prompt = prompt.after(Message("assistant", plain.done.text, plain.done.tokens))
+        except ContextFullError as error:
+            tell(f"{kind}, prompt {at + 1}, turn {number + 1} is left out: {error.title}")
+            too_long[kind].add(at)
+        except Stopped:
+            if not any(replied.values()):
+                raise
+            break
     if not any(replied.values()):
         raise ContextFullError(
             f"none of the prompts fits the context of {context:,} tokens.", "Give shorter ones, or another model."

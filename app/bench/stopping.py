@@ -1,0 +1,54 @@
+"""Ctrl-C during a long measurement: what was measured until then is kept."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class Stopped(Exception):
+    """Ctrl-C was pressed: a reply was cut short, or a part was left, and counts for nothing."""
+
+
+def never() -> bool:
+    """Nobody stops it."""
+    return False
+
+
+class Stop:
+    """Hears Ctrl-C: the first one ends the measuring, with what was measured until then; the second one ends it all.
+
+    Attributes:
+        asked: Whether it was heard.
+    """
+
+    def __init__(self) -> None:
+        """Hears nothing yet."""
+        self.asked = False
+        self._before: Any = None
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.asked
+
+    def __enter__(self) -> Self:
+        """Begins to listen; only a program's main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Leaves Ctrl-C to whoever had it."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        print("bench: stopping, with what was measured; Ctrl-C once more drops it", file=sys.stderr, flush=True)
