@@ -11,7 +11,7 @@ PACKAGE = "xllamacpp"
 GROUPS = {
     "plain": [("none", {})],
     "draft": [
-        ("draft", {"n_max": n_max, "p_min": p_min}) for n_max in (2, 4, 8, 16) for p_min in (0.0, 0.5, 0.75, 0.9)
+        ("draft", {"n_max": n_max, "p_min": p_min}) for n_max in (2, 3, 4, 8, 16) for p_min in (0.0, 0.5, 0.75, 0.9)
     ],
     "n-gram": [
         *(("ngram-simple", {"size_n": size_n, "size_m": size_m}) for size_n in (2, 3, 12) for size_m in (4, 8, 48)),
