@@ -130,7 +130,7 @@ def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
     for name, value in (("seeds", seeds), ("tokens", tokens)):
         if value < 1:
             raise UsageError(f"{name} is {value}; it must be 1 or more.")
-    sets = prompt_sets(options.prompts, settings.limit if options.limit is None else options.limit)
+    sets = prompt_sets(options.prompts, settings.limit if options.limit is None else options.limit, options.by_category)
     return Plan(names, sets, temperatures, range(1, seeds + 1), tokens, options.typical)
 
 

@@ -14,10 +14,12 @@ class Prompt:
     Attributes:
         messages: What was said so far; the last message is the user's.
         later: What the user says after that reply, and after the next ones, as in MT-bench.
+        category: What its file says that it is about, as in Spec-Bench; else empty.
     """
 
     messages: tuple[Message, ...]
     later: tuple[str, ...] = ()
+    category: str = ""
 
     @property
     def turns(self) -> int:

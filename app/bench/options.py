@@ -40,6 +40,9 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         help="prompts to reply to: chat, story, copy (the default is all three), or a file; may be repeated",
     )
     bench.add_argument("--limit", type=int, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})")
+    bench.add_argument(
+        "--by-category", action="store_true", help="make a set of each category of a file, as Spec-Bench has them"
+    )
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
     bench.add_argument(
         "--seeds", type=int, metavar="N", help="reply to each prompt with N seeds, at temperature 0 with one (1)"

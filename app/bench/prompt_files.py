@@ -7,6 +7,7 @@ import json
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -59,14 +60,21 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def _of_json(line: str, place: str) -> Prompt:
-    """The prompt of one line of JSON.
-
-    Of ``messages`` it is all up to the user's last; ``turns`` are what the user says, the later ones after a reply.
-    """
+    """The prompt of one line of JSON, with its category."""
     try:
         row = json.loads(line)
     except ValueError as error:
         raise UsageError(f"{place}: not JSON.", "Each line of a .jsonl file is one object.") from error
+    prompt = _asked(row, place)
+    category = row.get("category")
+    return replace(prompt, category=category) if isinstance(category, str) else prompt
+
+
+def _asked(row: Any, place: str) -> Prompt:
+    """What a line asks.
+
+    Of ``messages`` it is all up to the user's last; ``turns`` are what the user says, the later ones after a reply.
+    """
     name = next((name for name in _FIELDS if isinstance(row, dict) and row.get(name)), None)
     if name is None:
         raise UsageError(f"{place}: no prompt.", f"A line is an object with one of: {', '.join(_FIELDS)}.")

@@ -31,15 +31,16 @@ class PromptSet:
     prompts: tuple[Prompt, ...]
 
 
-def prompt_sets(names: Sequence[str], limit: int) -> tuple[PromptSet, ...]:
+def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> tuple[PromptSet, ...]:
     """Reads sets of prompts.
 
     Args:
         names: Names of built-in sets, and paths of files; all built-in sets where there are none.
         limit: Prompts of each set, chosen evenly from its first to its last; 0 for all.
+        by_category: Whether each category of a file is a set of its own, as in Spec-Bench.
 
     Returns:
-        A set each; that of a file is named by its folder and name, such as "gsm8k/test".
+        A set each; that of a file is named by its folder and name, such as "gsm8k/test", and by its category.
 
     Raises:
         UsageError: If a file has no prompts or is none of prompts, or a set is given twice.
@@ -52,13 +53,13 @@ def prompt_sets(names: Sequence[str], limit: int) -> tuple[PromptSet, ...]:
         if times > 1:
             raise UsageError(f"{path} is given {times} times.", "Give each set of prompts once.")
     short = Counter(map(_short_name, paths))
-    return tuple(
-        PromptSet(
-            one_line(_short_name(path) if short[_short_name(path)] == 1 else str(path)),
-            evenly(read_prompts(path), limit),
-        )
-        for path in paths
-    )
+    sets = list[PromptSet]()
+    for path in paths:
+        name, prompts = _short_name(path) if short[_short_name(path)] == 1 else str(path), read_prompts(path)
+        for category in dict.fromkeys(prompt.category for prompt in prompts) if by_category else [None]:
+            kept = [prompt for prompt in prompts if category in (None, prompt.category)]
+            sets.append(PromptSet(one_line(f"{name} {category}" if category else name), evenly(kept, limit)))
+    return tuple(sets)
 
 
 def evenly(prompts: Sequence[Prompt], limit: int) -> tuple[Prompt, ...]:

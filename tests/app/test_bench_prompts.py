@@ -35,8 +35,25 @@ def write(path: Path, *rows: object) -> str:
 )
 def test_the_layouts_of_the_usual_benchmarks(tmp_path: Path, row: dict[str, object], texts: list[str]) -> None:
     (found,) = prompt_sets([write(tmp_path / "a.jsonl", row)], 0)
-    assert found.prompts == (asked(*texts),)
+    (prompt,) = found.prompts
+    assert (prompt.messages, prompt.later) == (asked(*texts).messages, asked(*texts).later)
+    assert prompt.category == row.get("category", "")
     assert found.prompts[0].turns == len(texts)
+
+
+def test_categories_are_sets_of_their_own_where_that_is_asked_for(tmp_path: Path) -> None:
+    kinds = ["writing", "qa", "writing", "", "qa", "qa"]
+    file = write(tmp_path / "q.jsonl", *({"turns": [str(at)], "category": kind} for at, kind in enumerate(kinds)))
+    (whole,) = prompt_sets([file], 0)
+    assert len(whole.prompts) == 6
+    sets = prompt_sets([file, "chat"], 2, by_category=True)
+    name = f"{tmp_path.name}/q"
+    assert [kind.name for kind in sets] == [f"{name} writing", f"{name} qa", name, "chat"]
+    assert [[prompt.messages[0].content for prompt in kind.prompts] for kind in sets[:3]] == [
+        ["0", "2"],
+        ["1", "4"],
+        ["3"],
+    ]
 
 
 def test_the_next_turn_is_asked_after_the_reply() -> None:
