@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
@@ -29,7 +29,7 @@ LAST_WORDS = 0.5
 class ChatApp(App[int]):
     """A chat with one model. ``run`` returns the exit code."""
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar = ["app.tcss", "chats.tcss"]
     TITLE = "slipstream"
 
     def __init__(
@@ -96,7 +96,9 @@ class ChatApp(App[int]):
         """The commands of the palette."""
         if isinstance(screen, ChatScreen):
             yield SystemCommand("New chat", "Ctrl-N", screen.action_new_chat)
-            yield SystemCommand("All chats", "Ctrl-O: open, rename, delete", screen.action_chats)
+            yield SystemCommand("All chats", "Ctrl-O: search, open, rename, pin, delete, export", screen.action_chats)
+            yield SystemCommand("Bring back the deleted chat", "For a minute", screen.action_undo_delete)
+            yield SystemCommand("Go on", "Ctrl-G: with a reply that was stopped", screen.action_go_on)
             yield SystemCommand("Reply again", "Ctrl-R: the same question, another seed", screen.action_again)
             yield SystemCommand("Copy the last reply", "Ctrl-Y", screen.action_copy_reply)
             yield SystemCommand("Next drafter", "F2: from the next reply on", screen.action_next_drafter)

@@ -25,12 +25,14 @@ class Turn:
         reply: The reply that begins.
         generate: What the engine is asked.
         again: Whether the question had a reply before.
+        before: The reply as it was, if it goes on.
     """
 
     asked: StoredMessage
     reply: StoredMessage
     generate: Generate
     again: bool = False
+    before: StoredMessage | None = None
 
 
 class Conversation:
@@ -68,30 +70,49 @@ class Conversation:
         kept = self._store.messages(self.chat.id) if self.chat else []
         return [message for message in kept if message.role != "system"]
 
+    def forks(self) -> dict[int, list[int]]:
+        """The messages that have others in their place, see ``ChatStore.forks``."""
+        return self._store.forks(self.chat.id) if self.chat else {}
+
+    def show(self, message: int) -> None:
+        """Goes to the branch that a message stands in.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        self._store.show(message)
+
     def refused(self) -> str:
         """What the user said last, if the engine refused it; else empty."""
         return self._store.refused(self.chat.id) if self.chat else ""
 
-    def ask(self, text: str, loaded: Loaded, drafter: str, request: int) -> Turn:
+    def ask(self, text: str, loaded: Loaded, drafter: str, request: int, beside: int | None = None) -> Turn:
         """Keeps what the user said, and begins a reply.
+
+        Args:
+            text: What the user said.
+            loaded: The model.
+            drafter: Who drafts.
+            request: Number of the request.
+            beside: The message that this one was edited from; it stays kept as a branch.
 
         Raises:
             SlipstreamError: If it cannot be kept.
         """
         if self.chat is None:
             self.chat = self._store.create()
-        asked = self._store.add_user(self.chat.id, text)
+        self._store.add_user(self.chat.id, text, beside)
         self.chat = self._store.get(self.chat.id)
-        return self._turn(asked, self._store.messages(self.chat.id), loaded, drafter, request)
+        return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self._sampling)
 
-    def ask_again(self, loaded: Loaded, drafter: str, request: int, same_seed: bool = False) -> Turn | None:
-        """Begins another reply to the last question; the one before stays kept as a branch.
+    def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
+        """Begins another reply, with a seed of its own; the one before stays kept as a branch.
 
         Args:
             loaded: The model.
             drafter: Who drafts.
             request: Number of the request.
-            same_seed: Whether it is to be the same reply, which did not come; else it gets a seed of its own.
+            message: The question, or the reply to it; None for the last question.
 
         Returns:
             The turn, or None where nothing was asked yet.
@@ -100,30 +121,48 @@ class Conversation:
             SlipstreamError: If it cannot be kept.
         """
         said = self._store.messages(self.chat.id) if self.chat else []
+        numbers = [kept.id for kept in said]
+        if message in numbers:
+            said = said[: numbers.index(message) + 1]
         while said and said[-1].role != "user":
             said.pop()
         if not said:
             return None
-        turn = self._turn(
-            said[-1], said, loaded, drafter, request, seed=None if same_seed else secrets.randbelow(1 << 31)
-        )
-        return dataclasses.replace(turn, again=True)
+        sampling = dataclasses.replace(self._sampling, seed=secrets.randbelow(1 << 31))
+        return dataclasses.replace(self._turn(said, loaded, drafter, request, sampling), again=True)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last reply could go on."""
+        said = self._store.messages(self.chat.id) if self.chat else []
+        return bool(said) and said[-1].unfinished
+
+    def go_on(self, loaded: Loaded, drafter: str, request: int) -> Turn | None:
+        """Lets the last reply go on in its place, with its own seed: as if it had never stopped.
+
+        Returns:
+            The turn, or None where the last reply ended by itself.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        said = self._store.messages(self.chat.id) if self.chat else []
+        if len(said) < 2 or not said[-1].unfinished:
+            return None
+        before = self._store.go_on(said[-1], model=loaded.name, fingerprint=loaded.fingerprint, drafter=drafter)
+        sampling = self._sampling if before.seed is None else dataclasses.replace(self._sampling, seed=before.seed)
+        messages = history([*said[:-1], before], loaded.fingerprint)
+        generate = Generate(request, messages, sampling, drafter, frame_ms=FRAME)
+        return Turn(said[-2], before, generate, again=True, before=before)
 
     def withdraw(self, turn: Turn) -> None:
         """Takes a question that the engine refused out of the chat."""
         if not turn.again:
             self._store.withdraw(turn.asked.id)
 
-    def _turn(
-        self,
-        asked: StoredMessage,
-        said: list[StoredMessage],
-        loaded: Loaded,
-        drafter: str,
-        request: int,
-        seed: int | None = None,
-    ) -> Turn:
-        sampling = self._sampling if seed is None else dataclasses.replace(self._sampling, seed=seed)
+    def _turn(self, said: list[StoredMessage], loaded: Loaded, drafter: str, request: int, sampling: Sampling) -> Turn:
+        """Begins a reply to the last of the messages."""
+        asked = said[-1]
         reply = self._store.begin_reply(
             asked.chat,
             model=loaded.name,
@@ -132,5 +171,5 @@ class Conversation:
             seed=sampling.seed,
             parent=asked.id,
         )
-        messages = history(said, loaded.fingerprint)
-        return Turn(asked, reply, Generate(request, messages, sampling, drafter, frame_ms=FRAME))
+        generate = Generate(request, history(said, loaded.fingerprint), sampling, drafter, frame_ms=FRAME)
+        return Turn(asked, reply, generate)

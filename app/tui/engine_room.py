@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
 from slipstream.app.chats.recording import recorded
+from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Done, Prefilling, Stepped
 from slipstream.app.engine.requests import Generate, Load
@@ -69,10 +70,16 @@ class EngineRoom(Widget):
         if not busy:
             self._load()
 
-    def reply(self, generate: Generate, message: int) -> None:
-        """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows."""
+    def reply(self, generate: Generate, message: int, before: StoredMessage | None = None) -> None:
+        """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows.
+
+        Args:
+            generate: The request.
+            message: Number of the reply.
+            before: The reply as it was, if it goes on.
+        """
         self.busy = True
-        self._reply(generate, message)
+        self._reply(generate, message, before)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="load")
     def _load(self) -> None:
@@ -90,10 +97,10 @@ class EngineRoom(Widget):
                     self._tell(outcome)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="reply")
-    def _reply(self, generate: Generate, message: int) -> None:
+    def _reply(self, generate: Generate, message: int, before: StoredMessage | None) -> None:
         begun = False
         try:
-            for event in recorded(self._engine.reply(generate), self._store, message):
+            for event in recorded(self._engine.reply(generate), self._store, message, before=before):
                 if isinstance(event, Stepped):
                     begun = True
                     self._collect(event)

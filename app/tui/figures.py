@@ -35,6 +35,19 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
+def ago(seconds: float) -> str:
+    """A time that has passed, in the largest unit: "just now", "5 min", "3 h", "2 days"."""
+    minutes = seconds / 60
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes:.0f} min"
+    if minutes < 24 * 60:
+        return f"{minutes / 60:.0f} h"
+    days = minutes / (24 * 60)
+    return "1 day" if days < 1.5 else f"{days:.0f} days"
+
+
 def plural(count: int, noun: str) -> str:
     """A count: "1 token", "2 tokens"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -10,29 +10,30 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
-from slipstream.app.safe_text import clean
-from slipstream.app.tui.screens.chats import ChatsScreen
+from slipstream.app.tui.screens.chats_shelf import ShelfTalk
+from slipstream.app.tui.screens.chats_walk import WalkTalk
 from slipstream.app.tui.screens.drafters import DraftersScreen
 from slipstream.app.tui.screens.help import HelpScreen
 from slipstream.app.tui.screens.models_talk import ModelsTalk
-from slipstream.app.tui.widgets.notice import Notice
-from slipstream.app.tui.widgets.question import Question
+from slipstream.app.tui.widgets.fence import FenceHead
 from slipstream.app.tui.widgets.reply import Reply
-from slipstream.app.tui.widgets.transcript import Earlier
+from slipstream.app.tui.widgets.transcript import Earlier, Later
 from slipstream.app.tui.widgets.welcome import Example
-from slipstream.models.errors import SlipstreamError
 
-MANY = 100_000
-"""More chats than anybody keeps."""
 QUIT_WITHIN = 2.0
 """Seconds in which a second Ctrl-C quits."""
 
 
-class ChatScreen(ModelsTalk):
+IN_THE_LIST = frozenset({"drafters", "again", "page", "go_on", "top", "bottom", "select"})
+"""Actions whose keys mean something else while the list of chats has the focus."""
+
+
+class ChatScreen(ModelsTalk, ShelfTalk, WalkTalk):
     """A talk and the keys that steer it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
+        Binding("escape", "leave_edit", "Leave it"),
         Binding("f1", "help", "Help"),
         Binding("f2", "next_drafter", "Next drafter", show=False),
         Binding("ctrl+d", "drafters", "Drafters", priority=True),
@@ -41,6 +42,9 @@ class ChatScreen(ModelsTalk):
         Binding("ctrl+l", "models", "Models", priority=True),
         Binding("ctrl+n", "new_chat", "New", priority=True),
         Binding("ctrl+o", "chats", "Chats", priority=True),
+        Binding("ctrl+g", "go_on", "Go on", priority=True),
+        Binding("ctrl+up,alt+up", "select(-1)", "Messages", show=False, priority=True),
+        Binding("ctrl+down,alt+down", "select(1)", "Next message", show=False, priority=True),
         Binding("ctrl+r", "again", "Again", show=False, priority=True),
         Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),
@@ -54,10 +58,20 @@ class ChatScreen(ModelsTalk):
     _interrupted = 0.0  # when Ctrl-C was pressed last
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers Esc only while there is something to stop, and a model only while there is one to fetch."""
-        if action == "offer":
-            return self._offer is not None
-        return self._turn is not None if action == "stop" else True
+        """Offers what can be done now."""
+        if action in IN_THE_LIST and self.sidebar.has_focus_within:
+            return False
+        selected = self.transcript.selected
+        if action == "branch":
+            return bool(selected and selected.beside)
+        offered = {
+            "stop": self._turn is not None,
+            "deselect": self._turn is None,  # Esc stops first
+            "leave_edit": self._turn is None and self._editing is not None,
+            "go_on": self._unfinished,
+            "offer": self._offer is not None,
+        }
+        return offered.get(action, True)
 
     def action_stop(self) -> None:
         """Ends the reply; what was written stays."""
@@ -106,73 +120,6 @@ class ChatScreen(ModelsTalk):
         if on and self.transcript.last_reply and not any(reply.coloured for reply in self.query(Reply)):
             self._hint("Replies of earlier sessions have no colours; the next one will.")
 
-    async def action_new_chat(self) -> None:
-        """Begins a chat."""
-        await self._after_reply(self._new_chat)
-
-    async def _new_chat(self) -> None:
-        self._conversation.begin()
-        await self._show_chat()
-
-    async def action_chats(self) -> None:
-        """Lists all chats."""
-        current = self._conversation.chat.id if self._conversation.chat else None
-        self.app.push_screen(ChatsScreen(self._store, current), self._chosen)
-
-    async def _chosen(self, chat: str | None) -> None:
-        async def go() -> None:
-            current = self._conversation.chat
-            kept = self._kept()
-            if chat and chat in kept:
-                self._conversation.open(chat)
-                await self._show_chat()
-            elif current and current.id not in kept:
-                await self._new_chat()
-            elif current:
-                self._conversation.open(current.id)
-                self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
-
-        current = self._conversation.chat
-        if chat is None and current and current.id in self._kept():
-            await go()  # nothing to stop a reply for: at most the title is new
-        elif chat is None or current is None or chat != current.id:
-            await self._after_reply(go)
-
-    def _kept(self) -> set[str]:
-        return {chat.id for chat in self._store.list_chats(MANY)}
-
-    async def action_again(self) -> None:
-        """Replies to the last question once more."""
-        if self._turn:
-            self._hint("Esc stops the reply first.")
-            return
-        if self._loaded is None:
-            self._load_for(self.action_again)
-            return
-        try:
-            turn = self._conversation.ask_again(self._loaded, self._drafter, self._room.next_request())
-        except SlipstreamError as error:
-            await self.transcript.add(Notice(error.title, error.hint))
-            return
-        if turn is None:
-            self._hint("Nothing was said yet.")
-            return
-        for widget in list(self.transcript.column.children)[::-1]:
-            if isinstance(widget, Question):
-                break
-            if isinstance(widget, Reply | Notice):
-                await widget.remove()
-        await self._begin(turn)
-
-    def action_copy_reply(self) -> None:
-        """Copies the last reply through the terminal."""
-        reply = self.transcript.last_reply
-        if reply and reply.text:
-            self.app.copy_to_clipboard(clean(reply.text))
-            self._hint("Copied the last reply.")
-        else:
-            self._hint("There is no reply to copy.")
-
     def action_interrupt(self) -> None:
         """Copies what is selected; else stops the reply; else quits when pressed twice."""
         selected = self.get_selected_text() or self.prompt.selected_text
@@ -200,13 +147,26 @@ class ChatScreen(ModelsTalk):
         self.transcript.release_anchor()
         self.transcript.scroll_home(animate=False)
 
-    def action_bottom(self) -> None:
+    async def action_bottom(self) -> None:
         """Goes to the newest message."""
+        if not self.transcript.whole:
+            await self.transcript.fill(self._conversation.messages())
+            self.transcript.mark(self._conversation.forks())
         self.transcript.to_end()
 
     @on(Earlier.Wanted)
     async def _earlier(self) -> None:
         await self.transcript.show_earlier(self._conversation.messages())
+        self.transcript.mark(self._conversation.forks())
+
+    @on(Later.Wanted)
+    async def _later(self) -> None:
+        await self.transcript.show_later(self._conversation.messages())
+        self.transcript.mark(self._conversation.forks())
+
+    @on(FenceHead.Clicked)
+    def _code_clicked(self, message: FenceHead.Clicked) -> None:
+        self._copy_code(message.code)
 
     @on(Example.Picked)
     def _picked(self, message: Example.Picked) -> None:

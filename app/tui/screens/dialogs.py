@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import clean
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -43,23 +43,29 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class RenameScreen(ModalScreen[str | None]):
-    """Asks for a title; Esc keeps the old one."""
+class LineScreen(ModalScreen[str | None]):
+    """Asks for a line of text; Esc gives none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
-    def __init__(self, title: str) -> None:
-        """Begins with the title there is."""
+    def __init__(self, title: str, text: str, enter: str) -> None:
+        """Keeps the words.
+
+        Args:
+            title: What is asked for.
+            text: What there is to begin with.
+            enter: What Enter does, in a word.
+        """
         super().__init__()
-        self._old = one_line(title)
+        self._title, self._text, self._enter = title, text, enter
 
     def compose(self) -> ComposeResult:
         """A line to type in."""
         with Vertical(classes="sheet dialog") as sheet:
-            sheet.border_title = "Title"
-            sheet.border_subtitle = "Enter keeps · Esc back"
-            yield Input(self._old, max_length=200)
+            sheet.border_title = self._title
+            sheet.border_subtitle = f"Enter {self._enter} · Esc back"
+            yield Input(self._text, max_length=1000)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Closes with the title."""
+        """Closes with the line."""
         self.dismiss(event.value.strip() or None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,14 +58,6 @@ class ModelsTalk(TalkScreen):
         self._watch: Timer | None = None
         self._looking = False
         self._under_way: set[str] = set()  # downloads whose end is to be told
-
-    async def _after_reply(self, then: Callable[[], Awaitable[None]]) -> None:
-        """Stops a reply that is being written and goes on once it has ended."""
-        if self._turn:
-            self._then = then
-            self._room.stop()
-        else:
-            await then()
 
     # --- another model --------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from textual import on
 from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Footer
 
@@ -30,8 +31,8 @@ from slipstream.app.tui.messages import (
 )
 from slipstream.app.tui.widgets.notice import Notice
 from slipstream.app.tui.widgets.prompt import Prompt
-from slipstream.app.tui.widgets.question import Question
 from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.widgets.sidebar import Sidebar
 from slipstream.app.tui.widgets.strip import Strip
 from slipstream.app.tui.widgets.top_bar import TopBar
 from slipstream.app.tui.widgets.transcript import Transcript
@@ -69,6 +70,10 @@ class TalkScreen(Screen[None]):
         self._retried = False  # the engine was started again for this question
         self._model = model
         self._welcome: Welcome | None = None
+        self._unfinished = False  # whether the last reply could go on
+        self._editing: int | None = None  # the earlier message whose other version is in the prompt
+        self._set_aside = ""  # what was in the prompt before
+        self.sidebar = Sidebar(store)
         self.transcript = Transcript()
         self.prompt = Prompt(store.prompts(), list(EXAMPLES))
         self.strip = Strip(self._drafter, conversation.exact)
@@ -82,9 +87,11 @@ class TalkScreen(Screen[None]):
     # --- what is seen ---------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
+        """From top to bottom; the chats stand beside what was said."""
         yield self.top_bar
-        yield self.transcript
+        with Horizontal(id="middle"):
+            yield self.sidebar
+            yield self.transcript
         yield self.prompt
         yield self.strip
         yield Footer(show_command_palette=False)
@@ -99,19 +106,33 @@ class TalkScreen(Screen[None]):
             await self.transcript.add(Notice(self._store.notice, remark=True))
 
     def on_resize(self) -> None:
-        """Gives a low screen a strip of one line."""
+        """Gives a low screen a strip of one line, and a wide one the list of chats."""
         self.set_class(self.size.height < LOW, "low")
+        self.sidebar.fit(self.size.width)
+        self._list_chats()
 
-    async def _show_chat(self) -> None:
-        """Shows the conversation from its start, or a welcome where nothing was said."""
+    def _list_chats(self) -> None:
+        self.sidebar.update(self._conversation.chat.id if self._conversation.chat else None)
+
+    async def _show_chat(self, at: int | None = None) -> None:
+        """Shows the conversation, or a welcome where nothing was said.
+
+        Args:
+            at: Number of a message to go to; None goes to the end.
+        """
         self._welcome = None
+        self._leave_edit()
         try:
             messages = self._conversation.messages()
             refused = self._conversation.refused()
         except SlipstreamError as error:
             await self.transcript.add(Notice(error.title, error.hint))
             return
-        await self.transcript.fill(messages)
+        await self.transcript.fill(messages, at)
+        self.transcript.mark(self._conversation.forks())
+        self._unfinished = bool(messages) and messages[-1].unfinished
+        self._list_chats()
+        self.refresh_bindings()
         self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
         kept = next((m.figures for m in reversed(messages) if m.figures), None)
         self.top_bar.used = kept.prompt_tokens + kept.speed.tokens if kept else 0
@@ -182,35 +203,63 @@ class TalkScreen(Screen[None]):
             self._load_for(lambda: self._send(self.prompt.text))
         else:
             try:
-                turn = self._conversation.ask(text, self._loaded, self._drafter, self._room.next_request())
+                request = self._room.next_request()
+                turn = self._conversation.ask(text, self._loaded, self._drafter, request, self._editing)
             except SlipstreamError as error:
                 await self.transcript.add(Notice(error.title, error.hint))
                 return
             self.prompt.remember(text)
             self.prompt.put("")
+            self._leave_edit()
             if self._welcome:
                 await self._welcome.remove()
                 self._welcome = None
-            await self.transcript.add(Question(turn.asked.id, text))
             await self._begin(turn)
 
     async def _retry(self, chat: str) -> None:
         """Asks again what a dead engine did not hear, unless its owner has gone to another chat."""
         if self._loaded and self._conversation.chat and self._conversation.chat.id == chat:
-            turn = self._conversation.ask_again(self._loaded, self._drafter, self._room.next_request(), same_seed=True)
+            turn = self._conversation.go_on(self._loaded, self._drafter, self._room.next_request())
             if turn:
                 await self._begin(turn)
 
+    def _leave_edit(self) -> None:
+        """Gives the prompt back what was in it before an earlier message was edited."""
+        if self._editing is not None:
+            self._editing = None
+            self.prompt.border_title = None
+            self.prompt.put(self._set_aside)
+            self.refresh_bindings()
+
+    async def _after_reply(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Stops a reply that is being written and goes on once it has ended."""
+        if self._turn:
+            self._then = then
+            self._room.stop()
+        else:
+            await then()
+
     async def _begin(self, turn: Turn) -> None:
-        """Shows the empty reply and asks the engine for it."""
+        """Shows the empty reply, or the one that goes on, and asks the engine for it."""
         self._turn = turn
-        self._reply = Reply(turn.reply.id)
-        await self.transcript.add(self._reply)
+        self._unfinished = False
+        said = self._conversation.messages()
+        await self.transcript.go_to(said if turn.before else said[:-1])
+        reply = self.transcript.find(turn.reply.id)
+        if isinstance(reply, Reply):
+            reply.resume()
+        else:
+            reply = Reply(turn.reply.id)
+            await self.transcript.add(reply)
+        self._reply = reply
+        self.transcript.mark(self._conversation.forks())
         self.transcript.to_end()
+        self.prompt.focus()
         self.top_bar.chat = self._conversation.chat.title if self._conversation.chat else ""
+        self._list_chats()
         self.strip.begin(turn.generate.drafter)
         self.refresh_bindings()
-        self._room.reply(turn.generate, turn.reply.id)
+        self._room.reply(turn.generate, turn.reply.id, turn.before)
 
     @on(ReplyPrefilling)
     def _prefilling(self, message: ReplyPrefilling) -> None:
@@ -233,10 +282,18 @@ class TalkScreen(Screen[None]):
         self.top_bar.used = done.prompt_tokens + len(done.tokens)
         self.strip.end(done.speed, done.ttft_ms)
         if turn and reply:
-            await reply.finish(footnote(Figures.of(done), turn.generate.drafter, done.reason), done.text)
+            figures, text = Figures.of(done), done.text
+            if turn.before:
+                figures = turn.before.figures.followed_by(figures) if turn.before.figures else figures
+                text = turn.before.content + text
+            await reply.finish(footnote(figures, turn.generate.drafter, done.reason), text)
         if done.reason == "context":
             await self.transcript.add(
-                Notice("the context is full: the reply could not go on.", "Ctrl-N begins a new chat.", remark=True)
+                Notice(
+                    "the context is full: the reply could not go on.",
+                    "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
+                    remark=True,
+                )
             )
         if done.dropped_messages:
             left_out = f"older messages left out: {done.dropped_messages}."
@@ -273,6 +330,9 @@ class TalkScreen(Screen[None]):
 
     async def _ended(self) -> None:
         self._turn = self._reply = None
+        with suppress(SlipstreamError):
+            self._unfinished = self._conversation.unfinished
+        self._list_chats()
         self.strip.switch(self._drafter, writing=False)
         self.refresh_bindings()
         then, self._then = self._then, None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 
-from slipstream.app.tui.screens.chats import ago
+from slipstream.app.tui.figures import ago
 from slipstream.app.tui.widgets.models_table import Column
 from slipstream.app.tui.widgets.models_view import View, below, heading, text
 from slipstream.app.tui.widgets.models_words import context, number, parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content, Span
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
@@ -13,7 +12,9 @@ from textual.widgets.markdown import MarkdownStream
 from slipstream.app.engine.protocol import Piece, Prefilling
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.figures import bar
+from slipstream.app.tui.widgets.fence import Fence
 from slipstream.app.tui.widgets.pieces import Pieces
+from slipstream.app.tui.widgets.said import CODE_KEYS, Said
 
 
 def parser() -> MarkdownIt:
@@ -30,7 +31,13 @@ def _keep_line_ends(state: StateCore) -> None:
                 child.type = "hardbreak"
 
 
-class Reply(Vertical):
+class ReplyText(Markdown):
+    """Markdown with our code blocks."""
+
+    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
+
+
+class Reply(Said):
     """A reply as Markdown, or as pieces in colours, and a line about it."""
 
     def __init__(self, message: int, text: str = "", footnote: str = "") -> None:
@@ -41,13 +48,13 @@ class Reply(Vertical):
             text: Its text so far.
             footnote: The line under it.
         """
-        super().__init__()
-        self.message = message
+        super().__init__(message)
         self.text = text
         """The text as the model wrote it."""
-        self._markdown = Markdown(clean(text), parser_factory=parser, open_links=False)
+        self._markdown = ReplyText(clean(text), parser_factory=parser, open_links=False)
         self._pieces = Pieces()
-        self._footnote = Static(Content(clean(footnote)), classes="footnote")
+        self._note = Content(clean(footnote))
+        self._footnote = Static(self._note, classes="footnote")
         self._stream: MarkdownStream | None = None
 
     def compose(self) -> ComposeResult:
@@ -60,7 +67,8 @@ class Reply(Vertical):
         """Shows how far the prompt is read."""
         done, rest = bar(event.done / max(event.total, 1), 24)
         text = f"reading  {done}{rest}  {event.done:,} of {event.total:,} tokens"
-        self._footnote.update(Content(text, [Span(9, 9 + len(done), "$primary")]))
+        self._note = Content(text, [Span(9, 9 + len(done), "$primary")])
+        self.show_fork()
 
     async def write(self, pieces: list[Piece]) -> None:
         """Adds to the reply."""
@@ -93,7 +101,33 @@ class Reply(Vertical):
 
     def note(self, footnote: str) -> None:
         """Changes the line under the reply."""
-        self._footnote.update(Content(clean(footnote)))
+        self._note = Content(clean(footnote))
+        self.show_fork()
+
+    def show_fork(self) -> None:
+        """Draws the line under the reply again."""
+        label = self.fork_label()
+        self._footnote.update(label.append(Content("  ")).append(self._note) if self.beside else self._note)
+
+    def resume(self) -> None:
+        """Goes on behind the text there is."""
+        if self._pieces.empty and self.text:
+            self._pieces.add([Piece(self.text, "plain")])
+
+    @property
+    def fences(self) -> list[Fence]:
+        """Its code blocks from top to bottom."""
+        return list(self.query(Fence))
+
+    def on_focus(self) -> None:
+        """Says which key copies which code block."""
+        for number, fence in enumerate(self.fences, 1):
+            fence.number(number if number in CODE_KEYS else None)
+
+    def on_blur(self) -> None:
+        """It is not selected any more; the keys mean nothing now."""
+        for fence in self.fences:
+            fence.number(None)
 
     def colour(self, on: bool) -> None:
         """Shows the pieces, where there are any, or the Markdown."""

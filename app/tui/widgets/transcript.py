@@ -14,6 +14,7 @@ from slipstream.app.chats.records import StoredMessage
 from slipstream.app.tui.figures import kept_footnote, plural
 from slipstream.app.tui.widgets.question import Question
 from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.widgets.said import Said
 
 AT_ONCE = 12
 """Messages that are made ready at a time: Markdown takes some 20 ms a paragraph."""
@@ -37,14 +38,30 @@ class Earlier(Static):
         self.post_message(self.Wanted())
 
 
+class Later(Static):
+    """Says how many messages lie below, where an old place of a long chat is shown; a click brings some."""
+
+    class Wanted(Message):
+        """The user wants to see newer messages."""
+
+    def show(self, count: int) -> None:
+        """Says how many there are."""
+        self.display = count > 0
+        self.update(Content(f"▼ {plural(count, 'later message')}"))
+
+    def on_click(self) -> None:
+        """Asks for some."""
+        self.post_message(self.Wanted())
+
+
 class Transcript(VerticalScroll, can_focus=False):
-    """The messages of a chat; stays at the bottom while the reader is there."""
+    """A stretch of the messages of a chat; stays at the bottom while the reader is there."""
 
     def __init__(self) -> None:
         """Begins empty."""
         super().__init__()
-        self._earlier = Earlier()
-        self._hidden = 0
+        self._earlier, self._later = Earlier(), Later()
+        self._above = self._below = 0
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
         self.coloured = False
@@ -54,28 +71,94 @@ class Transcript(VerticalScroll, can_focus=False):
         """The column of messages."""
         yield self.column
 
-    async def fill(self, messages: list[StoredMessage]) -> None:
-        """Shows a chat in place of what was shown."""
+    # --- what is shown --------------------------------------------------------------------------------------------
+
+    @property
+    def said(self) -> list[Said]:
+        """The messages on the screen, from top to bottom."""
+        return [child for child in self.column.children if isinstance(child, Said)]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing lies below what is shown."""
+        return not self._below
+
+    @property
+    def selected(self) -> Said | None:
+        """The message that has the focus."""
+        return next((said for said in self.said if said.has_focus), None)
+
+    def find(self, message: int) -> Said | None:
+        """The message of this number, if it is on the screen."""
+        return next((said for said in self.said if said.message == message), None)
+
+    @property
+    def last_reply(self) -> Reply | None:
+        """The newest reply on the screen."""
+        return next((said for said in reversed(self.said) if isinstance(said, Reply)), None)
+
+    async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
+        """Shows a chat in place of what was shown.
+
+        Args:
+            messages: The chat.
+            at: Number of a message to begin near, which goes to the top of the screen; None shows the end.
+        """
+        place = next((place for place, message in enumerate(messages) if message.id == at), None)
+        start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
+        shown = messages[start : start + AT_ONCE]
+        self._above, self._below = start, len(messages) - start - len(shown)
         with self.app.batch_update():
             await self.column.remove_children()
-            self._earlier = Earlier()
-            shown = messages[-AT_ONCE:]
-            self._hidden = len(messages) - len(shown)
-            await self.column.mount(self._earlier, *map(_widget_of, shown))
-            self._earlier.show(self._hidden)
-        self.to_end()
+            self._earlier, self._later = Earlier(), Later()
+            await self.column.mount(self._earlier, *map(self._widget_of, shown), self._later)
+            self._count()
+        if place is None:
+            self.to_end()
+        elif widget := self.find(messages[place].id):
+            self.show_message(widget, top=True)
+
+    async def go_to(self, messages: list[StoredMessage], at: int | None = None) -> None:
+        """Shows another branch of the same chat, or a longer one; what both have stays as it is.
+
+        Args:
+            messages: The branch.
+            at: Number of the message where it parts, which is to be seen; None shows the end.
+        """
+        widgets = self.said
+        here = messages[self._above : self._above + len(widgets)]
+        pairs = zip(widgets, here, strict=False)
+        same = next((place for place, (said, kept) in enumerate(pairs) if said.message != kept.id), len(here))
+        end = self._above + same
+        if (widgets and not same) or (at is None and len(messages) - end > AT_ONCE):
+            await self.fill(messages, at)
+            return
+        with self.app.batch_update():
+            if same < len(widgets):  # what was remarked about the other branch leaves with it
+                children = list(self.column.children)
+                first = children.index(widgets[same])
+                await self.column.remove_children([child for child in children[first:] if child is not self._later])
+            following = messages[end : end + AT_ONCE]
+            self._below = len(messages) - end - len(following)
+            for widget in map(self._widget_of, following):
+                await self._mount(widget)
+            self._count()
+
+    def mark(self, forks: dict[int, list[int]]) -> None:
+        """Says at every message which others stand in its place."""
+        for said in self.said:
+            said.fork(forks.get(said.message, []))
 
     async def add(self, widget: Widget) -> None:
         """Adds at the bottom, and lets the oldest go where there are too many."""
         if isinstance(widget, Reply):
             widget.colour(self.coloured)
-        await self.column.mount(widget)
-        said = [child for child in self.column.children if isinstance(child, Question | Reply)]
-        if len(said) > MOST_SHOWN and self.is_vertical_scroll_end:
-            spare = said[: len(said) - MOST_SHOWN]
-            self._hidden += len(spare)
+        await self._mount(widget)
+        spare = self.said[:-MOST_SHOWN]
+        if spare and self.is_vertical_scroll_end:
+            self._above += len(spare)
             await self.column.remove_children(spare)
-            self._earlier.show(self._hidden)
+            self._count()
 
     async def show_earlier(self, messages: list[StoredMessage]) -> None:
         """Shows some more of the chat above what is shown, which stays where it is.
@@ -83,20 +166,27 @@ class Transcript(VerticalScroll, can_focus=False):
         Args:
             messages: The whole chat.
         """
-        older = messages[: self._hidden]
-        batch = older[-AT_ONCE:]
+        batch = messages[: self._above][-AT_ONCE:]
         if not batch:
             return
-        self._hidden = len(older) - len(batch)
+        self._above -= len(batch)
         self.release_anchor()
-        first = self.column.children[1]  # the one below "earlier"
-        await self.column.mount(*map(_widget_of, batch), after=self._earlier)
-        self._earlier.show(self._hidden)
+        first = self.said[0]
+        await self.column.mount(*map(self._widget_of, batch), after=self._earlier)
+        self._count()
         self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
 
-    def to_end(self) -> None:
-        """Goes to the newest message and stays there."""
-        self.anchor()
+    async def show_later(self, messages: list[StoredMessage]) -> None:
+        """Shows some more of the chat below what is shown.
+
+        Args:
+            messages: The whole chat.
+        """
+        start = len(messages) - self._below
+        batch = messages[start : start + AT_ONCE]
+        self._below -= len(batch)
+        await self.column.mount(*map(self._widget_of, batch), before=self._later)
+        self._count()
 
     def colour(self, on: bool) -> None:
         """Shows who wrote what, in all replies of this session, or the Markdown."""
@@ -104,29 +194,47 @@ class Transcript(VerticalScroll, can_focus=False):
         for reply in self.query(Reply):
             reply.colour(on)
 
+    async def _mount(self, widget: Widget) -> None:
+        await self.column.mount(widget, before=self._later if self._later.is_attached else None)
+
+    def _count(self) -> None:
+        self._earlier.show(self._above)
+        self._later.show(self._below)
+
+    def _widget_of(self, message: StoredMessage) -> Said:
+        if message.role == "user":
+            return Question(message.id, message.content)
+        return Reply(message.id, message.content, kept_footnote(message))
+
+    # --- where the reader is --------------------------------------------------------------------------------------
+
+    def to_end(self) -> None:
+        """Goes to the newest message and stays there."""
+        self.anchor()
+
+    def show_message(self, said: Said, top: bool = False) -> None:
+        """Scrolls to a message."""
+        self.release_anchor()
+        self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
+
     def page(self, direction: int) -> None:
-        """Scrolls a screen up (-1) or down (1); at the top, older messages come."""
-        if direction < 0 and self.scroll_y <= 0 and self._hidden:
+        """Scrolls a screen up (-1) or down (1); at an end, more messages come."""
+        if direction < 0 and self.scroll_y <= 0 and self._above:
             self.post_message(Earlier.Wanted())
         elif direction < 0:
             self.release_anchor()
             self.scroll_page_up(animate=False)
+        elif self.is_vertical_scroll_end and self._below:
+            self.post_message(Later.Wanted())
         else:
             self.scroll_page_down(animate=False)
 
     def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        if self.scroll_y <= 0 and self._hidden:
+        if self.scroll_y <= 0 and self._above:
             self.post_message(Earlier.Wanted())
         super()._on_mouse_scroll_up(event)
 
-    @property
-    def last_reply(self) -> Reply | None:
-        """The newest reply on the screen."""
-        replies = list(self.query(Reply))
-        return replies[-1] if replies else None
-
-
-def _widget_of(message: StoredMessage) -> Widget:
-    if message.role == "user":
-        return Question(message.id, message.content)
-    return Reply(message.id, message.content, kept_footnote(message))
+    def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        if self.is_vertical_scroll_end and self._below:
+            self.post_message(Later.Wanted())
+        super()._on_mouse_scroll_down(event)

@@ -1,18 +1,15 @@
-"""Chats that are kept: list, open, rename, delete, and long ones."""
+"""Chats that are kept: opened again, and long ones."""
 
 from functools import partial
 
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import Script
-from textual.widgets import Input
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
-from slipstream.app.tui.screens.chats import ChatsScreen, ago
-from slipstream.app.tui.screens.dialogs import ConfirmScreen, RenameScreen
-from slipstream.app.tui.widgets.transcript import AT_ONCE, Earlier
+from slipstream.app.tui.widgets.transcript import AT_ONCE, Earlier, Later
 
 
 def kept(store: ChatStore, question: str, answer: str, turns: int = 1) -> str:
@@ -42,49 +39,6 @@ async def test_a_chat_is_reopened_with_its_figures_and_goes_on(open_chat: Open, 
             ("Which colour?", []),
         ]
         assert len(store.messages(chat_id)) == 4
-
-
-async def test_the_list_opens_searches_renames_and_deletes(open_chat: Open, store: ChatStore) -> None:
-    foxes, seas = kept(store, "About foxes", "Fox."), kept(store, "About the sea", "Sea.")
-    async with open_chat() as chat:
-        await chat.press("ctrl+o")
-        assert isinstance(chat.app.screen, ChatsScreen)
-        assert "About foxes" in chat.shown()
-        assert foxes in chat.shown()
-        await chat.press("down", "enter")
-        await chat.until(lambda: chat.texts() == ["About foxes", "Fox."])
-
-        await chat.press("ctrl+o", *"SEA")
-        await chat.until(lambda: foxes not in chat.shown())
-        await chat.press("enter")
-        await chat.until(lambda: chat.texts() == ["About the sea", "Sea."])
-
-        await chat.press("ctrl+o", "ctrl+r")
-        assert isinstance(chat.app.screen, RenameScreen)
-        chat.app.screen.query_one(Input).value = "Waves"
-        await chat.press("enter")
-        await chat.until(lambda: "Waves" in chat.shown())
-        assert store.get(seas).title == "Waves"
-        await chat.press("escape")
-        await chat.until(lambda: "Waves" in chat.shown().splitlines()[0])
-
-        await chat.press("ctrl+o", "ctrl+d")
-        assert isinstance(chat.app.screen, ConfirmScreen)
-        await chat.press("escape")
-        assert len(store.list_chats()) == 2
-        await chat.press("ctrl+d", "enter")
-        await chat.until(lambda: len(store.list_chats()) == 1)
-        await chat.press("escape")
-        await chat.until(lambda: chat.texts() == [])  # the open chat was deleted: a new one begins
-        assert [known.id for known in store.list_chats()] == [foxes]
-
-
-async def test_an_empty_list_says_so(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        await chat.press("ctrl+o")
-        assert "No chats yet" in chat.shown()
-        await chat.press("enter", "ctrl+d", "ctrl+r", "down")
-        assert isinstance(chat.app.screen, ChatsScreen)
 
 
 async def test_a_new_chat_stops_the_reply_first(open_chat: Open, store: ChatStore) -> None:
@@ -129,6 +83,28 @@ async def test_the_oldest_messages_leave_a_long_session(open_chat: Open, monkeyp
         assert chat.texts()[0] == "m0"
 
 
-def test_ago() -> None:
-    times = [5, 90, 3600, 26 * 3600, 10 * 24 * 3600]
-    assert [ago(seconds) for seconds in times] == ["just now", "2 min", "1 h", "1 day", "10 days"]
+async def test_a_place_far_up_a_long_chat_is_gone_to_and_left_again(open_chat: Open, store: ChatStore) -> None:
+    turns = 30
+    chat_id = kept(store, "Question", "Answer", turns)
+    store.show(store.messages(chat_id)[20].id)
+    async with open_chat(Script("Newest."), chat=chat_id) as chat:
+        at = store.messages(chat_id)[20]
+        await chat.screen._open(chat_id, at.id)
+        await chat.until(lambda: chat.shows(AT_ONCE) and "Question 10" in chat.shown())
+        assert f"{2 * turns - AT_ONCE - 18} later messages" not in chat.texts()
+        assert chat.texts()[2] == at.content
+        await chat.press("ctrl+end")
+        await chat.until(lambda: chat.texts()[-1] == f"Answer {turns - 1}")
+        await chat.screen._open(chat_id, at.id)
+        await chat.until(lambda: chat.texts()[2] == at.content)
+        while chat.screen.query_one(Later).display:
+            shown = len(chat.texts())
+            chat.screen.transcript.scroll_end(animate=False)
+            await chat.until(lambda: chat.screen.transcript.is_vertical_scroll_end)
+            await chat.press("pagedown")
+            await chat.until(partial(chat.shows, min(shown + AT_ONCE, 2 * turns - 18)))
+        assert chat.texts()[-1] == f"Answer {turns - 1}"
+        await chat.screen._open(chat_id, at.id)
+        await chat.say("And now?")  # from the middle, at once at the end
+        assert chat.texts()[-2:] == ["And now?", "Newest."]
+        assert chat.texts()[-3] == f"Answer {turns - 1}"
