@@ -38,6 +38,7 @@ class StartupFigures:
         first_paint_ms: To the last line of the chat's first whole screen; None where there are no pseudo-terminals.
         new_home_ms: To the first token of ``slipstream run -p hi`` with the bundled model, where nothing was ever kept.
         first_token_ms: The same once more.
+        compiled: Whether Python may keep the compiled modules; without them every start takes longer.
     """
 
     rounds: int
@@ -46,6 +47,7 @@ class StartupFigures:
     first_paint_ms: Spread | None
     new_home_ms: Spread
     first_token_ms: Spread
+    compiled: bool
 
 
 def measure_startup(rounds: int, tell: Callable[[str], None]) -> StartupFigures:
@@ -72,6 +74,7 @@ def measure_startup(rounds: int, tell: Callable[[str], None]) -> StartupFigures:
         first_paint_ms=Spread.of(waits["paint"]) if "paint" in waits else None,
         new_home_ms=Spread.of(waits["new home"]),
         first_token_ms=Spread.of(waits["token"]),
+        compiled=not sys.dont_write_bytecode,
     )
 
 
@@ -183,5 +186,8 @@ def startup_text(figures: StartupFigures) -> str:
         "startup: milliseconds from the start of a fresh process",
         ("until", "ms", "aim"),
         rows,
-        [f"{figures.rounds} rounds, files in the system's cache, the bundled model."],
+        [
+            f"{figures.rounds} rounds, files in the system's cache, the bundled model."
+            + ("" if figures.compiled else " Every start compiled modules anew: PYTHONDONTWRITEBYTECODE is set.")
+        ],
     )

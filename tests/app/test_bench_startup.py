@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,9 @@ def test_all_three_waits_are_measured_on_the_real_program() -> None:
     assert figures.first_paint_ms is not None
     assert 0 < figures.textual_ms.median < figures.first_paint_ms.median
     assert 0 < figures.help_ms.median < min(figures.first_token_ms.median, figures.new_home_ms.median)
-    text = startup_text(figures)
+    text = startup_text(replace(figures, compiled=True))
+    assert "PYTHONDONTWRITEBYTECODE" not in text
+    assert "PYTHONDONTWRITEBYTECODE" in startup_text(replace(figures, compiled=False))
     assert "slipstream --help" in text and "first screen" in text and "first token" in text
 
 
