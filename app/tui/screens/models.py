@@ -19,6 +19,7 @@ from slipstream.app.tui.screens.models_repo import RepoScreen
 from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_downloads import name_of
 from slipstream.app.tui.widgets.models_words import size
+from slipstream.models.pairing import unserved
 
 if TYPE_CHECKING:
     from slipstream.app.engine.requests import Load
@@ -164,9 +165,13 @@ class ModelsScreen(ModelsKeeping):
         return True
 
     def fetch_pair(self, offer: CatalogOffer) -> None:
-        """Fetches a pair of the catalogue."""
+        """Fetches a pair of the catalogue; the model alone where its drafter could not serve it."""
         self._say("Asking the hub …")
-        self._behind(lambda models: models.fetch_pair(offer.pair), self._fetching)
+        pair = offer.pair
+        if unserved(pair):
+            self._behind(lambda models: [models.fetch_file(pair.target)], self._fetching)
+        else:
+            self._behind(lambda models: models.fetch_pair(pair), self._fetching)
 
     def action_ask(self) -> None:
         """Asks the hub for what was typed, or opens what it found."""
@@ -191,7 +196,8 @@ class ModelsScreen(ModelsKeeping):
             self._use(here)
             return
         pairs = [known.pair for known in self._recommended.offers if known.pair.target.repo == offer.quant.repo]
-        drafter = next((pair.drafter for pair in pairs if pair.drafter), None) if not offer.quant.drafts else None
+        drafters = [pair.drafter for pair in pairs if pair.drafter and not unserved(pair)]
+        drafter = drafters[0] if drafters and not offer.quant.drafts else None
 
         def fetch(models: Models) -> list[Job]:
             jobs = [models.fetch(offer.quant)]

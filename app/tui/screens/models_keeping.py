@@ -78,10 +78,8 @@ class ModelsKeeping(ModelsList):
         name = removal.model.name
         titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:TITLES])
         more = f" and {len(removal.chats) - TITLES} more" if len(removal.chats) > TITLES else ""
-        chats = (
-            f" It wrote in {plural(len(removal.chats), 'chat')}: {titles}{more}; they stay." if removal.chats else ""
-        )
-        detail = f"It frees {size(removal.frees)} at the next start; until then the key u brings it back.{chats}"
+        wrote = f" It wrote in {plural(len(removal.chats), 'chat')}, which stay: {titles}{more}." if titles else ""
+        detail = f"It frees {size(removal.frees)} at the next start; until then the key u brings it back.{wrote}"
 
         def removed(gone: Removed) -> None:
             self._say(f"Removed {one_line(gone.name)}. The key u brings it back.")

@@ -44,8 +44,8 @@ class Facts:
 
     @property
     def drafter(self) -> PairOffer | None:
-        """The best drafter that is here."""
-        return next((pair for pair in self.pairs if pair.ready), None)
+        """The drafter that the model is loaded with: the best that is here."""
+        return next((pair for pair in self.pairs if pair.sound), None)
 
 
 class InstalledView(View):
@@ -106,7 +106,8 @@ class InstalledView(View):
             return Content("")
         if facts.drafter is None:
             return Content("–").stylize("$foreground 50%")
-        name = text(facts.drafter.name.partition(":")[0]).truncate(18, ellipsis=True)
+        short = facts.drafter.name.partition(":")[0] if facts.drafter.drafter else facts.drafter.method
+        name = text(short).truncate(18, ellipsis=True)
         return name.append(Content(f" {times(facts.drafter.gain)}").stylize("$success")) if facts.drafter.gain else name
 
     def details(self, at: int) -> list[Content]:
@@ -114,7 +115,7 @@ class InstalledView(View):
         model = self.models[at]
         facts = self.facts.get(model.name)
         size_words = f"{parameters(model.params)} parameters" if model.params else ""
-        blocks = [heading(model.name, model.architecture, size_words), self._verified(model.name)]
+        blocks = [heading(model.name, model.title, model.architecture, size_words), self._verified(model.name)]
         if model.problem:
             problem = Content(f"✗ {sentence(model.problem)}").stylize("$error")
             blocks.append(below(problem, Content(clean(model.hint))))

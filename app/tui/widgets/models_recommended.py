@@ -9,8 +9,19 @@ from textual.content import Content
 
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.widgets.models_table import Column
-from slipstream.app.tui.widgets.models_view import BEST, NO_MARK, View, below, fit_block, heading, text, verdict
+from slipstream.app.tui.widgets.models_view import (
+    BEST,
+    NO_MARK,
+    View,
+    below,
+    fit_block,
+    heading,
+    sentence,
+    text,
+    verdict,
+)
 from slipstream.app.tui.widgets.models_words import parameters, size
+from slipstream.models.pairing import DRAFT, unserved
 
 if TYPE_CHECKING:
     from slipstream.app.models.manager import CatalogOffer
@@ -60,7 +71,7 @@ class RecommendedView(View):
             Content(size(target.about) if target.about else ""),
             Content(size(memory) if memory else ""),
             verdict(offer.fit),
-            Content(_drafter(offer)),
+            _drafter(offer),
             Content("here" if offer.installed else ""),
         ]
 
@@ -71,6 +82,7 @@ class RecommendedView(View):
         best = "best for this machine" if at == 0 and offer.fit and offer.fit.verdict != "too big" else ""
         needs = " · ".join(f"{count // 1024}k: {size(total)}" for count, total in sorted(offer.memory.items()))
         inside = Content(f"{clean(pair.method)}, inside the model itself").stylize("$foreground 70%")
+        why_not = unserved(pair)
         return [
             heading(name_of(offer), pair.target.quant, pair.licence, best),
             fit_block(offer.fit) if offer.fit else Content(""),
@@ -80,7 +92,8 @@ class RecommendedView(View):
                 Content("Drafter ").append(_file(pair.drafter) if pair.drafter else inside),
             ),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
-            Content(clean(" ".join(part for part in (evidence(pair.evidence), pair.note) if part))),
+            Content(f"{sentence(why_not)}; the model is fetched without it." if why_not else "").stylize("$warning"),
+            below(Content(evidence(pair.evidence)), Content(clean(pair.note)).stylize("$foreground 60%")),
         ]
 
 
@@ -99,9 +112,12 @@ def evidence(kind: str) -> str:
     }.get(kind, "")
 
 
-def _drafter(offer: CatalogOffer) -> str:
-    drafter = offer.pair.drafter
-    return clean(f"{offer.pair.method} {parameters(drafter.params) if drafter else ''}".strip())
+def _drafter(offer: CatalogOffer) -> Content:
+    """The method, with the size of a draft model; dimmed where it is not served."""
+    pair = offer.pair
+    amount = parameters(pair.drafter.params) if pair.drafter and pair.method == DRAFT else ""
+    content = Content(clean(f"{pair.method} {amount}".strip()))
+    return content.append(Content(", not yet")).stylize("$foreground 50%") if unserved(pair) else content
 
 
 def _file(file: CatalogFile) -> Content:

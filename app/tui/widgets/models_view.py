@@ -9,7 +9,6 @@ from textual.content import Content
 
 from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.widgets.models_table import Column, table
-from slipstream.app.tui.widgets.models_words import size
 
 if TYPE_CHECKING:
     from slipstream.models.fit import Fit
@@ -90,9 +89,10 @@ def verdict(fit: Fit | None) -> Content:
 
 
 def fit_block(fit: Fit) -> Content:
-    """What a model needs and where it runs, for the details."""
+    """Where a model runs and what it needs, for the details."""
+    context = f" · {fit.n_ctx:,} tokens of context"
     return below(
-        verdict(fit).stylize("bold").append(Content(f" · needs {size(fit.need.total)} at {fit.n_ctx:,} tokens")),
+        verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),
         Content(sentence(fit.why)).stylize("$foreground 70%"),
     )
 

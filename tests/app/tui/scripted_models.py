@@ -61,7 +61,7 @@ def model(
 def fit(verdict: Verdict, total: float, n_ctx: int = 8192, why: str = "") -> Fit:
     layers = {"gpu": -1, "split": 21}.get(verdict, 0)
     need = Need(int(total * 0.85 * GB), int(total * 0.1 * GB), int(total * 0.05 * GB))
-    return Fit(verdict, layers, n_ctx, "f16", need, why or f"it needs {total:.1f} GB of 12.4 GB that are free.")
+    return Fit(verdict, layers, n_ctx, "f16", need, why or f"it takes {total:.1f} GB of the 12.4 GB that are free.")
 
 
 BUNDLED = model("bundled", 9_800_000, quant="", origin="bundled", params=7_100_000, context=1024, fingerprint="f1")

@@ -9,7 +9,7 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from tests.app.tui.scripted_models import INSTALLED as MODELS
 from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels
 from tests.app.tui.test_models_screen import opened, under, words
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 
 from slipstream.app.tui.screens.chat import ChatScreen
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
@@ -152,9 +152,9 @@ async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) ->
         screen = await opened(chat)
         await chat.press("down", "x")
         await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
-        asked = " ".join(chat.shown().replace("│", " ").split())
-        assert "Remove “qwen3-4b:Q4_K_M”?" in asked and "frees 2.5 GB" in asked
-        assert "It wrote in 2 chats: “On the sea”, “A fox”" in asked
+        asked = str(chat.app.screen.query_one(".detail", Static).content)
+        assert "Remove “qwen3-4b:Q4_K_M”?" in chat.shown() and "frees 2.5 GB" in asked
+        assert "It wrote in 2 chats, which stay: “On the sea”, “A fox”" in asked
         await chat.press("escape")
         assert not models.called("remove")
         await chat.press("x")
