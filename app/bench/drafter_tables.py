@@ -25,6 +25,7 @@ def drafters_text(report: DrafterReport) -> str:
         "acceptance",
         "acceptance by depth",
         "ms/step: draft, evaluate, accept, commit, rest",
+        "first token, ms",
         *(["peak MB"] if report.memory_mb else []),
     )
     counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
@@ -59,6 +60,7 @@ def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, 
         _share(row.acceptance),
         " ".join(map(_share, row.by_depth[:_DEPTHS_SHOWN])),
         " ".join(f"{ms:.3f}" for ms in row.phases.values()),
+        f"{row.first_token_ms:.1f}",
         *(["-" if peak is None else f"{peak:.0f}"] if memory_mb else []),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
 from slipstream.app.bench.turns import Written
@@ -26,6 +27,8 @@ class DrafterFigures:
         acceptance: Accepted over drafted tokens; None if nothing was drafted.
         by_depth: Acceptance at each depth from 1, None where no step got there.
         phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest between steps.
+        first_token_ms: Milliseconds to the first token, the median; the target has mostly read the prompt before, a
+            drafter that reads it too has not.
         tokens: Tokens emitted.
         equal_texts: Replies that were the same as plain decoding's, token for token.
         texts: Replies.
@@ -41,6 +44,7 @@ class DrafterFigures:
     acceptance: float | None
     by_depth: list[float | None]
     phases: dict[str, float]
+    first_token_ms: float
     tokens: int
     equal_texts: int
     texts: int
@@ -152,6 +156,7 @@ class Cell:
             acceptance=sum(speed.accepted for speed in speeds) / drafted if drafted else None,
             by_depth=_by_depth([written.done.by_depth for written in self.replies]),
             phases=phases,
+            first_token_ms=median(written.done.ttft_ms for written in self.replies),
             tokens=tokens,
             equal_texts=self.equal,
             texts=len(self.replies),

@@ -12,7 +12,8 @@ PAPERS_TYPICAL: Final = 0.09
 _EPILOG: Final = (
     "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
     " text), plain or packed (.xz, .gz); all turns are played. With --drafters or --prompts, part drafters runs alone"
-    " unless --only says otherwise. Tables are Markdown."
+    " unless --only says otherwise. Part topics replays prose, a quoted document and code, and says how soon the"
+    " autopilot notices. Ctrl-C keeps what was measured. Tables are Markdown."
 )
 
 
@@ -49,7 +50,10 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     )
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(
-        "-m", "--model", default=argparse.SUPPRESS, help="of part drafters: a path to a .gguf, or bundled (the default)"
+        "-m",
+        "--model",
+        default=argparse.SUPPRESS,
+        help="of parts drafters, check, topics and peers: a path to a .gguf, or bundled (the default)",
     )
     bench.add_argument(
         "--draft-model", default=argparse.SUPPRESS, metavar="PATH", help="a draft model's .gguf, of the same vocabulary"

@@ -18,7 +18,9 @@ ASCII = Style(80, "#", "[", "-", "o", "]", "|", "+")
 
 
 def row(drafter: str, ratio: Ratio, kind: str = "copy", temperature: float = 0.0) -> DrafterFigures:
-    return DrafterFigures(drafter, kind, temperature, 40.0, ratio, [1.0], 2.0, 0.5, [0.5], {"draft": 1.0}, 10, 1, 1)
+    return DrafterFigures(
+        drafter, kind, temperature, 40.0, ratio, [1.0], 2.0, 0.5, [0.5], {"draft": 1.0}, 9.0, 10, 1, 1
+    )
 
 
 ROWS = [

@@ -10,7 +10,6 @@ import pytest
 
 from slipstream.app.bench.command import bench
 from slipstream.app.bench.machine import Machine
-from slipstream.app.bench.report import table
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
@@ -128,33 +127,6 @@ def test_figures_that_are_there_survive_until_new_ones_are(tmp_path: Path) -> No
     with pytest.raises(UsageError):
         bench(options(file, "speed"), TINY)
     assert file.read_text() == "{}"
-
-
-def test_the_head_says_when_the_machine_is_busy() -> None:
-    idle = Machine("CPU X", "CPU, 2 threads", 2, "Linux x86_64", "3.11.7", "0.3.36", "0.1.0", 0.1)
-    busy = Machine("CPU X", "CPU, 2 threads", 2, "Linux x86_64", "3.11.7", "0.3.36", "0.1.0", 3.25)
-    assert "CPU X; 2 cores" in idle.lines()[0]
-    assert not any("busy" in line for line in idle.lines())
-    assert any("busy (load 3.2" in line for line in busy.lines())
-
-
-def test_columns_line_up() -> None:
-    lines = table("title", ("name", "figure"), [("a", "1"), ("long name", "100")], ["note"]).splitlines()
-    assert lines == [
-        "",
-        "title",
-        "",
-        "| name      | figure |",
-        "|-----------|-------:|",
-        "| a         |      1 |",
-        "| long name |    100 |",
-        "",
-        "note",
-    ]
-
-
-def test_a_bar_in_a_name_does_not_end_a_cell() -> None:
-    assert r"| a\|b | 1 |" in table("title", ("x", "y"), [("a|b", "1")])
 
 
 def write_prompts(path: Path, *prompts: str) -> Path:

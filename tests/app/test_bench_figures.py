@@ -67,6 +67,7 @@ def test_the_sums_of_a_row() -> None:
     assert row.acceptance == 10 / 16
     assert row.by_depth == [6 / 10, 2 / 3]
     assert row.phases == pytest.approx({"draft": 2.5, "evaluate": 17.5})  # by steps, not by replies
+    assert row.first_token_ms == 1.0
 
 
 def test_turns_and_seeds_of_a_prompt_are_one_sample() -> None:
@@ -116,10 +117,18 @@ def report(*rows: DrafterFigures) -> DrafterReport:
 
 def test_the_table_and_what_has_to_be_said_with_it() -> None:
     row = DrafterFigures(
-        "lookup", "chat", 0.8, 41.26, Ratio(1.2, 0.9, 1.5), [1.2], 1.0, None, [None], {"draft": 0.25}, 10, 1, 1
+        "lookup", "chat", 0.8, 41.26, Ratio(1.2, 0.9, 1.5), [1.2], 1.0, None, [None], {"draft": 0.25}, 7.5, 10, 1, 1
     )
     text = drafters_text(report(row))
-    for words in (" 1.20x [0.90, 1.50] ", " 41.3 ", " - ", " 0.250 |", "Texts equal: 1/1", "prompts: chat 1, copy 8;"):
+    for words in (
+        " 1.20x [0.90, 1.50] ",
+        " 41.3 ",
+        " - ",
+        " 0.250 |",
+        " 7.5 |",
+        "Texts equal: 1/1",
+        "prompts: chat 1, copy 8;",
+    ):
         assert words in text
     lines = text.splitlines()
     assert "- Fewer than 5 prompts of chat: do not lean on those intervals." in lines
