@@ -71,6 +71,9 @@ def test_all_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.C
 
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert set(figures) == {"machine", "startup", "plain", "overhead", "drafters", "memory"}
+    starts = {name: spread["median"] for name, spread in figures["startup"].items() if name.endswith("_ms")}
+    assert 0 < starts["textual_ms"] < starts["first_paint_ms"]
+    assert 0 < starts["help_ms"] < min(starts["first_token_ms"], starts["new_home_ms"])
     tiny, bundled = figures["plain"]
     assert (tiny["model"], bundled["model"]) == ("tiny", "bundled")
     assert 0 < bundled["greedy_ratio"]["low"] <= bundled["greedy_ratio"]["median"] <= bundled["greedy_ratio"]["high"]
