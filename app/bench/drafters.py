@@ -11,9 +11,7 @@ from slipstream.app.bench.intervals import Work, between
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
-from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
-from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 
 
@@ -38,10 +36,15 @@ def compare_drafters(
         UsageError: If none of the drafters can serve.
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
-    cells: dict[tuple[str, str, float], Cell] = {}
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
-        counts = _measure(session, loaded, usable, plan, tell, stop, cells)
+        cells, counts = measure(
+            plan,
+            loaded.n_ctx,
+            usable,
+            lambda name, turn: write(session, name, turn, stop),
+            lambda line: tell(f"drafters: {line}"),
+        )
     keys = product([kind.name for kind in plan.sets], plan.temperatures, (Plain.name, *usable))
     rows = [
         cells[name, kind, temperature].figures(name, kind, temperature)
@@ -70,16 +73,26 @@ def compare_drafters(
     )
 
 
-def _measure(
-    session: Session,
-    loaded: Loaded,
-    drafters: Sequence[str],
+def measure(
     plan: Plan,
+    context: int,
+    drafters: Sequence[str],
+    write_with: Callable[[str, Turn], Written],
     tell: Callable[[str], None],
-    stop: Callable[[], bool],
-    cells: dict[tuple[str, str, float], Cell],
-) -> dict[str, tuple[int, int]]:
-    """Plays the plan with some drafters, and adds their replies and the plain ones beside them to the cells."""
+) -> tuple[dict[tuple[str, str, float], Cell], dict[str, tuple[int, int]]]:
+    """Plays a plan, each drafter's reply between two plain ones.
+
+    Args:
+        plan: What to play.
+        context: Tokens that fit the model's context.
+        drafters: Names of those that can serve, without plain decoding.
+        write_with: Writes a turn with the drafter of a name.
+        tell: Hears how far it is.
+
+    Returns:
+        What is summed by drafter, kind of text and temperature; and what ``turns.play`` counted.
+    """
+    cells: dict[tuple[str, str, float], Cell] = {}
     turns = 0
 
     def reply(turn: Turn) -> Written:
@@ -87,7 +100,7 @@ def _measure(
         shift = turns % max(1, len(drafters))
         order = [*drafters[shift:], *drafters[:shift]]
         turns += 1
-        plain, drafted = interleaved(lambda name: write(session, name, turn, stop), order)
+        plain, drafted = interleaved(lambda name: write_with(name, turn), order)
 
         def add(name: str, written: Written, beside: Work) -> None:
             cell = cells.setdefault((name, turn.kind, turn.sampling.temperature), Cell())
@@ -99,7 +112,7 @@ def _measure(
             add(Plain.name, written, written.work)
         return plain[0]
 
-    return play(plan, loaded.n_ctx, lambda line: tell(f"drafters: {line}"), reply)
+    return cells, play(plan, context, tell, reply)
 
 
 def interleaved(write_with: Callable[[str], Written], drafters: Sequence[str]) -> tuple[list[Written], list[Written]]:

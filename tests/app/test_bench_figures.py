@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from slipstream.app.bench.conversations import asked
 from slipstream.app.bench.drafter_tables import drafters_text
-from slipstream.app.bench.drafters import interleaved
+from slipstream.app.bench.drafters import interleaved, measure
 from slipstream.app.bench.figures import BestFixed, Cell, DrafterFigures, DrafterReport, best_fixed
 from slipstream.app.bench.intervals import Ratio, Work
-from slipstream.app.bench.turns import Written
+from slipstream.app.bench.plan import Plan
+from slipstream.app.bench.prompts import PromptSet
+from slipstream.app.bench.turns import Turn, Written
 from slipstream.app.engine.protocol import Done, Speed
 
 
@@ -39,6 +42,30 @@ def test_every_drafted_reply_stands_between_two_plain_ones() -> None:
     assert heard == ["none", "a", "none", "b", "none"]
     assert [len(written.tokens) for written in plain] == [1, 3, 5]
     assert [len(written.tokens) for written in drafted] == [2, 4]
+
+
+def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
+    """Each reply takes 3 % of the first one's time longer than the one before; speeds are all kept."""
+    texts = [asked(f"{at}", "and?") for at in range(5)]
+    plan = Plan(("a", "b", "c"), (PromptSet("chat", tuple(texts)),), temperatures=(0.0,))
+    speeds, written = {"none": 1.0, "a": 2.0, "b": 0.5, "c": 1.25}, list[str]()
+
+    def write(name: str, turn: Turn) -> Written:
+        written.append(name)
+        tokens = 20 + 7 * turn.prompt
+        return reply(tokens, tokens / speeds[name] * (1 + 0.03 * len(written)))
+
+    cells, counts = measure(plan, 99, ["a", "b", "c"], write, lambda _line: None)
+    assert counts == {"chat": (5, 0)}
+    assert len(written) == 5 * 2 * (3 + 4) and written[:3] == ["none", "a", "none"]
+    firsts = [written[at + 1] for at in range(0, len(written), 7)]
+    assert firsts == [*"abcabcabca"]  # nobody is always first
+    for name in "abc":
+        row = cells[name, "chat", 0.0].figures(name, "chat", 0.0)
+        assert row.speedup.value == pytest.approx(speeds[name], rel=1e-12)
+        assert row.by_prompt == pytest.approx([speeds[name]] * 5, rel=1e-12)
+        assert (row.texts, row.equal_texts) == (10, 10)
+    assert cells["none", "chat", 0.0].figures("none", "chat", 0.0).texts == 40
 
 
 def test_the_sums_of_a_row() -> None:
