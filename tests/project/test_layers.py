@@ -5,16 +5,21 @@ import sys
 
 import pytest
 
+HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "torch"}
+"""What a start must not wait for."""
+
 
 @pytest.mark.parametrize(
     ("module", "banned"),
     [
-        ("slipstream.app.cli", {"textual", "torch", "llama_cpp", "numpy"}),
+        ("slipstream.app.cli", HEAVY | {"textual"}),
+        ("slipstream.app.launcher", HEAVY | {"textual"}),
         ("slipstream.app.engine.host", {"textual", "torch", "llama_cpp"}),
         ("slipstream.app.engine.session", {"textual", "torch"}),
         ("slipstream.app.engine.loading", {"textual", "torch"}),
         ("slipstream.drafters.registry", {"textual", "torch"}),
-        ("slipstream.app.tui.app", {"torch", "llama_cpp"}),
+        ("slipstream.app.chat", HEAVY | {"textual"}),
+        ("slipstream.app.tui.app", HEAVY),
     ],
 )
 def test_a_module_does_not_load_what_it_must_not(module: str, banned: set[str]) -> None:
