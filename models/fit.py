@@ -180,8 +180,7 @@ def _places(room: Room) -> Iterator[Verdict]:
 def _kv_types(shape: Shape, kv_type: KvType | None) -> list[KvType]:
     if kv_type:
         return [kv_type]
-    packs = shape.head % 32 == 0 and shape.head and any(layer.keys for layer in shape.layers)
-    return ["f16", "q8_0"] if packs else ["f16"]
+    return ["f16", "q8_0"] if shape.packs and any(layer.keys for layer in shape.layers) else ["f16"]
 
 
 def _placed(case: _Case, room: Room, verdict: Verdict, n_ctx: int, kv: KvType) -> Fit | None:

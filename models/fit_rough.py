@@ -45,7 +45,6 @@ def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:
         tied=False,
         width=width,
         vocabulary=vocabulary,
-        head=128,
         n_ctx_train=n_ctx_train,
         params=params,
     )

@@ -69,7 +69,7 @@ class Shape:
         width: Of a hidden state.
         vocabulary: Number of tokens.
         heads: Heads of a layer's attention.
-        head: Numbers of a head's keys; 0 if not known.
+        packs: Whether its heads can be kept as Q8_0, which takes 32 numbers at a time.
         caches: Caches of keys and values, each with a mask: sliding windows have one of their own.
         copies: Whether states are kept so that rows can be taken back.
         n_ctx_train: Tokens that it was trained on; 0 if not known.
@@ -83,7 +83,7 @@ class Shape:
     width: int
     vocabulary: int
     heads: int = 32
-    head: int = 0
+    packs: bool = True
     caches: int = 1
     copies: bool = False
     n_ctx_train: int = 0
@@ -117,8 +117,9 @@ def shape_of(header: Header) -> Shape:
     count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
     heads = _per_layer(header, "attention.head_count", count)
     width = header.n_embd or 0
-    own = count - served - (header.number("attention.shared_kv_layers") or 0)  # MTP keeps its cells elsewhere
-    last = _FIRST_WITH_KV.get(header.architecture, own)
+    trunk = count - served - (header.number("attention.shared_kv_layers") or 0)  # MTP keeps its cells elsewhere
+    last = _FIRST_WITH_KV.get(header.architecture, trunk)
+    own = width // max(heads, default=1) if max(heads, default=0) > 0 else 0
     layers = tuple(_layer(header, blocks[n], n, heads, caches=n < last) for n in range(count))
     return Shape(
         layers=layers,
@@ -128,7 +129,7 @@ def shape_of(header: Header) -> Shape:
         width=width,
         vocabulary=header.n_vocab,
         heads=max(heads, default=0),
-        head=header.number("attention.key_length") or width // max(1, *heads, 1),
+        packs=all((header.number(f"attention.{name}_length") or own) % 32 == 0 for name in ("key", "value")),
         caches=2 if header.number("attention.sliding_window") else 1,
         copies=header.architecture in _ROLLS_BACK,
         n_ctx_train=header.n_ctx_train or 0,
@@ -191,5 +192,6 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
     """A number that a file gives once or for every layer."""
     value = header.metadata.get(f"{header.architecture}.{key}", default)
     if isinstance(value, list):
-        return [int(item) for item in value][:count] + [default] * (count - len(value))
+        numbers = [item if isinstance(item, int) else default for item in value[:count]]
+        return numbers + [default] * (count - len(numbers))
     return [value if isinstance(value, int) else default] * count

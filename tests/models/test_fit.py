@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.models.sparse import Model, dense, qwen35, write_sparse
 
 from slipstream.models.fit import Fit, estimate, fit, need
 from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf_parse import Value
 from slipstream.models.runtime.devices import Device, Kind
 
 GB = 10**9
@@ -213,6 +215,15 @@ def test_an_estimate_is_near_the_truth(eight: Header, four: Header) -> None:
 def test_an_estimate_counts_the_draft_model() -> None:
     alone, both = (estimate(4 * GB, 0, [cpu(64)], draft_size=size) for size in (0, GB // 2))
     assert both.need.weights - alone.need.weights == GB // 2
+
+
+@pytest.mark.parametrize("lie", [0, -1, 1 << 63, 1.5, "x", True, [], ["a"], [1], [-1, 0]])
+@pytest.mark.parametrize(
+    "key", ["attention.head_count", "attention.head_count_kv", "nextn_predict_layers", "block_count"]
+)
+def test_a_header_that_lies_is_counted_somehow(key: str, lie: Value, tiny: Header) -> None:
+    lying = replace(tiny, metadata={**tiny.metadata, f"llama.{key}": lie})
+    assert fit(lying, [gpu(8), cpu(16)]).need.total > 0
 
 
 def test_a_header_that_says_little_is_counted_all_the_same(model: RawModel, save: Callable[..., Path]) -> None:
