@@ -19,6 +19,8 @@ from typing import Any, Final
 from slipstream.models.store_types import Origin
 
 _SHA_256: Final = re.compile(r"[0-9a-f]{64}")
+OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
+"""Where Ollama keeps models when Linux runs it as a service of its own."""
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
 _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/")
@@ -114,7 +116,7 @@ def _llama_cpp_folder(environment: Mapping[str, str]) -> Path:
 def _ollama_folders(environment: Mapping[str, str]) -> list[Path]:
     if folder := environment.get("OLLAMA_MODELS"):
         return [Path(folder).expanduser()]
-    return [_home(environment) / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")]
+    return [_home(environment) / ".ollama" / "models", OLLAMA_SERVICE]
 
 
 def _lm_studio(environment: Mapping[str, str]) -> Iterator[Found]:

@@ -276,7 +276,8 @@ class ModelManager:
 
     def _offer(self, wanted: Reference) -> QuantOffer:
         offers = self.quants(wanted.repo, wanted.revision)
-        best = next((offer.quant for offer in offers if offer.best), None)
+        least = min((o.quant for o in offers if not o.quant.drafts), key=lambda quant: quant.size, default=None)
+        best = next((offer.quant for offer in offers if offer.best), least)  # the smallest is the least too big
         quant = chosen(wanted, [offer.quant for offer in offers], best)
         sha256 = quant.files[0].sha256
         if wanted.sha256 and sha256 and wanted.sha256 != sha256:

@@ -19,6 +19,12 @@ Lay = Callable[[Path], dict[str, str]]
 """Lays out a program's folder in a home and returns the variables that point there."""
 
 
+@pytest.fixture(autouse=True)
+def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine may really have Ollama."""
+    monkeypatch.setattr("slipstream.models.store_places.OLLAMA_SERVICE", tmp_path / "service")
+
+
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -116,6 +122,11 @@ def in_ollama(home: Path) -> dict[str, str]:
     return {}
 
 
+def in_ollama_service(home: Path) -> dict[str, str]:
+    ollama(home / "service", "registry.ollama.ai", "library/tiny", "1m", tiny_gguf())
+    return {}
+
+
 def in_ollama_by_variable(home: Path) -> dict[str, str]:
     ollama(home / "models", "registry.ollama.ai", "library/tiny", "1m", tiny_gguf())
     return {"OLLAMA_MODELS": str(home / "models")}
@@ -145,6 +156,7 @@ PLACES: list[tuple[Lay, str, str, bool]] = [
     (in_llama_cpp, "llama.cpp", "tiny:Q8_0", False),
     (in_llama_cpp_by_variable, "llama.cpp", "tiny:Q8_0", False),
     (in_ollama, "ollama", "tiny:1m", True),
+    (in_ollama_service, "ollama", "tiny:1m", True),
     (in_ollama_by_variable, "ollama", "tiny:1m", True),
 ]
 

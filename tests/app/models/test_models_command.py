@@ -204,6 +204,7 @@ def test_what_is_too_big_needs_force(server: HubServer, command: Command, monkey
     monkeypatch.setattr("slipstream.app.models.manager.devices", lambda: [tiny_machine()])
     refused = command("pull", f"{REPO}:Q8_0")
     assert refused.code == 1 and "too big for this machine" in refused.err and "--force" in refused.err
+    assert "Tiny-GGUF:Q8_0 is too big" in command("pull", REPO).err  # the smallest, where none fits
     assert command("pull", f"{REPO}:Q8_0", "--force").code == 0
 
 
