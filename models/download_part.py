@@ -52,10 +52,12 @@ class PartFile:
             self.journal = Journal(self.path.with_name(self.path.name + ENDING), files, index)
             try:
                 handle = os.open(self.part, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+                self._disk: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
+                if not self.journal.written.ranges:
+                    self._disk.truncate(0)  # nobody knows what lies there
             except OSError:
                 self.journal.close()
                 raise
-        self._disk: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
 
     @property
     def size(self) -> int:
@@ -131,6 +133,8 @@ class PartFile:
             wanted = self.expected
             self.discard()
             raise damaged(self.file, wanted, got)
+        with self._worded():
+            self._disk.truncate(self.size)
         self.sync()
 
     def place(self) -> None:

@@ -24,7 +24,6 @@ else:
 
 _HOPS: Final = 6
 _RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_VOID: Final = (401, 403, 404, 410)
 _PASSING: Final = (408, 425, 429)
 
 

@@ -147,6 +147,22 @@ def test_a_journal_that_is_not_whole(server: HubServer, folder: Path, damage: st
     assert again <= QUICK.interval if damage == "cut line" else again == 200_000
 
 
+def test_what_lies_in_the_way_does_not_get_into_the_file(server: HubServer, folder: Path) -> None:
+    part = quant().files[0].path_in(folder).with_name(f"{NAME}.part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * (len(BODY) + 1000))
+    path = job(folder).run()
+    assert path and path.read_bytes() == BODY
+
+
+def test_a_part_that_grew_is_cut_to_its_size(server: HubServer, folder: Path) -> None:
+    run_until(server, job(folder), 100_000)
+    with quant().files[0].path_in(folder).with_name(f"{NAME}.part").open("ab") as part:
+        part.write(b"x" * len(BODY))
+    path = job(folder).run()
+    assert path and path.read_bytes() == BODY
+
+
 def test_a_file_that_is_there_and_right_is_not_fetched(server: HubServer, folder: Path) -> None:
     path = job(folder).run()
     start = server.sent
