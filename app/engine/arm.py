@@ -19,6 +19,7 @@ _GAIN: Final = 0.03  # the same for what it gains, which comes seldom and in lar
 _SETTLED: Final = 24  # steps in which a drafter is asked after a rest before it may rest again
 _FURTHER: Final = 4  # nodes that a draft may go deeper than the best one of late was right
 _FORGET: Final = 0.98  # of that depth, with each draft that was not so good
+_CAUTION: Final = 0.9
 _BELIEF: Final = 4.0  # tokens for which what is expected is believed at first
 _FADE: Final = 0.97  # of what came of older drafts, with each one after them
 _GUESS: Final = (1.6, 3.0, 0.1)
@@ -124,9 +125,10 @@ class Arm:
     def trust(self) -> float:
         """What came of the drafts that were chosen, against what was expected of them.
 
-        Who is chosen because it promises most has often promised too much (the winner's curse).
+        Who is chosen because it promises most has often promised too much (the winner's curse), and what hardly pays is
+        not worth the risk.
         """
-        return min(self._came / self._expected, 1.0)
+        return _CAUTION * min(self._came / self._expected, 1.0)
 
     def promise(self, terms: Terms) -> float:
         """What a step of it is worth, by its record (see ``Terms.value``)."""
@@ -200,7 +202,7 @@ class Arm:
 
     def chosen(self, expected: float, came: int) -> None:
         """Notes how many drafted tokens were expected of a draft that was chosen, and how many came."""
-        self._expected = _FADE * self._expected + expected / self.trust
+        self._expected = _FADE * self._expected + expected / self.trust  # what it said itself
         self._came = _FADE * self._came + came
 
     def passed(self, ratio: float) -> None:

@@ -30,6 +30,7 @@ _WIDE: Final = 33  # rows among which the least price of a row is looked for
 _LOOK: Final = 4  # steps between two looks at who rests; a trial takes so long
 _LISTEN: Final = 24  # steps that a cheap drafter is asked before it may rest again
 _PLAIN_EVERY: Final = 128  # steps without a plain one after which plain decoding is tried again
+_ENOUGH: Final = 1.5  # plain steps that a trial may lose beyond what was expected, before it ends
 _WAKING: Final = 0.05  # of a plain pass: what waking a drafter is taken to cost
 
 
@@ -87,12 +88,13 @@ class Autopilot(Drafter):
         self.tallies: dict[str, Tally] = {}
         self._costs, self._abilities = costs, abilities
         self._leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
-        self._purse = Purse(costs.rows[1], known)
         self._awake: list[Arm] = []
         self._lead: Arm | None = None  # of those whose asking costs something
         self._trial: Trial | None = None
         self._step = self._plain_at = 0
         self._slope = costs.slope(min(_WIDE, abilities.max_rows))
+        self._purse = Purse(costs.rows[1], self._slope, known)
+        self._lost_ms = 0.0  # by the trial
         self._last: Step | None = None
         self._who: Arm | None = None  # drafted it
         self._guesses: dict[str, Draft] = {}
@@ -235,6 +237,10 @@ class Autopilot(Drafter):
         tally.tokens += len(step.tokens)
         tally.ms += took
         tally.plain_ms += plain_ms * len(step.tokens)
+        if self._trial and self._trial.arm:
+            self._lost_ms += took - plain_ms * len(step.tokens)
+            if self._lost_ms > self._trial.milliseconds + _ENOUGH * plain_ms:
+                self._end_trial()
 
     def _look(self, history: History) -> None:
         """Decides who rests, who leads, and what is tried."""
@@ -249,7 +255,7 @@ class Autopilot(Drafter):
         awake = [arm for arm in self._awake if self._cheap(arm) and (arm.settling or arm.record.gain_ms > arm.costs_ms)]
         if self._lead:
             awake.append(self._lead)
-        self._trial = self._purse.choose(self._trials(terms, awake))
+        self._trial, self._lost_ms = self._purse.choose(self._trials(terms, awake)), 0.0
         if self._trial and self._trial.arm:
             awake.append(self._trial.arm)
         for arm in self._awake:
@@ -261,6 +267,12 @@ class Autopilot(Drafter):
         hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in awake))
         if hidden != self.needs.hidden:
             self.needs = Needs(hidden, self._leaves)  # type: ignore[misc]
+
+    def _end_trial(self) -> None:
+        arm, self._trial = self._trial.arm if self._trial else None, None
+        if arm and arm is not self._lead:
+            arm.rest()
+            self._awake.remove(arm)
 
     def _trials(self, terms: Terms, awake: Sequence[Arm]) -> Iterator[Trial]:
         """What could be tried, with what it is expected to lose."""

@@ -12,7 +12,7 @@ DEPTH: Final = 16
 """Depths that are told apart; deeper ones count as the last."""
 
 _PRIOR: Final = 3.0  # tokens that count for the probabilities as they are
-_DECAY: Final = 0.98  # an older outcome weighs so much less with each one after it
+_DECAY: Final = 0.96  # an older outcome weighs so much less with each one after it
 _LEAST, _MOST = 0.1, 2.0  # of a depth's correction
 _SUREST: Final = 0.99
 

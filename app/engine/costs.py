@@ -74,13 +74,14 @@ class Costs:
         expected = self.rows[rows]
         off = min(max(milliseconds / expected, 1 / _CLIP), _CLIP)
         heard = self._heard[rows] = self._heard[rows] + 1
-        if heard <= _KNOWN:  # what was interpolated, or measured once, is now measured live
-            change = 1 + (off - 1) / heard if heard > 1 else (1 + off) / 2
+        if rows > 1:
+            # what was interpolated, or measured once, is now measured live; plain passes were measured well
+            share = 1 / heard if heard <= _KNOWN else _REFINE
+            change = 1 + share * (off - 1)
             self._refined[rows] *= change
             self.rows[rows] *= change
-            return
-        self._refined[rows] *= 1 + _REFINE * (off - 1)
-        self.rows[rows] *= 1 + _REFINE * (off - 1)
+            if heard <= _KNOWN:
+                return
         self.drift *= 1 + _DRIFT * (off - 1)
         if heard % 8 == 0:  # all rows at once cost a few microseconds
             self.at(self._used)

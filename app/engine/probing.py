@@ -12,7 +12,9 @@ from slipstream.app.engine.arm import Arm
 SHARE: Final = 0.004
 """Share of the time that may be lost to trying."""
 
-_FIRST: Final = 4.0  # plain steps that may be lost at the very first, when nothing is known
+_FIRST: Final = (3.0, 10.0)
+"""Plain steps that may be lost at the very first, when nothing is known: few where rows are dear, more where not."""
+
 _MOST: Final = 12.0  # plain steps that can be saved up
 
 
@@ -42,9 +44,16 @@ class Purse:
         least: The price of the cheapest trial when last asked.
     """
 
-    def __init__(self, plain_ms: float, known: bool) -> None:
-        """Starts with a little, unless the drafters are known from an earlier run."""
-        self.milliseconds = 0.0 if known else _FIRST * plain_ms
+    def __init__(self, plain_ms: float, row_ms: float, known: bool) -> None:
+        """Starts with a little, unless the drafters are known from an earlier run.
+
+        Args:
+            plain_ms: Milliseconds of a plain step.
+            row_ms: Milliseconds that a row more costs at the least.
+            known: Whether the drafters are known.
+        """
+        least, most = _FIRST
+        self.milliseconds = 0.0 if known else min(max(plain_ms / max(row_ms, 1e-6), least), most) * plain_ms
         self.least = 0.0
 
     def earn(self, milliseconds: float, plain_ms: float) -> None:

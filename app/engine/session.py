@@ -263,8 +263,9 @@ class Session:
         """The reply's tokens that stand for just this text, without its end; none if it ends amid one of them."""
         size, wanted = 0, text.encode()
         for count, token in enumerate(tokens):
-            if size == len(wanted):
+            piece = self._vocabulary.piece(token)
+            if size == len(wanted) and (piece or token in self._vocabulary.ends):
                 tokens = tokens[:count]
                 break
-            size += len(self._vocabulary.piece(token))
+            size += len(piece)
         return tokens if b"".join(map(self._vocabulary.piece, tokens)) == wanted else []

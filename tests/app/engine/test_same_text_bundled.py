@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.autopilot import AUTO
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.measuring import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
 from slipstream.app.engine.protocol import Done, Loaded
@@ -112,13 +113,13 @@ def test_the_bundled_target_earns_its_promise() -> None:
 
 def test_the_bundled_family_offers_every_drafter_but_those_listed(bundled: tuple[Session, Loaded]) -> None:
     _, loaded = bundled
-    assert [offer.name for offer in loaded.drafters if offer.usable] == SERVED
+    assert [offer.name for offer in loaded.drafters if offer.usable] == [AUTO, *SERVED]
     for offer in loaded.drafters:
         assert offer.usable or NOT_SERVED[offer.name] in offer.why_not
-    assert len(SAMPLINGS) * len(PROMPTS) * len([*SERVED, *JOINED]) >= 200
+    assert len(SAMPLINGS) * len(PROMPTS) * len([AUTO, *SERVED, *JOINED]) >= 200
 
 
-@pytest.mark.parametrize("name", [*SERVED, *JOINED])
+@pytest.mark.parametrize("name", [AUTO, *SERVED, *JOINED])
 def test_every_drafter_writes_what_plain_decoding_writes(endless: Session, plain_reply: PlainReply, name: str) -> None:
     accepted = rejected = 0
     for prompt in PROMPTS:

@@ -1,0 +1,212 @@
+"""The autopilot in virtual time: never much slower than plain decoding, near the best choice, and quick to turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import pytest
+from tests.app.engine.timed import CHEAP, DEAR, PROMPT, Clock, Scripted, TimedTarget, fly, plain_text
+
+from slipstream.app.engine.autopilot import AUTO, Autopilot
+from slipstream.app.engine.choice import PLAIN
+from slipstream.app.engine.costs import Costs
+from slipstream.drafters.base import Draft, Drafter
+from slipstream.models.types import Token
+
+SIZE = 1500
+
+
+@cache
+def text() -> Sequence[Token]:
+    return plain_text(2 * SIZE)
+
+
+class Flight:
+    """One reply: what it took against plain decoding, and who drafted."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        table: Mapping[int, float],
+        drafters: Callable[[Clock], dict[str, Drafter]],
+        size: int = SIZE,
+        known: bool = False,
+        slower: Callable[[int], float] = lambda passes: 1.0,
+    ) -> None:
+        clock = Clock()
+        clock.install(patch)
+        target: TimedTarget = TimedTarget(clock, table, lambda: slower(target.decodes))
+        self.drafters = drafters(clock)
+        costs = Costs(table, {}, 0, 64)
+        self.pilot = Autopilot(self.drafters, costs, target.abilities, known)
+        tokens, self.steps = fly(self.pilot, target, size)
+        assert tokens == text()[:size]  # whatever was drafted
+        self.ms = 1e3 * clock.now
+        self.speedup = size * table[1] / self.ms
+
+
+def always(share: float) -> Callable[[int], float]:
+    return lambda at: share
+
+
+def test_where_nothing_is_right_plain_decoding_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table, least in ((DEAR, 0.985), (CHEAP, 0.985)):
+        flight = Flight(
+            monkeypatch,
+            table,
+            lambda clock: {
+                "liar": Scripted(text(), clock, always(0.02), says=0.95),
+                "modest": Scripted(text(), clock, always(0.02)),
+                "slow liar": Scripted(text(), clock, always(0.02), says=0.95, takes=3.0),
+                "needy liar": Scripted(text(), clock, always(0.02), says=0.95, takes=1.0, hidden=True),
+            },
+        )
+        assert flight.speedup > least
+        assert flight.pilot.tallies[PLAIN].steps > 0.9 * len(flight.steps)
+
+
+def test_a_drafter_that_costs_nothing_and_is_right_is_used_to_the_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.95))})
+    # 16 nodes at 0.95: 11.2 tokens for 1.22 passes
+    assert flight.speedup > 0.85 * 11.2 / 1.22
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_drafter_that_costs_something_leads_where_it_pays(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "good": Scripted(text(), clock, always(0.8), takes=2.0, hidden=hidden),
+            "fair": Scripted(text(), clock, always(0.5), takes=2.0),
+        }
+
+    flight = Flight(monkeypatch, CHEAP, drafters)
+    assert flight.pilot.tallies["good"].steps > 0.8 * len(flight.steps)
+    # 16 nodes at 0.8: 4.9 tokens for 1.22 passes and 0.2 of drafting
+    assert flight.speedup > 0.85 * 4.9 / 1.42
+
+
+def test_dear_rows_make_drafts_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {"fair": Scripted(text(), clock, always(0.8))}
+
+    dear, cheap = (Flight(monkeypatch, table, drafters) for table in (DEAR, CHEAP))
+    assert dear.speedup > 1.05  # three nodes at 0.8: 2.95 tokens for 2.2 passes
+    assert cheap.speedup > 2 * dear.speedup
+    assert max(count for _, count in dear.steps) < max(count for _, count in cheap.steps)
+
+
+@pytest.mark.parametrize(("takes", "most"), [(0.01, 24), (2.0, 160)])
+def test_it_turns_when_another_drafter_becomes_right(monkeypatch: pytest.MonkeyPatch, takes: float, most: int) -> None:
+    """One that costs nothing is scored on every step; one that costs something is tried now and then."""
+
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "first": Scripted(text(), clock, lambda at: 0.9 if at < SIZE else 0.05, says=0.9, takes=takes),
+            "second": Scripted(text(), clock, lambda at: 0.05 if at < SIZE else 0.9, says=0.9, takes=takes),
+        }
+
+    flight = Flight(monkeypatch, CHEAP, drafters, size=2 * SIZE)
+    at, after = 0, list[str]()
+    for choice, count in flight.steps:
+        if at >= SIZE:
+            after.append(choice.drafter)
+        at += count
+    right = next(place for place in range(len(after)) if after[place : place + 10].count("second") >= 8)
+    assert right < most
+    assert after[right:].count("second") > 0.85 * len(after[right:])
+
+
+def test_two_drafters_that_are_right_elsewhere_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is right every other token at most; both together are right always."""
+
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "even": Scripted(text(), clock, lambda at: 0.98 if at % 2 else 0.02, says=0.5),
+            "odd": Scripted(text(), clock, lambda at: 0.02 if at % 2 else 0.98, says=0.5),
+        }
+
+    both = Flight(monkeypatch, CHEAP, drafters)
+    one = Flight(monkeypatch, CHEAP, lambda clock: {"even": drafters(clock)["even"]})
+    assert both.speedup > 1.1 * one.speedup
+
+
+def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(
+        monkeypatch,
+        DEAR,
+        lambda clock: {"needy": Scripted(text(), clock, always(0.02), says=0.9, takes=4.0, hidden=True)},
+    )
+    needy = flight.drafters["needy"]
+    assert isinstance(needy, Scripted)
+    assert 0 < needy.heard < 0.1 * len(flight.steps)
+    assert len(needy.asked) < needy.heard
+    assert not flight.pilot.needs.hidden or flight.pilot.choice.trial
+
+
+def test_a_machine_that_slows_down_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(
+        monkeypatch,
+        DEAR,
+        lambda clock: {"fair": Scripted(text(), clock, always(0.7))},
+        slower=lambda passes: 1.0 if passes < 300 else 1.8,
+    )
+    costs = flight.pilot.meter.costs
+    assert costs.rows[1] == pytest.approx(18.0, rel=0.1)
+    assert costs.drift == pytest.approx(1.8, rel=0.15)
+
+
+def test_plain_decoding_is_measured_again_while_drafting_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.7))})
+    plain = [place for place, (choice, _) in enumerate(flight.steps) if choice.drafter == PLAIN]
+    assert plain and max(plain) > len(flight.steps) / 2
+    assert len(plain) < 0.1 * len(flight.steps)
+
+
+def test_the_reason_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, DEAR, lambda clock: {"copy": Scripted(text(), clock, always(0.9))}, size=400)
+    choice = max((choice for choice, _ in flight.steps), key=lambda choice: choice.expected)
+    assert choice.drafter == "copy" and choice.nodes > 2 and choice.expected > 2 and choice.cost > 1.5
+    said = str(choice)
+    assert said.removeprefix("trying ").startswith(
+        f"copy {choice.nodes}, C({choice.nodes + 1})={choice.cost:.1f}x, expect "
+    )
+    assert "plain would be 100 tok/s, now " in said
+    idle = Flight(monkeypatch, DEAR, lambda clock: {}, size=50)
+    assert str(idle.pilot.choice) == "plain, for nothing promises more; now 100 tok/s"
+
+
+def test_the_tallies_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, DEAR, lambda clock: {"fair": Scripted(text(), clock, always(0.8))})
+    tallies = flight.pilot.tallies
+    last = flight.steps[-1]  # settled with the step after it
+    assert sum(tally.steps for tally in tallies.values()) == len(flight.steps) - 1
+    assert sum(tally.tokens for tally in tallies.values()) == SIZE - last[1]
+    fair = tallies["fair"]
+    assert fair.expected == pytest.approx(fair.tokens, rel=0.15)
+    assert fair.plain_ms > fair.ms
+
+
+def test_a_reply_that_is_nearly_over_is_not_drafted_past_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(1.0))}, size=40)
+    assert sum(count for _, count in flight.steps) == 40
+
+
+def test_it_closes_and_rewinds_its_drafters() -> None:
+    calls: list[str] = []
+
+    class Noted(Drafter):
+        def draft(self, *_: object) -> Draft:
+            raise AssertionError
+
+        def rewind(self, length: int) -> None:
+            calls.append(f"rewind {length}")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    pilot = Autopilot({"a": Noted(), "b": Noted()}, Costs(DEAR, {}, 0, 64), TimedTarget(Clock(), DEAR).abilities)
+    assert pilot.name == AUTO
+    pilot.rewind(len(PROMPT))
+    pilot.close()
+    assert calls == ["rewind 5"] * 2 + ["close"] * 2

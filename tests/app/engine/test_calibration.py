@@ -1,0 +1,128 @@
+"""What probabilities mean, how much of a draft pays, and whose turn it is to be tried."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from slipstream.app.engine.arm import Arm
+from slipstream.app.engine.calibration import Calibration
+from slipstream.app.engine.probing import SHARE, Purse, Trial
+from slipstream.app.engine.pruning import Terms, best_part
+from slipstream.drafters.base import Draft
+from slipstream.drafters.none import Plain
+from slipstream.drafters.tree import TreeBuilder, chain_draft
+
+
+def test_a_depth_is_corrected_by_what_came_of_it_and_what_was_not_reached_is_left() -> None:
+    calibration, rng = Calibration(), random.Random(1)
+    draft = chain_draft([5, 6, 7], [0.8, 0.8, 0.8], "x")
+    for _ in range(500):
+        first, second = rng.random() < 0.4, rng.random() < 0.8
+        depth = calibration.hear(draft, [5 if first else 9, 6 if second else 9, 9][: 2 if first else 1])
+        assert depth == (0 if not first else 1 + second)
+    probs = calibration.probs(draft)
+    assert probs[0] == pytest.approx(0.4, abs=0.12)
+    assert probs[1] == pytest.approx(0.8, abs=0.12)
+    assert probs[2] == pytest.approx(0.8)  # never decided
+    assert calibration.path[2] == pytest.approx(probs[0] * probs[1] / 0.64)
+
+
+def test_siblings_share_a_correction_and_probes_have_none() -> None:
+    builder = TreeBuilder()
+    builder.add(-1, 5, 0.5, "x")
+    builder.add(-1, 6, 0.3, "x")
+    builder.add(-1, 8, 0.0, "x", probe=True)
+    draft, calibration = builder.build(), Calibration()
+    for _ in range(200):
+        assert calibration.hear(draft, [8]) == 0
+    first, second, probe = calibration.probs(draft)
+    assert first < 0.05 and second < 0.05 and probe == 0
+    assert first / second == pytest.approx(5 / 3)
+
+
+def terms(*rows: float, rate: float = 0.1) -> Terms:
+    return Terms(rate, 1.0, (0.0, *rows))
+
+
+def test_the_part_that_pays_is_kept() -> None:
+    draft = chain_draft([1, 2, 3], [0.9, 0.9, 0.1], "x")
+    part = best_part(draft, draft.probs, terms(10, 14, 18, 22))
+    assert part.draft.tree.tokens == (1, 2)
+    assert part.draft.probs == (0.9, 0.9) and part.draft.sources == ("x", "x")
+    assert part.tokens == pytest.approx(2.71)
+    assert part.value == pytest.approx(2.71 - 1.8)
+
+
+def test_rows_that_pay_only_together_are_kept_together() -> None:
+    draft = chain_draft([1, 2, 3], [0.6, 1.0, 1.0], "x")
+    assert len(best_part(draft, draft.probs, terms(10, 17, 18, 19)).draft.tree) == 3
+    assert not len(best_part(draft, draft.probs, terms(10, 17, 22, 30)).draft.tree)
+
+
+def test_what_was_said_too_often_in_vain_is_believed_less() -> None:
+    draft = chain_draft([1], [0.6], "x")
+    assert len(best_part(draft, draft.probs, terms(10, 15)).draft.tree) == 1
+    assert not len(best_part(draft, draft.probs, terms(10, 15), trust=0.7).draft.tree)
+    assert not len(best_part(draft, draft.probs, terms(10, 15), slower=1.5).draft.tree)
+
+
+def test_of_a_tree_the_most_probable_paths_are_kept_in_order() -> None:
+    builder = TreeBuilder()
+    left, right = builder.add(-1, 1, 0.3, "a"), builder.add(-1, 2, 0.6, "b")
+    builder.add(left, 3, 0.9, "a")
+    builder.add(right, 4, 0.8, "b")
+    builder.add(right, 5, 0.1, "b")
+    draft = builder.build()
+    part = best_part(draft, draft.probs, terms(10, 12.8, 15.6, 18.4, 21.2, 24.0))
+    assert part.draft.tree.tokens == (2, 4, 1)
+    assert part.draft.sources == ("b", "b", "a")
+    assert part.tokens == pytest.approx(1 + 0.6 + 0.48 + 0.3)
+
+
+def test_a_draft_with_probes_stays_whole() -> None:
+    builder = TreeBuilder()
+    builder.add(-1, 1, 0.01, "x")
+    builder.add(-1, 2, 0.0, "x", probe=True)
+    draft = builder.build()
+    part = best_part(draft, draft.probs, terms(10, 20, 30))
+    assert part.draft is draft
+    assert part.tokens == pytest.approx(1.01)
+
+
+def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_first() -> None:
+    arm = Arm("x", Plain())
+    purse = Purse(10.0, 2.0, known=True)
+    near, far = Trial(arm, 1.0, 10), Trial(None, 20.0, 100)
+    assert purse.choose([near, far]) is None and purse.least == 1.0
+    purse.earn(1.5 / SHARE, 10.0)
+    assert purse.choose([near, far]) is near
+    assert purse.milliseconds == pytest.approx(0.5)
+    for _ in range(100):
+        purse.earn(10 / SHARE, 10.0)
+    assert purse.milliseconds == 120.0  # no more than twelve plain steps
+    assert purse.choose([near, Trial(None, 20.0, 1000)]) != near
+    assert purse.milliseconds == 100.0
+
+
+def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
+    assert Purse(10.0, 5.0, known=False).milliseconds == 30.0
+    assert Purse(10.0, 0.1, known=False).milliseconds == 100.0
+    assert Purse(10.0, 0.1, known=True).milliseconds == 0.0
+
+
+def test_an_arm_believes_what_came_true() -> None:
+    arm = Arm("x", Plain())
+    at_first = arm.trust
+    for _ in range(100):
+        arm.chosen(2.0 * arm.trust, 1)
+    assert arm.trust == pytest.approx(at_first / 2, rel=0.1)
+    for _ in range(300):
+        arm.chosen(2.0 * arm.trust, 5)
+    assert arm.trust == at_first  # never more than it says
+
+
+def test_an_empty_draft_is_worth_a_plain_step() -> None:
+    part = best_part(Draft(), [], terms(10))
+    assert (part.tokens, part.value) == (1.0, 0.0)
