@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.drafters.indexed import is_on
-from slipstream.app.engine.requests import Load
+from slipstream.app.engine.requests import AUTO, Load
 from slipstream.app.paths import Paths
 
 BUNDLED: Final = "bundled"
@@ -28,7 +28,7 @@ def choose(
         model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), a path to a GGUF, or the name of an
             installed model, which brings the best drafter for it that is here.
         draft_model: A draft model's GGUF or name; the bundled model brings its own.
-        drafter: Who drafts; None for what fits the model.
+        drafter: Who drafts; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
 
     Raises:
@@ -61,7 +61,7 @@ def load_of(
         paths: Where things are kept.
         target: The model's file.
         draft_model: The draft model's file.
-        drafter: Who drafts; None for ``draft`` where there is a draft model, else ``lookup``.
+        drafter: Who drafts; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
         same_text: See ``Load.same_text``.
         heads: Further files of heads.
@@ -73,7 +73,7 @@ def load_of(
         derived=str(paths.derived),
         index=str(paths.index) if is_on(paths.index) else None,
         chats=str(paths.chats),
-        drafter=drafter or ("draft" if draft_model else "lookup"),
+        drafter=drafter or AUTO,
         n_ctx=n_ctx,
         same_text=same_text,
     )

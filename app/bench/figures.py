@@ -8,7 +8,7 @@ from statistics import median
 
 from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
 from slipstream.app.bench.turns import Written
-from slipstream.app.engine.autopilot import AUTO
+from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.none import Plain
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from slipstream.app.bench.replay import Replayed
-from slipstream.app.engine.autopilot import AUTO
+from slipstream.app.engine.requests import AUTO
 
 AS_GOOD: Final = 0.03
 """Choices whose speed is no further below the best one's count as best too: timing tells them apart no better."""

@@ -12,8 +12,7 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.replay import Replayed, replay
 from slipstream.app.bench.topic_figures import TopicFigures, topic_figures
 from slipstream.app.bench.turns import session_of, usable_drafters
-from slipstream.app.engine.autopilot import AUTO
-from slipstream.app.engine.requests import Load, Message
+from slipstream.app.engine.requests import AUTO, Load, Message
 from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import UsageError

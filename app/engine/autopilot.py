@@ -17,12 +17,11 @@ from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.meter import Meter
 from slipstream.app.engine.probing import Purse, Trial
 from slipstream.app.engine.pruning import Part, Terms, best_part
+from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
 from slipstream.drafters.merge import merged
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token
-
-AUTO: Final = "auto"
 
 _CHEAP: Final = 0.02  # share of a plain pass up to which a drafter may be asked in vain
 _MERGE_MS: Final = 2.0  # a pass must take so long before drafts are merged, which takes 0.1 ms

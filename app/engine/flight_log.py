@@ -10,8 +10,9 @@ from time import perf_counter
 from typing import Final
 
 from slipstream.app.engine.arm import Arm, Record
-from slipstream.app.engine.autopilot import AUTO, Autopilot
+from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.costs import Costs, measure_costs
+from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.memory import Memory
 from slipstream.models.runtime.target import Target

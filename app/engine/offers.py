@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slipstream.app.engine.autopilot import AUTO
 from slipstream.app.engine.protocol import DrafterOffer
+from slipstream.app.engine.requests import AUTO
 from slipstream.drafters import registry
 from slipstream.drafters.parts import Parts
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+AUTO: Final = "auto"
+"""The drafter that chooses among all others, step by step (``slipstream.app.engine.autopilot``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Load:
         draft_model: Path of the draft model's GGUF, or None.
         heads: Paths of files of trained heads; those for another model are passed over.
         derived: Folder for files that are derived from the model, or None to keep none.
-        drafter: The drafter that must be usable; "none", "draft", "lookup"; a mismatch is an error.
+        drafter: The drafter that must be usable, by its name; a mismatch is an error.
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
         same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
         gpu_layers: Layers on the GPU; -1 for all that fit.

@@ -9,14 +9,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final, Protocol
 
-from slipstream.app.engine.autopilot import AUTO, Autopilot
+from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.budget import FixedBudget, Room
 from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Done, Piece, Prefilling, Stepped
-from slipstream.app.engine.requests import Generate, Message
+from slipstream.app.engine.requests import AUTO, Generate, Message
 from slipstream.app.engine.rules import Rules
 from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins

@@ -14,7 +14,7 @@ from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
 from slipstream.app.cli import _parser
-from slipstream.app.engine.autopilot import AUTO
+from slipstream.app.engine.requests import AUTO
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.registry import METHODS

@@ -90,7 +90,7 @@ def test_a_person_chats_offline_and_the_chat_is_kept(tmp_path: Path) -> None:
             assert time.monotonic() < end
             time.sleep(0.05)
     reply = replies[0]
-    assert reply.content and reply.drafter == "draft" and reply.figures and reply.figures.speed.tokens > 0
+    assert reply.content and reply.drafter == "auto" and reply.figures and reply.figures.speed.tokens > 0
     terminal.type(b"\x11")
     terminal.read()
     assert terminal.end() == 0

@@ -8,9 +8,10 @@ from functools import cache
 import pytest
 from tests.app.engine.timed import CHEAP, DEAR, PROMPT, Clock, Scripted, TimedTarget, fly, plain_text
 
-from slipstream.app.engine.autopilot import AUTO, Autopilot
+from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.choice import PLAIN
 from slipstream.app.engine.costs import Costs
+from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.base import Draft, Drafter
 from slipstream.models.types import Token
 

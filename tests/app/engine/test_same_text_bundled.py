@@ -15,11 +15,10 @@ from typing import Final
 import pytest
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.autopilot import AUTO
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.measuring import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
 from slipstream.app.engine.protocol import Done, Loaded
-from slipstream.app.engine.requests import Generate, Message, Sampling
+from slipstream.app.engine.requests import AUTO, Generate, Message, Sampling
 from slipstream.app.engine.session import Session, Vocabulary
 from slipstream.app.model_choice import BUNDLED_TARGET, TUNED, choose
 from slipstream.app.paths import HOME_VARIABLE, Paths
