@@ -97,12 +97,13 @@ def _model(fitting: Fitting) -> tuple[str, str, str]:
         return name, size, f"broken: {one_line(model.problem)}"
     if chosen.verdict == "too big":
         return name, size, f"too big. {chosen.why}"
+    about = "about " if model.foreign else ""
     where = {
         "gpu": "whole on the GPU",
         "split": f"{chosen.gpu_layers} layers on the GPU, the rest in memory",
         "memory": "in memory",
     }[chosen.verdict]
-    return name, size, f"fits {where}: {gigabytes(chosen.need.total)} with a context of {chosen.n_ctx:,} tokens"
+    return name, size, f"fits {where}: {about}{gigabytes(chosen.need.total)} with a context of {chosen.n_ctx:,} tokens"
 
 
 def _indented(rows: list[str]) -> str:

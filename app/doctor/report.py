@@ -14,7 +14,7 @@ from slipstream.app.doctor.hints import Hint, faster, reinstall
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.paths import Paths
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.fit import Fit, fit
+from slipstream.models.fit import Fit, estimate, fit
 from slipstream.models.gguf import read_header
 from slipstream.models.runtime.devices import Survey, survey
 from slipstream.models.runtime.machine import processor_flags
@@ -29,7 +29,7 @@ class Fitting:
 
     Attributes:
         model: The model.
-        fit: How it is best opened; None for one that is broken.
+        fit: How it is best opened, for other programs' models about; None for one that is broken.
     """
 
     model: Installed
@@ -103,10 +103,17 @@ def _models(paths: Paths, asked: Survey) -> tuple[Fitting, ...]:
         if model.role != "chat":
             continue
         try:
-            found.append(Fitting(model, None if model.problem else fit(read_header(model.path), asked.devices)))
+            found.append(Fitting(model, None if model.problem else _fit(model, asked)))
         except SlipstreamError:
             found.append(Fitting(model, None))
     return tuple(found)
+
+
+def _fit(model: Installed, asked: Survey) -> Fit:
+    """Other programs may keep hundreds of models, so that their headers are not read for it."""
+    if model.foreign:
+        return estimate(model.size, model.params, asked.devices, model.context or None)
+    return fit(read_header(model.path), asked.devices)
 
 
 def _version(name: str) -> str:

@@ -71,6 +71,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
         options = replace(fixed_options(request), n_ctx=fit.n_ctx, kv=fit.kv_type, borrow=fit.gpu_layers != 0)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
+        layers = (fit.gpu_layers, model.n_layer + 1)
         draft, translation = None, None
         if request.draft_model:
             small = _open_model(
@@ -113,7 +114,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             past = PastChats(
                 ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
             )
-        log = FlightLog(memory, f"{key} {device(0)} {physical_cores()}")
+        log = FlightLog(memory, f"{key} {device(0, *layers)} {physical_cores()}")
         session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), log, past)
         opened.callback(session.close)
         # one that cannot serve is an error before the first token
@@ -125,7 +126,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         architecture=header.architecture,
         n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
-        device=device(threads.count if threads else request.threads or physical_cores()),
+        device=device(threads.count if threads else request.threads or physical_cores(), *layers),
         promise=promise,
         drafters=offers(parts),
         plain_tok_per_s=1e3 / milliseconds,
