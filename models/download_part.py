@@ -100,6 +100,8 @@ class PartFile:
                     yield
                 if found == noted:
                     self.ranges.add(start, end)
+                while not self.hash_on():
+                    yield
 
     def writer(self) -> Writer:
         """A new place to write to; each connection has its own."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from slipstream.models.download_part import PartFile, Writer
 from slipstream.models.download_source import AnewError, Source, TroubleError
 from slipstream.models.download_types import Phase, Tuning
-from slipstream.models.download_words import gave_up, keeps_changing
+from slipstream.models.download_words import gave_up, keeps_changing, told_to_wait
 from slipstream.models.hub_client import AGENT, trust
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ else:
 _CONNECT_S: Final = 10.0
 _LONGEST_WAIT: Final = 300  # seconds; a hub that asks for more is not waited for
 _SMALLEST_SEGMENT: Final = 1 << 20
+_FIRST_TRIES: Final = 3
 _TIMES_ANEW: Final = 3
 _Segment = tuple[PartFile, int, int]
 
@@ -61,6 +62,11 @@ class Transfer:
         if self._waiting and self._waiting >= len(self._taken):
             return "waiting"
         return "downloading" if self.received else "connecting"
+
+    @property
+    def _tries(self) -> int:
+        """How often in a row to fail: where nothing came yet, it is no passing failure, and a person waits."""
+        return self._tuning.tries if self.received else min(_FIRST_TRIES, self._tuning.tries)
 
     async def run(self) -> None:
         """Fetches everything.
@@ -100,8 +106,10 @@ class Transfer:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
             why = next((trouble for trouble in troubles if trouble), None)
+            if why and (why.wait or 0) > _LONGEST_WAIT:
+                raise told_to_wait(self._hopeless[0][0].file, str(why), why.wait or 0) from why
             if why and self.received == before:
-                raise gave_up(self._hopeless[0][0].file, str(why), self._tuning.tries) from why
+                raise gave_up(self._hopeless[0][0].file, str(why), self._tries) from why
 
     async def _work(self, sources: dict[PartFile, Source]) -> TroubleError | None:
         """One connection: range after range, until none is left or it failed too often in a row."""
@@ -114,7 +122,7 @@ class Transfer:
                 failures = 0
             except TroubleError as trouble:
                 failures = 1 if lane.received else failures + 1
-                if failures >= self._tuning.tries or (trouble.wait or 0) > _LONGEST_WAIT:
+                if failures >= self._tries or (trouble.wait or 0) > _LONGEST_WAIT:
                     self._hopeless.append(segment)
                     return trouble
                 self.note = f"{trouble}; trying again"

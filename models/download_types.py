@@ -52,7 +52,7 @@ class Tuning:
         interval: Bytes that a kill may cost at most, over all connections; 0 < connections <= interval.
         interval_s: Seconds after which what came is noted even if it is less.
         stall_s: Seconds without a byte after which a connection is given up and made anew.
-        tries: How often it is tried in a row without one new byte.
+        tries: How often it is tried in a row without one new byte; fewer times where none came at all.
         backoff_s: Seconds before the second try; doubles each time, with jitter.
         backoff_most_s: Longest pause between two tries.
         reserve: Bytes that must stay free on the disk.

@@ -78,6 +78,11 @@ def gave_up(file: RemoteFile, why: str, tries: int) -> DownloadError:
     )
 
 
+def told_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
+    """The hub wants to be left alone for longer than a download waits."""
+    return DownloadError(f"{shown_path(file.name)}: {why}.", f"{_KEPT}: resume in {-(-seconds // 60)} minutes.")
+
+
 def keeps_changing(file: RemoteFile) -> DownloadError:
     """Begun anew too often."""
     return DownloadError(

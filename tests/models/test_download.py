@@ -280,7 +280,17 @@ def test_a_gated_file_says_where_its_licence_is(server: HubServer, folder: Path)
 def test_a_hub_that_asks_to_wait_long_is_not_waited_for(server: HubServer, folder: Path) -> None:
     files = quant().files
     server.refuse = (429, {"Retry-After": "4000"})
-    assert "failed (429)" in refusal(folder, files)
+    with pytest.raises(DownloadError, match=r"failed \(429\)\..*resume in 67 minutes"):
+        job(folder, files).run()
+
+
+def test_no_network_is_said_soon(server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = quant().files
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(DownloadError, match=r"cannot reach 127.0.0.1.*, 3 times in a row"):
+            job(folder, files, replace(QUICK, tries=1000)).run()
 
 
 def test_offline_is_said_at_once_and_opens_no_socket(
