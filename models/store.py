@@ -154,15 +154,19 @@ class ModelStore:
             raise UsageError(f"{model.name} belongs to {owner}, so slipstream only reads it.", hint)
         return model
 
-    def remove(self, name: str) -> Removed:
+    def remove(self, name: str, now: bool = False) -> Removed:
         """Puts a model of ours into the trash.
+
+        Args:
+            name: As :meth:`find` takes it.
+            now: Whether to delete it for good instead.
 
         Raises:
             UsageError: If there is none of that name, it is another program's, or ships with slipstream.
-            SlipstreamError: If its files cannot be moved.
+            SlipstreamError: If its files cannot be moved or deleted.
         """
         model = self.removable(name)
-        return self._trash.put(model.name, model.files)
+        return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
 
     def frees(self, model: Installed) -> int:
         """Bytes that the disk would get back without a model; links hold none."""

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -36,21 +37,37 @@ class Trash:
             SlipstreamError: If they cannot be moved; what was moved is back again.
         """
         removed = Removed(name, freed_by(files), tuple(files))
-        numbers = self._numbers()
-        place = self._folder / str(numbers[-1] + 1 if numbers else 1)
         try:
-            place.mkdir(parents=True, mode=0o700)
+            place = self._new_place()
+        except OSError as error:
+            raise _refused(name, error, self._folder) from error
+        try:
             with replacing(place / _NOTE) as part:  # before the files: a kill in between loses none
                 paths = [str(file.relative_to(self._root)) for file in files]
                 part.write_text(json.dumps({"name": name, "freed": removed.freed, "files": paths}), "utf-8")
             for file in files:
-                self._move(file, place / file.relative_to(self._root))
-        except OSError as error:
+                _move(file, self._in(place, file))
+                _move(record_path(file), record_path(self._in(place, file)))
+        except (OSError, SlipstreamError) as error:
             self._bring_back(place, files)
-            reason = (error.strerror or str(error)).lower()
-            raise SlipstreamError(
-                f"cannot remove {name}: {reason}.", f"Check the rights of {shown_path(error.filename or self._root)}."
-            ) from error
+            shutil.rmtree(place, ignore_errors=True)
+            raise _refused(name, error, self._root) if isinstance(error, OSError) else error from error
+        _sweep(files, self._root)
+        return removed
+
+    def skip(self, name: str, files: Sequence[Path]) -> Removed:
+        """Deletes the files of a model at once, for good; empty folders that it leaves behind go.
+
+        Raises:
+            SlipstreamError: If one cannot be deleted.
+        """
+        removed = Removed(name, freed_by(files), tuple(files))
+        try:
+            for file in files:
+                file.unlink(missing_ok=True)
+                record_path(file).unlink(missing_ok=True)
+        except OSError as error:
+            raise _refused(name, error, self._root) from error
         _sweep(files, self._root)
         return removed
 
@@ -91,22 +108,36 @@ class Trash:
 
     def size(self) -> int:
         """Bytes that emptying it gives back."""
-        return sum(self._read(self._folder / str(number)).freed for number in self._numbers())
+        size = 0
+        for number in self._numbers():
+            with suppress(SlipstreamError):
+                size += self._read(self._folder / str(number)).freed
+        return size
+
+    def _new_place(self) -> Path:
+        """Makes the next numbered folder; another process may take a number first."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in count(1 + max((int(entry.name) for entry in self._folder.glob("[0-9]*")), default=0)):
+            with suppress(FileExistsError):
+                (self._folder / str(number)).mkdir(mode=0o700)
+                return self._folder / str(number)
+        raise AssertionError("numbers do not end")
 
     def _numbers(self) -> list[int]:
-        """The numbered folders, oldest first."""
+        """The numbered folders, oldest first; one without a note got nothing before its process was killed."""
         with suppress(OSError):
-            return sorted(int(entry.name) for entry in self._folder.iterdir() if entry.name.isdigit())
+            return sorted(int(note.parent.name) for note in self._folder.glob(f"[0-9]*/{_NOTE}"))
         return []
 
     def _read(self, place: Path) -> Removed:
         try:
             note = json.loads((place / _NOTE).read_text("utf-8"))
-            return Removed(
-                str(note["name"]), int(note["freed"]), tuple(self._root / Path(file) for file in note["files"])
-            )
-        except (OSError, ValueError, TypeError, KeyError):  # a kill before the note was written: nothing was moved
-            return Removed("a model", 0, ())
+            return Removed(str(note["name"]), int(note["freed"]), tuple(self._root / file for file in note["files"]))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise SlipstreamError(
+                f"{shown_path(place / _NOTE)} is damaged, so nobody knows where its files belong.",
+                f"Take them out of {shown_path(place)}, and import them.",
+            ) from error
 
     def _in(self, place: Path, file: Path) -> Path:
         return place / file.relative_to(self._root)
@@ -114,14 +145,22 @@ class Trash:
     def _bring_back(self, place: Path, files: Sequence[Path]) -> None:
         for file in files:
             kept = self._in(place, file)
-            if os.path.lexists(kept):
-                self._move(kept, file)
+            _move(record_path(kept), record_path(file))
+            _move(kept, file)
 
-    def _move(self, file: Path, to: Path) -> None:
-        """Moves a model file and its record."""
+
+def _refused(name: str, error: OSError, folder: Path) -> SlipstreamError:
+    """Words why a model cannot be removed."""
+    reason = (error.strerror or str(error)).lower()
+    return SlipstreamError(
+        f"cannot remove {name}: {reason}.", f"Check the rights of {shown_path(error.filename or folder)}."
+    )
+
+
+def _move(file: Path, to: Path) -> None:
+    """Moves a file, which may be a link, if it is there."""
+    if os.path.lexists(file):
         to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if record_path(file).exists():
-            os.replace(record_path(file), record_path(to))
         os.replace(file, to)
 
 

@@ -158,9 +158,9 @@ class ModelManager:
         chats = ModelHistory(self.paths.chats).chats_of(model.fingerprint) if model.fingerprint else ()
         return Removal(model, self.store.frees(model), chats)
 
-    def remove(self, name: str) -> Removed:
-        """Puts a model of ours into the trash."""
-        return self.store.remove(name)
+    def remove(self, name: str, now: bool = False) -> Removed:
+        """Puts a model of ours into the trash, or deletes it for good now."""
+        return self.store.remove(name, now)
 
     def undo(self) -> Removed:
         """Brings back what was removed last."""

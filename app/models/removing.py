@@ -37,9 +37,9 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("slipstream: it stays.", file=sys.stderr)
             return 1
-    removed = manager.remove(removal.model.name)
+    removed = manager.remove(removal.model.name, options.now)
     if options.now:
-        print(f"{removed.name} is gone; {models_words.size(manager.store.empty_trash())} freed.")
+        print(f"{removed.name} is gone; {models_words.size(removed.freed)} freed.")
     else:
         print(f"{removed.name} is removed. Bring it back: slipstream models undo; free its room: models rm --now")
     return 0

@@ -316,6 +316,16 @@ def test_removing_keeps_a_model_until_the_trash_is_emptied(store: ModelStore) ->
     assert names(store) == ["tiny:F16"]
 
 
+def test_a_damaged_trash_says_where_the_files_are(store: ModelStore) -> None:
+    adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
+    store.remove("tiny")
+    (store.folder / ".trash" / "1" / "removed.json").write_text('{"name": "tiny"}')
+    assert store.trash_size() == 0 and store.installed() == []
+    with pytest.raises(SlipstreamError, match="is damaged") as stop:
+        store.undo()
+    assert ".trash/1" in stop.value.hint
+
+
 def test_what_was_removed_does_not_overwrite_what_came_since(store: ModelStore) -> None:
     path = adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
     store.remove("tiny")
@@ -340,7 +350,24 @@ def test_a_removal_that_fails_halfway_changes_nothing(store: ModelStore, monkeyp
     with pytest.raises(SlipstreamError, match="cannot remove big:Q4_K_M"):
         store.remove("big")
     monkeypatch.undo()
-    assert store.installed() == before
+    assert store.installed() == before and store.trash_size() == 0
+    with pytest.raises(UsageError, match="nothing to bring back"):
+        store.undo()
+
+
+def test_a_full_disk_keeps_no_model_from_being_deleted(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = adopted(store, "acme/Tiny-GGUF/Tiny-Q8_0.gguf")
+    before, size = store.installed(), path.stat().st_size
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)  # every note is written safely
+    with pytest.raises(SlipstreamError, match="no space left"):
+        store.remove("tiny")
+    assert store.installed() == before and store.trash_size() == 0
+    assert store.remove("tiny", now=True).freed == size and store.installed() == []
+    assert not any(store.folder.rglob("*acme*"))
 
 
 def test_models_that_ship_with_slipstream_are_listed_and_stay(tmp_path: Path) -> None:
