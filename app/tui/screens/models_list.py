@@ -23,7 +23,7 @@ from slipstream.app.tui.widgets.models_machine import Machine
 from slipstream.app.tui.widgets.models_recommended import RecommendedView
 from slipstream.app.tui.widgets.models_search import SearchView
 from slipstream.app.tui.widgets.models_tabs import TabNames
-from slipstream.app.tui.widgets.models_view import View
+from slipstream.app.tui.widgets.models_view import View, sentence
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class ModelsList(Screen[Choice | None]):
 
     def _fail(self, error: SlipstreamError) -> None:
         self.notify(
-            clean(f"{error.title[:1].upper()}{error.title[1:]} {error.hint}"),
+            f"{sentence(error.title)} {clean(error.hint)}",
             severity="error",
             timeout=8,
             markup=False,
@@ -205,7 +205,7 @@ class ModelsList(Screen[Choice | None]):
 
     def _no_list(self, view: View, error: SlipstreamError) -> None:
         view.ready = True
-        view.error = f"{error.title[:1].upper()}{error.title[1:]}\n{error.hint}"
+        view.error = f"{sentence(error.title)}\n{error.hint}"
         self._redraw(view)
 
     def _ask_facts(self) -> None:

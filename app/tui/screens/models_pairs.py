@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import times
 from slipstream.app.tui.widgets.models_view import text
 from slipstream.app.tui.widgets.models_words import size
@@ -48,7 +48,7 @@ class PairsScreen(ModalScreen["PairOffer | None"]):
     def compose(self) -> ComposeResult:
         """The list."""
         with Vertical(classes="sheet", id="pairs") as sheet:
-            sheet.border_title = clean(f"Drafters for {one_line(self._model)}").replace("[", r"\[")
+            sheet.border_title = Content(f"Drafters for {one_line(self._model)}")
             sheet.border_subtitle = "Enter uses or fetches · Esc back"
             yield OptionList(*(Option("") for _ in self._pairs), markup=False)
             legend = "● ready   ↓ Enter fetches it   ✗ does not serve this model" if self._pairs else ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -18,8 +17,10 @@ from slipstream.app.tui.behind import behind
 from slipstream.app.tui.models import Desk
 from slipstream.app.tui.screens.models_list import LOW
 from slipstream.app.tui.widgets.models_browser import Browser
+from slipstream.app.tui.widgets.models_card import Card
 from slipstream.app.tui.widgets.models_quants import QuantsView
 from slipstream.app.tui.widgets.models_search import changed
+from slipstream.app.tui.widgets.models_view import sentence
 from slipstream.app.tui.widgets.models_words import number
 from slipstream.models.errors import SlipstreamError
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 WIDE = 120
 """Columns from which the card stands beside the list."""
-LONGEST = 24_000
-"""Characters of a card that are shown; the rest is on its page."""
 
 
 class RepoScreen(Screen["QuantOffer | None"]):
@@ -56,7 +55,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
         self._repo = repo
         self._quants = QuantsView()
         self.browser = Browser(self._quants)
-        self.card = Markdown("", open_links=False)
+        self.card = Card()
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -77,7 +76,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
         repo = self._repo.id
         self.browser.rows.focus()
         behind(self, lambda: self._desk.open().quants(repo), self._quants_came, self._failed)
-        behind(self, lambda: self._desk.open().card(repo), self._card_came, self._no_card)
+        behind(self, lambda: self._desk.open().card(repo), self.card.show, self._no_card)
 
     def on_resize(self) -> None:
         """Puts the card where there is room for it."""
@@ -99,23 +98,11 @@ class RepoScreen(Screen["QuantOffer | None"]):
 
     def _failed(self, error: SlipstreamError) -> None:
         self._quants.ready = True
-        self._quants.error = f"{error.title[:1].upper()}{error.title[1:]}\n{error.hint}"
+        self._quants.error = f"{sentence(error.title)}\n{error.hint}"
         self.browser.draw()
 
     def _no_card(self, error: SlipstreamError) -> None:
-        self._card_came(f"*{error.title[:1].upper()}{error.title[1:]}*")
-
-    @work(exclusive=True, group="card")
-    async def _card_came(self, card: str) -> None:
-        """Shows the card piece by piece, so that the keys stay quick while a long one is laid out."""
-        words = clean(card)
-        more = "\n\n*The rest is on its page.*" if len(words) > LONGEST else ""
-        paragraphs = (words[:LONGEST].rpartition("\n")[0] + more if more else words or "*It has no card.*").split(
-            "\n\n"
-        )
-        for paragraph in paragraphs:
-            await self.card.append(f"{paragraph}\n\n")
-            await asyncio.sleep(0)
+        self.card.show(f"*{sentence(error.title)}*")
 
     def action_card(self) -> None:
         """Shows the card, or the quantizations again."""

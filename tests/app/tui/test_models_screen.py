@@ -13,6 +13,7 @@ from slipstream.app.tui.screens.chat import ChatScreen
 from slipstream.app.tui.screens.models import ModelsScreen
 from slipstream.app.tui.screens.models_list import DOWNLOADS, INSTALLED, RECOMMENDED, SEARCH
 from slipstream.app.tui.screens.models_repo import RepoScreen
+from slipstream.app.tui.widgets.models_card import LONGEST, MOST_CELLS, MOST_LINES, NONE, REST, pieces
 from slipstream.models.errors import SlipstreamError
 
 
@@ -318,3 +319,31 @@ async def test_a_model_that_only_drafts_cannot_be_used(open_chat: Open) -> None:
         await chat.press("end", "enter")
         await chat.until(lambda: any("cannot chat: the file ends too early." in word for word in words(chat)))
         assert len(chat.engine.loads) == 1 and QWEN and FOUND
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        "|" + "a|" * 400 + "\n|" + "-|" * 400 + "\n" + ("|" + "b|" * 400 + "\n") * 20,
+        "| a | b |\n|---|---|\n" + "| c | d |\n" * 5000,
+        "\n\n".join(f"# heading {n}" for n in range(5000)),
+        "x" * 100_000,
+        "> " * 50_000,
+        "- a\n" * 5000,
+    ],
+)
+def test_a_card_that_would_keep_the_screen_busy_is_cut(card: str) -> None:
+    shown = pieces(card)
+    text = "\n".join(shown)
+    assert shown[-1] == REST
+    assert len(text) <= LONGEST + len(shown) * 2 + len(REST)
+    assert text.count("\n") <= MOST_LINES + 3 * len(shown)
+    assert text.count("|") <= MOST_CELLS
+
+
+def test_a_card_is_shown_whole_where_it_is_short() -> None:
+    card = "# Title\n\n" + "A paragraph of some words.\n\n" * 100 + "| a | b |\n|---|---|\n| c | d |"
+    shown = pieces(card)
+    assert len(shown) > 1 and all(len(piece) <= 1300 for piece in shown)
+    assert [line for line in "\n".join(shown).split("\n") if line] == [line for line in card.split("\n") if line]
+    assert pieces("") == pieces(" \n ") == [NONE]
