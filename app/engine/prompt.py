@@ -57,7 +57,7 @@ class PromptBuilder:
             UsageError: If there is nothing to answer.
             ContextFullError: If the last message alone is too long.
         """
-        if not messages or not messages[-1].content.strip():
+        if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
         room = n_ctx - min(_REPLY_ROOM, n_ctx // 4)
         whole = self._tokens(messages)

@@ -10,13 +10,17 @@ import pytest
 
 from slipstream.app.chats.history import history
 from slipstream.app.chats.recording import recorded
+from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Loaded
+from slipstream.app.engine.prompt import PromptBuilder
+from slipstream.app.engine.protocol import Done, Loaded, Piece, Speed, Stepped
 from slipstream.app.engine.requests import Generate, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import HOME_VARIABLE, Paths
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
+from slipstream.models.template import ChatTemplate
 
 ASKED = "Tell me a story about a small fox."
 
@@ -78,4 +82,90 @@ def test_what_was_kept_goes_on_in_the_same_message(bundled: tuple[Session, Loade
     kept = store.messages(chat)[-1]
     assert (kept.id, kept.content, kept.tokens, kept.status) == (reply.id, whole.text, whole.tokens, "done")
     assert kept.figures and kept.figures.speed.tokens == whole.speed.tokens
+    store.close()
+
+
+# --- the prompt ---------------------------------------------------------------------------------------------------
+
+
+def words(text: str, special: bool) -> list[int]:
+    return [ord(char) for char in text]
+
+
+def test_a_reply_goes_on_with_the_turns_that_it_began_with() -> None:
+    prompts = PromptBuilder(ChatTemplate.default(), words, [])
+    old = [Message("user", "o" * 40), Message("assistant", "O" * 40)]
+    asked = Message("user", "n" * 40)
+    n_ctx = 400
+    first = prompts.build([*old, asked], n_ctx)
+    assert not first.dropped and len(first.tokens) < n_ctx - 100
+    for size in (1, 100, n_ctx - len(first.tokens) - 1):
+        more = prompts.build([*old, asked, Message("assistant", "", [7] * size)], n_ctx)
+        assert more.tokens == first.tokens + [7] * size
+        assert (more.trimmed, more.dropped) == (first.trimmed, 0)
+    full = prompts.build([*old, asked, Message("assistant", "", [7] * (n_ctx - len(first.tokens)))], n_ctx)
+    assert full.dropped == 2
+    assert full.trimmed + len(full.tokens) == n_ctx, "the noise counts what left"
+    alone = prompts.build([asked], n_ctx).tokens
+    assert full.tokens[: len(alone)] == alone
+    text = prompts.build([asked, Message("assistant", "half")], n_ctx)
+    assert text.tokens == alone + words("half", False), "of another model: its text"
+    with pytest.raises(ContextFullError):
+        prompts.build([asked, Message("assistant", "", [7] * n_ctx)], n_ctx)
+
+
+# --- the store ----------------------------------------------------------------------------------------------------
+
+
+def step(text: str, token: int) -> Stepped:
+    return Stepped(1, [Piece(text, "plain")], [token], "none", 0, 0, 100.0, Speed(tok_per_s=10.0, tokens=1, steps=1))
+
+
+@pytest.mark.parametrize("error", [EngineDiedError("it died."), ContextFullError("too long."), None])
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_there_was_stays_whatever_becomes_of_the_rest(
+    tmp_path: Path, error: SlipstreamError | None, begun: bool
+) -> None:
+    store = ChatStore(tmp_path / "chats.db")
+    chat = store.create().id
+    store.add_user(chat, "x")
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="draft", seed=1)
+    first = Figures(Speed(tok_per_s=20.0, tokens=2, steps=1, drafted=2, accepted=1), prompt_tokens=9, ttft_ms=5.0)
+    store.finish_reply(reply.id, text="ab", tokens=[1, 2], reason="cancelled", figures=first)
+    before = store.go_on(store.messages(chat)[-1], model="m", fingerprint="f", drafter="draft")
+
+    def events() -> Iterator[Stepped]:
+        if begun:
+            yield step("c", 3)
+        if error:
+            raise error
+
+    try:
+        list(recorded(events(), store, reply.id, before=before))
+    except SlipstreamError as raised:
+        assert raised is error
+    kept = store.messages(chat)[-1]
+    assert (kept.content, kept.tokens) == (("abc", [1, 2, 3]) if begun else ("ab", [1, 2]))
+    assert kept.status == "interrupted" and kept.unfinished
+    assert kept.figures and kept.figures.prompt_tokens == 9
+    assert kept.figures.speed.tokens == 2 + begun
+    assert kept.figures.speed.tok_per_s == pytest.approx(15.0 if begun else 20.0)
+    store.close()
+
+
+def test_tokens_of_another_model_are_not_mixed_in(tmp_path: Path) -> None:
+    store = ChatStore(tmp_path / "chats.db")
+    chat = store.create().id
+    store.add_user(chat, "x")
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+    store.finish_reply(reply.id, "interrupted", text="ab", tokens=[1, 2])
+    before = store.go_on(store.messages(chat)[-1], model="n", fingerprint="g", drafter="none")
+    done = Done(1, "stop", "c", [3], 9, 9, 0, 1.0, Speed(tokens=1))
+    for event in recorded([step("c", 3), done], store, reply.id, before=before):
+        if event is not done:
+            assert store.messages(chat)[-1].content == "abc"
+            assert store.messages(chat)[-1].tokens == []
+    kept = store.messages(chat)[-1]
+    assert (kept.content, kept.tokens, kept.model, kept.unfinished) == ("abc", [], "g", False)
+    assert [(m.content, m.tokens) for m in history([kept], "g")] == [("abc", [])]
     store.close()

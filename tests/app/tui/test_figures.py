@@ -1,6 +1,6 @@
 from slipstream.app.chats.records import Figures
 from slipstream.app.engine.protocol import Speed
-from slipstream.app.tui.figures import bar, duration, footnote, percent, plural, rate, sparkline, times
+from slipstream.app.tui.figures import ago, bar, duration, footnote, percent, plural, rate, sparkline, times
 
 
 def test_words() -> None:
@@ -28,3 +28,8 @@ def test_footnotes() -> None:
     assert footnote(Figures(speed, dropped_messages=3), "draft", "context") == (
         "1 token · 44 tok/s · the context is full · older messages left out: 3"
     )
+
+
+def test_ago() -> None:
+    times = [5, 90, 3600, 26 * 3600, 10 * 24 * 3600]
+    assert [ago(seconds) for seconds in times] == ["just now", "2 min", "1 h", "1 day", "10 days"]
