@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.models.hub_server import HubServer
 from slipstream.models.errors import HubError, ModelFileError, OfflineError, UsageError
 from slipstream.models.gguf import read_header
 from slipstream.models.hub import Hub, RemoteFile
+from slipstream.models.hub_address import may_see_token, quieten
 
 TINY = "acme/Tiny-GGUF"
 TOKEN = "hf_secretsecretsecret"
@@ -295,3 +297,27 @@ def test_an_address_that_is_none(address: str) -> None:
 def test_a_name_that_is_no_repositorys(repo: str) -> None:
     with pytest.raises(UsageError, match="owner/name"):
         Hub().files(repo)
+
+
+def test_the_library_is_told_to_send_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "0")
+    monkeypatch.delenv("HF_HUB_DISABLE_UPDATE_CHECK", raising=False)
+    quieten()
+    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("address", "sees"),
+    [
+        ("https://huggingface.co/a/b", True),
+        ("https://HUGGINGFACE.co:443/a", True),
+        ("http://huggingface.co/a", False),
+        ("https://huggingface.co:8443/a", False),
+        ("https://cdn-lfs.huggingface.co/a", False),
+        ("https://huggingface.co.evil.example/a", False),
+        ("https://evil.example/https://huggingface.co", False),
+        ("https://huggingface.co@evil.example/", False),
+    ],
+)
+def test_who_may_see_the_token(address: str, sees: bool) -> None:
+    assert may_see_token(address, "https://huggingface.co") is sees
