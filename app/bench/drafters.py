@@ -59,7 +59,7 @@ def compare_drafters(
         model=loaded.name,
         promise=loaded.promise,
         rows=rows,
-        best=best_fixed(cells, rows),
+        best=best_fixed(cells),
         unusable=unusable,
         prompts={name: replied for name, (replied, _) in counts.items()},
         too_long={name: long for name, (_, long) in counts.items()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Final
 
 from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
 from slipstream.app.bench.turns import Written
@@ -55,7 +56,7 @@ class BestFixed:
     """The drafter that was fastest on one kind of text at one temperature, known only afterwards, and the autopilot.
 
     Attributes:
-        kind: The kind of text.
+        kind: The kind of text, or ``ALL_KINDS``.
         temperature: Of the sampling.
         drafter: The fixed choice with the best speed-up, joined ones and "none" among them.
         speedup: Its speed over plain decoding's.
@@ -163,26 +164,45 @@ class Cell:
         )
 
 
+ALL_KINDS: Final = "all of these"
+"""Stands for all kinds of text together."""
+
 Cells = Mapping[tuple[str, str, float], Cell]
 """By drafter, kind of text and temperature."""
 
 
-def best_fixed(cells: Cells, rows: Sequence[DrafterFigures]) -> list[BestFixed]:
-    """Finds, for each kind of text and temperature, the fixed choice that was best, and how the autopilot compares."""
+def best_fixed(cells: Cells) -> list[BestFixed]:
+    """Finds, for each kind of text and temperature, the fixed choice that was best, and how the autopilot compares.
+
+    Where there are several kinds, a last row for each temperature takes the prompts of all of them: no fixed choice is
+    the best for every kind.
+    """
+    kinds = list(dict.fromkeys(kind for _, kind, _ in cells))
+    temperatures = list(dict.fromkeys(temperature for _, _, temperature in cells))
     found = []
-    for kind, temperature in dict.fromkeys((row.kind, row.temperature) for row in rows):
-        here = {row.drafter: row for row in rows if (row.kind, row.temperature) == (kind, temperature)}
-        best = max((row for name, row in here.items() if name != AUTO), key=lambda row: row.speedup.value)
-        auto = here.get(AUTO)
-        over = None
-        if auto:
-            ours, theirs = cells[AUTO, kind, temperature].pairs, cells[best.drafter, kind, temperature].pairs
-            if best.drafter == Plain.name:
-                theirs = {at: Paired(pair.plain, pair.plain) for at, pair in ours.items()}  # it is its own measure
-            both = sorted(ours.keys() & theirs.keys())
-            over = advantage([ours[at] for at in both], [theirs[at] for at in both]) if both else None
-        found.append(BestFixed(kind, temperature, best.drafter, best.speedup, auto.speedup if auto else None, over))
+    for chosen in (*([kind] for kind in kinds), *([kinds] if len(kinds) > 1 else [])):
+        for temperature in temperatures:
+            pairs: dict[str, dict[tuple[str, int], Paired]] = {}
+            for (drafter, kind, at), cell in cells.items():
+                if kind in chosen and at == temperature:
+                    pairs.setdefault(drafter, {}).update({(kind, prompt): pair for prompt, pair in cell.pairs.items()})
+            if pairs:
+                found.append(_best(ALL_KINDS if len(chosen) > 1 else chosen[0], temperature, pairs))
     return found
+
+
+def _best(kind: str, temperature: float, pairs: Mapping[str, Mapping[tuple[str, int], Paired]]) -> BestFixed:
+    """The best fixed choice by the sums of each prompt, and the autopilot against it."""
+    plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[Plain.name].items()}  # its own measure
+    fixed = {Plain.name: plain} | {name: own for name, own in pairs.items() if name not in (Plain.name, AUTO)}
+    ratios = {name: speedup(list(own.values())) for name, own in fixed.items()}
+    ratios[Plain.name] = Ratio(1.0)
+    best = max(ratios, key=lambda name: ratios[name].value)
+    auto, over = pairs.get(AUTO), None
+    if auto:
+        both = sorted(auto.keys() & fixed[best].keys())
+        over = advantage([auto[place] for place in both], [fixed[best][place] for place in both])
+    return BestFixed(kind, temperature, best, ratios[best], speedup(list(auto.values())) if auto else None, over)
 
 
 def _by_depth(counted: Sequence[Sequence[Sequence[int]]]) -> list[float | None]:

@@ -9,7 +9,7 @@ import pytest
 from slipstream.app.bench.conversations import asked
 from slipstream.app.bench.drafter_tables import drafters_text
 from slipstream.app.bench.drafters import interleaved, measure
-from slipstream.app.bench.figures import BestFixed, Cell, DrafterFigures, DrafterReport, best_fixed
+from slipstream.app.bench.figures import ALL_KINDS, BestFixed, Cell, DrafterFigures, DrafterReport, best_fixed
 from slipstream.app.bench.intervals import Ratio, Work
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.prompts import PromptSet
@@ -113,15 +113,24 @@ def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
         ("lookup", "copy", 0.0): cell(2.0, 3.0, 4.0),
         ("auto", "copy", 0.0): cell(2.2, 3.3, 4.4),
     }
-    rows = [made.figures(*key) for key, made in cells.items()]
-    chat, copy = best_fixed(cells, rows)
+    chat, copy, both = best_fixed(cells)
     assert (chat.drafter, copy.drafter) == ("none", "lookup")  # never auto itself
     assert chat.speedup == Ratio(1.0) and chat.auto == chat.auto_over_best  # plain decoding is its own measure
     over = copy.auto_over_best
     assert over and (over.value, over.low, over.high) == pytest.approx((1.1, 1.1, 1.1))
-    without = {key: made for key, made in cells.items() if key[0] != "auto"}
-    for found in best_fixed(without, [made.figures(*key) for key, made in without.items()]):
-        assert found.auto is found.auto_over_best is None
+    assert both.kind == ALL_KINDS and both.drafter == "lookup"
+    lookup = 6 / (1 / 0.9 + 1 / 1.0 + 1 / 0.8 + 1 / 2.0 + 1 / 3.0 + 1 / 4.0)
+    auto = 6 / (1 / 0.99 + 1 / 1.0 + 1 / 0.98 + 1 / 2.2 + 1 / 3.3 + 1 / 4.4)
+    assert both.speedup.value == pytest.approx(lookup) and both.auto and both.auto.value == pytest.approx(auto)
+    assert both.auto_over_best and both.auto_over_best.value == pytest.approx(auto / lookup)
+    without = {key: made for key, made in cells.items() if key[0] != "auto" and key[1] == "chat"}
+    (alone,) = best_fixed(without)
+    assert alone.kind == "chat" and alone.auto is alone.auto_over_best is None
+
+
+def test_temperatures_are_compared_apart() -> None:
+    cells = {(name, "chat", t): cell(t + 1, 1) for name in ("none", "lookup") for t in (0.0, 0.8)}
+    assert [(row.kind, row.temperature) for row in best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
 
 
 def report(*rows: DrafterFigures) -> DrafterReport:
