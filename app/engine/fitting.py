@@ -17,7 +17,7 @@ from slipstream.models.gguf import Header
 from slipstream.models.quoting import shown_path
 from slipstream.models.runtime.devices import Device, survey_here
 from slipstream.models.runtime.dry_run import DryRun
-from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.runtime.options import ContextOptions, KvType
 
 _TIGHT: Final = (0.7, 1.3)
 """Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
@@ -48,21 +48,18 @@ def fitted(
         SlipstreamError: If the model does not fit; it says what would.
     """
     found = [device for device in devices() if request.gpu_layers or device.kind == "cpu"]
-    options = fixed_options(request)
     choose = partial(
         fit,
         header,
         found,
         want_ctx=request.n_ctx or None,
-        kv_type=options.kv if request.same_text else None,
+        kv_type="q8_0" if request.same_text else None,
         heads=sum(path.stat().st_size for path in heads),
     )
     chosen = choose(draft=draft)
     if _TIGHT[0] < room_of(found).used(chosen.need) < _TIGHT[1]:
         with closing(DryRun(header.path)) as run:
-            chosen = choose(
-                draft=draft, measure=lambda n_ctx, kv: run.graph_bytes(replace(options, n_ctx=n_ctx, kv=kv))
-            )
+            chosen = choose(draft=draft, measure=lambda n_ctx, kv: run.graph_bytes(options_for(request, n_ctx, kv)))
     if chosen.verdict == "too big":
         alone = draft and choose().verdict != "too big"
         hint = f"{chosen.why} Without its draft model it would fit." if alone else chosen.why
@@ -70,12 +67,20 @@ def fitted(
     return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
 
 
-def fixed_options(request: Load) -> ContextOptions:
-    """What the request says of the context itself."""
+def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True) -> ContextOptions:
+    """How the context is opened: what was chosen, and what the request says.
+
+    Args:
+        request: What is to be loaded.
+        n_ctx: Tokens that it holds.
+        kv: Type of the KV cache; llama.cpp packs one with flash attention only.
+        borrow: See ``ContextOptions``.
+    """
     return ContextOptions(
-        n_ctx=request.n_ctx,
-        kv="q8_0" if request.same_text else "f16",
-        flash=True if request.same_text else None,
+        n_ctx=n_ctx,
+        kv=kv,
+        flash=True if kv == "q8_0" else None,
         same_text=request.same_text,
         threads=request.threads,
+        borrow=borrow,
     )

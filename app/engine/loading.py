@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.engine.fitting import fitted, fixed_options
+from slipstream.app.engine.fitting import fitted, options_for
 from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.measuring import measure_plain, measure_promise
 from slipstream.app.engine.offers import check_drafter, offers
@@ -69,7 +68,7 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
     fit = fitted(request, header, small_header, heads.values())
     with ExitStack() as opened:
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
-        options = replace(fixed_options(request), n_ctx=fit.n_ctx, kv=fit.kv_type, borrow=fit.gpu_layers != 0)
+        options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         layers = (fit.gpu_layers, model.n_layer + 1)
         draft, translation = None, None
