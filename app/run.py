@@ -158,6 +158,8 @@ def _print_step(step: Stepped, as_json: bool) -> None:
             drafted=step.drafted,
             accepted=step.accepted,
             ms=round(step.ms, 3),
+            **({"expected": round(step.expected, 3)} if step.expected else {}),
+            **({"why": step.why} if step.why else {}),
         )
     elif text:
         sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
@@ -193,11 +195,28 @@ def _print_done(done: Done, as_json: bool, seed: int) -> None:
         accepted=speed.accepted,
         by_depth=done.by_depth,
         by_drafter=done.by_drafter,
+        phases={name: _rounded(ms) for name, ms in done.phases.items()},
+        **({"auto": _chosen(done)} if done.auto else {}),
         dropped_messages=done.dropped_messages,
         seed=seed,
         exact=done.exact,
         text=done.text,
     )
+
+
+def _chosen(done: Done) -> dict[str, dict[str, float | None]]:
+    """What came of the autopilot's choices: per drafter the gain over plain decoding, expected and real."""
+    return {
+        name: {
+            "steps": tally["steps"],
+            "expected_tokens": _rounded(tally["expected"]),
+            "tokens": tally["tokens"],
+            "ms": _rounded(tally["ms"]),
+            "expected_gain": _rounded(tally["plain_ms"] * tally["expected"] / max(tally["tokens"] * tally["ms"], 1e-9)),
+            "gain": _rounded(tally["plain_ms"] / max(tally["ms"], 1e-9)),
+        }
+        for name, tally in done.auto.items()
+    }
 
 
 def _rounded(value: float | None) -> float | None:

@@ -58,6 +58,7 @@ class Strip(Widget):
         self._tokens = 0
         self._ms = 0.0
         self._legend = False
+        self._why = ""  # the autopilot chose so
 
     def begin(self, drafter: str) -> None:
         """A reply begins."""
@@ -68,6 +69,7 @@ class Strip(Widget):
         self._asked = time.monotonic()
         self._rates.clear()
         self._tokens, self._ms = 0, 0.0
+        self._explain("")
         self.refresh()
 
     def prefilling(self, event: Prefilling) -> None:
@@ -83,6 +85,8 @@ class Strip(Widget):
             self._first, self._first_label = duration(waited), "first token"
         if stepped.drafter not in (NOBODY, self._drafter):
             self._working = stepped.drafter
+        if stepped.why:
+            self._explain(one_line(stepped.why))
         self._tokens += len(stepped.tokens)
         self._ms += stepped.ms
         if self._ms >= SAMPLE_MS:
@@ -119,11 +123,19 @@ class Strip(Widget):
         self.set_class(on, "explaining")
         self.refresh(layout=True)
 
+    def _explain(self, why: str) -> None:
+        if bool(why) != bool(self._why):
+            self.set_class(bool(why), "reasoned")
+            self.refresh(layout=True)
+        self._why = why
+
     def render(self) -> Content:
-        """Draws one line where the screen is low, else two, and the legend below."""
+        """Draws one line where the screen is low, else two, then the autopilot's reason and the legend."""
         width = max(self.size.width - 2 * MARGIN, 1)
         height = self.size.height - self._legend
         lines = [self._line(width)] if height <= 1 else self._table(width)
+        if self._why and height > len(lines):
+            lines.append(Content(self._why).stylize("$foreground 55%"))
         if self._legend:
             lines.append(legend(width))
         pad = Content(" " * MARGIN)
