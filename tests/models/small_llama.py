@@ -27,6 +27,7 @@ def write_small(path: Path, tied: bool = False) -> Path:
         return NewTensor(f"{name}.weight", shape, gguf.GGMLQuantizationType.F32, _giving(drawn))
 
     tensors = [tensor("token_embd", len(TOKENS), WIDTH, gain=8.0), tensor("output_norm", WIDTH)]
+    tensors.append(tensor("rope_freqs", HEAD // 2))
     if not tied:
         tensors.append(tensor("output", len(TOKENS), WIDTH, gain=3.0))
     for layer in range(LAYERS):
