@@ -207,8 +207,8 @@ def _placed(case: _Case, room: Room, verdict: Verdict, n_ctx: int, kv: KvType) -
 
 
 def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int) -> int | None:
-    """The longest context that would fit, in steps of 256 tokens; None if none of 512 does."""
-    low, high = 1, below // 256
+    """The longest context that fits and that it was trained on, in steps of 256 tokens; None if not even 512 do."""
+    low, high = 1, min(below, case.shape.n_ctx_train or below) // 256
     while low < high:
         middle = (low + high + 1) // 2
         kv = _kv_types(case.shape, kv_type)[-1]

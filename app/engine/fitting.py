@@ -63,7 +63,8 @@ def fitted(
     if chosen.verdict == "too big":
         alone = draft and choose().verdict != "too big"
         hint = f"{chosen.why} Without its draft model it would fit." if alone else chosen.why
-        raise SlipstreamError(f"{shown_path(header.path)} does not fit this machine.", hint)
+        asked = f" with a context of {request.n_ctx:,} tokens" if request.n_ctx else ""
+        raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", hint)
     return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
 
 

@@ -138,7 +138,7 @@ def test_too_big_in_any_quantization_says_which_size_fits(made: Callable[[Model]
 
 
 def test_too_long_a_context_says_how_long_it_may_be(eight: Header) -> None:
-    machine = [cpu(16)]
+    machine = [cpu(14)]
     chosen = fit(eight, machine, want_ctx=131_072)
     assert (chosen.verdict, chosen.n_ctx) == ("too big", 131_072)
     length = int(chosen.why.split("A context of ")[1].split()[0].replace(",", ""))
