@@ -43,7 +43,7 @@ _UNSERVED: Final = MappingProxyType(
         "dspark": "DSpark heads are not served yet",
     }
 )
-NO_ROLLBACK: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"})
+_NO_ROLLBACK: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"})
 """Architectures that cannot take back a token, and so neither draft nor be drafted for."""
 _SMALLER: Final = 2.0  # a draft model that is half as large as its target costs what it gains
 _BEST_RATIO: Final = 12.0
@@ -129,9 +129,9 @@ def _beside(header: Header, vocabulary: str, params: int, model: Installed, pair
             why_not=f"it is too large: {_count(model.params)} parameters for a model of {_count(params)}",
             instead=f"one of at most {_count(round(params / _SMALLER))}, better {_count(round(params / _BEST_RATIO))}",
         )
-    if header.architecture in NO_ROLLBACK:
+    if header.architecture in _NO_ROLLBACK:
         return replace(offer, why_not="this model cannot take back tokens, so nothing can draft for it")
-    if model.architecture in NO_ROLLBACK:
+    if model.architecture in _NO_ROLLBACK:
         return replace(offer, why_not="it cannot take back tokens", instead="a draft model with attention")
     difference = "" if vocabulary == model.vocabulary else _difference(header, model)
     if difference:

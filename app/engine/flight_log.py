@@ -19,7 +19,7 @@ from slipstream.models.runtime.target import Target
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import History
 
-_COSTS: Final = "costs"
+COSTS: Final = "costs"
 _LENGTH: Final = 16  # tokens of the text with which drafters are timed
 _DEPTHS: Final = (1, 2, 1, 2)
 
@@ -44,13 +44,13 @@ class FlightLog:
             plain_ms: Milliseconds of a pass of one row, now.
         """
         most = target.abilities.max_rows
-        packed = self._memory.read(_COSTS) if self._memory else None
+        packed = self._memory.read(COSTS) if self._memory else None
         kept = Costs.load(packed, self._key, plain_ms, most) if packed else None
         if kept:
             return kept
         costs = measure_costs(target, plain_ms)
         if self._memory:
-            self._memory.write(_COSTS, costs.dump(self._key))
+            self._memory.write(COSTS, costs.dump(self._key))
         return costs
 
     def autopilot(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.app.engine.requests import Load
-from slipstream.app.model_choice import choose
+from slipstream.app.model_choice import choose, make_usual
 from slipstream.app.models.history import ModelHistory
 from slipstream.app.models.named import store_of
 from slipstream.app.models.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, quant_offers
@@ -116,7 +116,7 @@ class ModelManager:
 
         Args:
             model: The model.
-            pair: The drafter; None for the best that is here and fits beside it.
+            pair: Who is to draft; None for the autopilot, with the best drafter that is here and fits beside the model.
 
         Raises:
             ModelFileError: If it is broken, or no model to chat with.
@@ -125,8 +125,13 @@ class ModelManager:
         shipped = model.origin == "bundled"
         if shipped and pair is None:
             return choose(self.paths, model.name)
+        drafter = pair.method if pair else None
         pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
-        return load_with(self.paths, header, pair, same_text=shipped)
+        return load_with(self.paths, model.path, pair, drafter=drafter, same_text=shipped)
+
+    def make_usual(self, model: Installed) -> None:
+        """Takes a model from now on where nobody names one."""
+        make_usual(self.paths, model.name)
 
     def import_file(
         self,

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import head_files, load_of
 from slipstream.app.models.history import ModelHistory
+from slipstream.app.models.learnt import learnt_gains
 from slipstream.app.paths import Paths
 from slipstream.models.catalog import Catalog
 from slipstream.models.companions import companions
 from slipstream.models.errors import ModelFileError
 from slipstream.models.fit import fit
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.pairing import DRAFT, NO_ROLLBACK, PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
 from slipstream.models.runtime.devices import Device
 from slipstream.models.runtime.machine import memory
 from slipstream.models.store_types import Installed
 
-_NOBODY: Final = "none"
 _AMPLE: Final = 3
 """Where so many times the weights are free, the context fits as well."""
 
@@ -47,15 +48,18 @@ def offers_for(
         models=installed,
         heads=companions(header, head_files(paths)),
         pairs=catalog.of(names_of(header, model.repo, file), model.sha256),
-        gains=ModelHistory(paths.chats).gains(header.fingerprint),
+        gains=learnt_gains(paths.derived, header.fingerprint) | ModelHistory(paths.chats).gains(header.fingerprint),
         reasons=reasons,
     )
     return pairs_for(header, around)
 
 
 def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
-    """The drafter to take where a person did not choose; None where every one is a guess or must be fetched."""
-    return next((offer for offer in offers if offer.sound), None)
+    """The best drafter that has to be named to come along, where a person did not choose; None if there is none.
+
+    Layers inside the model and heads that were trained for it come along by themselves.
+    """
+    return next((offer for offer in offers if offer.sound and offer.drafter), None)
 
 
 def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequence[Device]]) -> PairOffer | None:
@@ -89,7 +93,7 @@ def checked_header(model: Installed) -> Header:
 
 def load_with(
     paths: Paths,
-    header: Header,
+    model: Path,
     pair: PairOffer | None,
     draft_model: str | None = None,
     drafter: str | None = None,
@@ -101,16 +105,14 @@ def load_with(
 
     Args:
         paths: Where things are kept.
-        header: Of the target.
-        pair: The drafter that was chosen for it, if any.
+        model: The target's file.
+        pair: The drafter whose file comes along, if any.
         draft_model: A draft model's file that a person named, in place of the pair's.
-        drafter: Who drafts; None for what fits the pair.
+        drafter: Who drafts; None for the autopilot, which weighs all that the model is loaded with.
         n_ctx: Context in tokens; 0 for the model's own.
         same_text: See ``Load.same_text``.
     """
     heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
     if draft_model is None and pair and pair.method == DRAFT and pair.path:
         draft_model = str(pair.path)
-    if drafter is None and draft_model is None:
-        drafter = pair.method if pair else _NOBODY if header.architecture in NO_ROLLBACK else None
-    return load_of(paths, header.path, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)
+    return load_of(paths, model, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)

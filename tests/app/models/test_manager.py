@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,14 @@ from tests.models.kinds import write_kind
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.arm import Record
+from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.protocol import Speed
+from slipstream.app.models.learnt import learnt_gains
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.models.offers import CONTEXTS
 from slipstream.app.paths import Paths
+from slipstream.drafters.memory import Memory
 from slipstream.models.catalog import CatalogFile, CatalogPair
 from slipstream.models.download_types import Job
 from slipstream.models.errors import ModelFileError
@@ -154,12 +160,12 @@ def test_a_model_is_loaded_with_its_best_drafter_or_the_one_that_was_chosen(
     large, small = put(paths, "Large.gguf", larger(tmp_path)), put(paths, "Small.gguf", tiny_gguf(seed=2))
     model = manager.store.find("large")
     load = manager.load_of(model)
-    assert (load.model, load.draft_model, load.drafter) == (str(large), str(small), "draft")
+    assert (load.model, load.draft_model, load.drafter) == (str(large), str(small), "auto")
     assert load.n_ctx == 0 and load.gpu_layers == -1 and not load.same_text  # the engine sees what fits
     alone = manager.load_of(manager.store.find("small"))
-    assert alone.draft_model is None and alone.drafter == "lookup"
+    assert alone.draft_model is None and alone.drafter == "auto"
     bundled = manager.store.find("bundled")
-    assert manager.load_of(bundled).same_text and manager.load_of(bundled).drafter == "draft"
+    assert manager.load_of(bundled).same_text and manager.load_of(bundled).drafter == "auto"
     medusa = next(pair for pair in manager.pairs("bundled") if pair.method == "medusa")
     chosen = manager.load_of(bundled, medusa)
     assert chosen.drafter == "medusa" and chosen.draft_model is None and chosen.same_text
@@ -206,6 +212,29 @@ def test_gains_are_those_that_the_chats_measured(manager: ModelManager, paths: P
     assert pair.gain == pytest.approx(400 / (300 / 2 + 100))
     assert manager.removal("large").chats == ("About the sea",)
     assert manager.removal("small").chats == ()
+
+
+def test_what_the_autopilot_learnt_counts_where_no_chat_tells(manager: ModelManager, paths: Paths) -> None:
+    own = manager.store.find("bundled").fingerprint
+    memory = Memory(paths.derived, own)
+    assert learnt_gains(paths.derived, own) == {}
+    costs = Costs({1: 10.0, 2: 11.0, 4: 13.0, 8: 17.0}, {}, 0, 8)
+    arms = {
+        "medusa": Record(judged=40, tokens=3.0, rows=4.5, draft_ms=1.0, hear_ms=0.5, slower=1.1),
+        "kangaroo": Record(judged=40, tokens=1.0, rows=8.0, draft_ms=4.0),
+        "space": Record(judged=3, tokens=9.0),  # too few to tell
+    }
+    memory.write("costs", costs.dump("here"))
+    memory.write("auto", json.dumps({"key": "here", "arms": {n: asdict(each) for n, each in arms.items()}}).encode())
+    gains = learnt_gains(paths.derived, own)
+    assert gains == {"medusa": pytest.approx(30 / (1.1 * 13.5 + 1.5)), "kangaroo": pytest.approx(10 / 21)}
+    offers = manager.pairs("bundled")
+    assert offers[0].method == "medusa" and offers[0].gain == gains["medusa"]
+    kangaroo = next(offer for offer in offers if offer.method == "kangaroo")
+    assert not kangaroo.sound and kangaroo.ready  # it was slower here
+    for name, damage in (("auto", b"[]"), ("auto", b'{"key": "there", "arms": {}}'), ("costs", b"{")):
+        memory.write(name, damage)
+        assert learnt_gains(paths.derived, own) == {}
 
 
 def test_chats_that_cannot_be_read_tell_nothing(manager: ModelManager, paths: Paths) -> None:

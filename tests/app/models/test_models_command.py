@@ -188,9 +188,9 @@ def test_the_drafter_comes_along_and_is_chosen_by_default(
     pairs = json.loads(command("pairs", "large", "--json").out)
     assert pairs[0]["name"] == "small:Q8_0" and pairs[0]["source"] == "catalogue" and pairs[0]["why_not"] == ""
     load = choose(Paths.default(), "large")
-    assert load.drafter == "draft" and load.draft_model and load.draft_model.endswith("Small-Q8_0.gguf")
+    assert load.drafter == "auto" and load.draft_model and load.draft_model.endswith("Small-Q8_0.gguf")
     assert choose(Paths.default(), "large", drafter="lookup").draft_model is None
-    assert choose(Paths.default(), "small").drafter == "lookup"  # the larger one cannot draft for it
+    assert choose(Paths.default(), "small").draft_model is None  # the larger one cannot draft for it
 
 
 def larger(home: Path) -> bytes:
@@ -295,7 +295,7 @@ def test_names_that_fit_several_models_or_no_model_to_chat_with_are_refused(home
     with pytest.raises(UsageError, match="no model named 'other'"):
         choose(paths, "other")
     write_kind(models / "Stateful-F32.gguf", "mamba2")
-    assert choose(paths, "stateful").drafter == "none"  # nothing can draft for it
+    assert choose(paths, "stateful").draft_model is None  # nothing can draft for it
     assert choose(paths, "tiny:F32", "tiny:Q8_0").draft_model == str(models / "Tiny-Q8_0.gguf")
 
 
@@ -316,7 +316,7 @@ def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, m
     assert command("list").code == 0 and command("verify").code == 0 and command("pairs").code == 0
     assert command("pairs", "tiny").code == 0
     assert command("rm", "tiny", "--yes").code == 0 and command("undo").code == 0
-    assert choose(Paths.default(), "tiny").drafter == "lookup"
+    assert choose(Paths.default(), "tiny").draft_model is None
 
 
 GUARD = """
