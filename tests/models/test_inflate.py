@@ -17,8 +17,9 @@ from tests.models.small_llama import write_small
 
 from slipstream.models.derive import derive
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf_tensors import read_tensor
+from slipstream.models.gguf_types import U32
 from slipstream.models.heads import identity
 from slipstream.models.inflate.file import Inflated, spare_token
 from slipstream.models.inflate.mixes import MIXES, mix_named
@@ -179,6 +180,14 @@ def test_no_text_becomes_an_added_token(small: Path, mini: Path, tmp_path: Path)
             assert after.ends == before.ends and after.text_of(before.n_vocab) == ""
         header = read_header(path)
         assert (header.n_vocab, header.n_rows, len(header.tokens)) == (before.n_vocab, shape.n_vocab, before.n_vocab)
+
+
+@pytest.mark.parametrize("count", [0, -3, SHAPE.n_vocab, 1 << 40, "many"])
+def test_a_count_of_tokens_that_cannot_be_is_passed_over(small: Path, tmp_path: Path, count: int | str) -> None:
+    plan = inflated_model(read_header(small), SHAPE, "Q8_0")
+    assert plan.header(tmp_path).n_vocab == 284
+    header = replace(plan, metadata={**plan.metadata, REAL_TOKENS: (U32, count)}).header(tmp_path)
+    assert header.n_vocab == header.n_rows == len(header.tokens) == SHAPE.n_vocab
 
 
 def test_the_file_is_as_large_as_it_says_and_nearly_without_zeros(mini: Path, tmp_path: Path) -> None:
