@@ -125,12 +125,11 @@ def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measu
         return Need(weights, kv, graph + logits)
     far = shape.layers[count + 1 - on_gpu :]
     near = shape.layers[: count + 1 - on_gpu]
-    copied = shape.embedding if shape.tied else 0
-    gpu = shape.output + copied + sum(layer.weights + kept(layer, shape, opening) for layer in far) + gpus * graph
+    gpu = shape.output + shape.copied + sum(layer.weights + kept(layer, shape, opening) for layer in far) + gpus * graph
     borrowed = max((layer.weights for layer in near), default=0) // 2
     inputs = 4 * opening.batch * shape.width + shape.caches * opening.cells * opening.batch * 2
     beside = graph if near else min(graph, inputs)
-    return Need(weights + copied, kv, gpus * graph + beside + borrowed + logits, gpu + borrowed)
+    return Need(weights + shape.copied, kv, gpus * graph + beside + borrowed + logits, gpu + borrowed)
 
 
 def _row(numbers: int, kv: KvType) -> int:

@@ -42,7 +42,7 @@ def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:
         layers=(each,) * layers,
         embedding=embedding,
         output=size - embedding - layers * each.weights,
-        tied=False,
+        copied=0,
         width=width,
         vocabulary=vocabulary,
         n_ctx_train=n_ctx_train,

@@ -65,7 +65,7 @@ class Shape:
         layers: Its layers, the first one first.
         embedding: Bytes of what stands before them: it stays in the machine's memory.
         output: Bytes of what stands after them.
-        tied: Whether the output multiplies by the embedding, which a GPU then gets a copy of.
+        copied: Bytes of the embedding where the output multiplies by it, so that a GPU gets a copy.
         width: Of a hidden state.
         vocabulary: Number of tokens.
         heads: Heads of a layer's attention.
@@ -79,7 +79,7 @@ class Shape:
     layers: tuple[Layer, ...]
     embedding: int
     output: int
-    tied: bool
+    copied: int
     width: int
     vocabulary: int
     heads: int = 32
@@ -103,7 +103,7 @@ class Shape:
 def shape_of(header: Header) -> Shape:
     """Reads a model's shape off its header; what llama.cpp would not load (unused MTP layers) is left out."""
     blocks: dict[int, list[TensorInfo]] = defaultdict(list)
-    embedding = output = 0
+    embedding = output = copied = 0
     tied = True
     for tensor in header.tensors:
         if block := _BLOCK.match(tensor.name):
@@ -113,6 +113,7 @@ def shape_of(header: Header) -> Shape:
             tied = tied and tensor.name != "output.weight"
         else:
             embedding += tensor.nbytes
+            copied = tensor.nbytes if tensor.name == "token_embd.weight" else copied
     unused = 0 if (served := not without_mtp(header)) else header.number("nextn_predict_layers") or 0
     count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
     heads = _per_layer(header, "attention.head_count", count)
@@ -125,7 +126,7 @@ def shape_of(header: Header) -> Shape:
         layers=layers,
         embedding=embedding,
         output=output,
-        tied=tied,
+        copied=copied if tied else 0,
         width=width,
         vocabulary=header.n_vocab,
         heads=max(heads, default=0),
