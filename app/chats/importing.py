@@ -131,7 +131,7 @@ def _get(values: Any, name: str, kind: type, default: Any) -> Any:
     value = values.get(name, default) if isinstance(values, dict) else None
     if type(value) is not kind:
         raise ValueError(f"{name} is missing or no {kind.__name__}")
-    if kind is int and abs(value) >= 1 << 62:
+    if isinstance(value, int) and abs(value) >= 1 << 62:
         raise ValueError(f"{name} is too large")
     return value
 

@@ -342,8 +342,15 @@ def test_conversations_of_chatgpt_come_with_their_branches(store: ChatStore) -> 
 
 
 def broken() -> list[bytes]:
-    chat = {"id": "x", "title": "", "model": "", "messages": []}
-    message = {"id": 1, "parent": None, "role": "user", "content": "x", "status": "done", "tokens": []}
+    chat: dict[str, object] = {"id": "x", "title": "", "model": "", "messages": []}
+    message: dict[str, object] = {
+        "id": 1,
+        "parent": None,
+        "role": "user",
+        "content": "x",
+        "status": "done",
+        "tokens": [],
+    }
 
     def file(**changes: object) -> bytes:
         return json.dumps({"format": "slipstream-chats", "version": 1, "chats": [{**chat, **changes}]}).encode()

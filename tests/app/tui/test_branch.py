@@ -25,7 +25,7 @@ def hints(chat: Driver) -> list[str]:
 def selected(chat: Driver) -> str:
     """The text of the selected message."""
     said = chat.screen.transcript.selected
-    return "" if said is None else said.text  # type: ignore[attr-defined, no-any-return]
+    return "" if said is None else said.text  # type: ignore[attr-defined]
 
 
 def last(store: ChatStore) -> list[str]:
