@@ -227,6 +227,10 @@ class Session:
         """Empties the cache, so that the next prompt is read from its start."""
         self._target.rewind(0)
 
+    def settle(self) -> None:
+        """Keeps the number of threads as it is from now on: what is measured side by side must not differ in it."""
+        self._threads = None
+
     def idle(self) -> bool:
         """Does a little of what can wait while nothing is asked; says whether there is more of it."""
         with suppress(SlipstreamError):  # costs speed, and is tried again after the next reply
