@@ -86,8 +86,9 @@ def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
         code: How it ended.
     """
     try:
-        fields: dict[str, Any] = json.loads(answer.decode().splitlines()[-1])
-    except (ValueError, IndexError):
+        said = reversed(answer.decode("utf-8", "replace").splitlines())  # a driver may print before and after
+        fields: dict[str, Any] = json.loads(next(line for line in said if line.startswith("{")))
+    except (ValueError, StopIteration):
         lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
         reason = f": {lines[-1]}" if lines else ""
         if code in _ILLEGAL:

@@ -58,7 +58,7 @@ def test_an_answer_comes_back_whole() -> None:
         cores=8,
         amx_left_out=True,
     )
-    assert read_answer(b"a driver's greeting\n" + json.dumps(asdict(sent)).encode()) == sent
+    assert read_answer(b"a driver's greeting\n" + json.dumps(asdict(sent)).encode() + b"\nand farewell\n") == sent
 
 
 @pytest.mark.parametrize(
