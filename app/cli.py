@@ -156,9 +156,19 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def _load(options: argparse.Namespace, paths: Paths) -> Load:
     """Which model and drafter; a wrong name is refused before anything is loaded."""
-    from slipstream.app.model_choice import choose
+    from slipstream.app.model_choice import BUNDLED, choose, usual
 
-    load = choose(paths, options.model, options.draft_model, options.drafter, options.context)
+    model = options.model or usual(paths)
+    try:
+        load = choose(paths, model, options.draft_model, options.drafter, options.context)
+    except SlipstreamError as error:
+        if options.model or model == BUNDLED:
+            raise
+        if not options.as_child:
+            print(
+                f"slipstream: {model}, chosen last, cannot be used: {error.title} Here is {BUNDLED}.", file=sys.stderr
+            )
+        load = choose(paths, BUNDLED, options.draft_model, options.drafter, options.context)
     if options.drafter and not options.as_child:  # this loads llama.cpp; a child's parent has done it
         from slipstream.app.engine.offers import check_drafter
 
@@ -236,9 +246,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     def option(*names: str, default: object = None, **more: Any) -> None:
         parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
 
-    option(
-        "-m", "--model", default="bundled", help="a name of models list, a path to a .gguf, or bundled (the default)"
-    )
+    option("-m", "--model", help="a name of models list, a path to a .gguf, or bundled (what was chosen last)")
     option("--draft-model", metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")

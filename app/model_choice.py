@@ -9,13 +9,15 @@ from typing import Final
 
 from slipstream.app.drafters.indexed import is_on
 from slipstream.app.engine.requests import AUTO, Load
-from slipstream.app.paths import Paths
+from slipstream.app.paths import Paths, private_folder, unwritable
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
 TUNED: Final = "bundled-tuned"
 TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
+_USUAL: Final = "usual-model"
+"""File in the folder of models that names the one its owner chose last."""
 
 
 def choose(
@@ -82,6 +84,30 @@ def load_of(
 def head_files(paths: Paths) -> list[Path]:
     """All files that may be trained heads."""
     return [path for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))]
+
+
+def usual(paths: Paths) -> str:
+    """The model that is taken where nobody names one: what its owner chose last in the chat, at first the bundled."""
+    try:
+        return (paths.models / _USUAL).read_text("utf-8").strip() or BUNDLED
+    except (OSError, UnicodeDecodeError):
+        return BUNDLED
+
+
+def make_usual(paths: Paths, model: str) -> None:
+    """Takes a model from now on where nobody names one.
+
+    Raises:
+        SlipstreamError: If that cannot be kept.
+    """
+    private_folder(paths.models)
+    file = paths.models / _USUAL
+    new = file.with_name(f"{_USUAL}.{os.getpid()}")
+    try:
+        new.write_text(f"{model}\n", "utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise unwritable(file, error) from error
 
 
 def is_path(name: str) -> bool:

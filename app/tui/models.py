@@ -47,6 +47,9 @@ class Models(Protocol):
     def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
         """What loads a model as it fits this machine, with this drafter or the best that is here; files are checked."""
 
+    def make_usual(self, model: Installed) -> None:
+        """Takes a model from now on where nobody names one."""
+
     def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
         """Makes a file from elsewhere one of ours."""
 

@@ -120,7 +120,7 @@ class ModelsScreen(ModelsKeeping):
 
         def ready(load: Load) -> None:
             if self.is_current:
-                self.dismiss(Choice(load, model.name))
+                self.dismiss(Choice(load, model))
 
         self._behind(lambda models: models.load_of(model, pair), ready)
 

@@ -49,11 +49,11 @@ class Choice:
 
     Attributes:
         load: What loads it.
-        name: What it is called.
+        model: The model.
     """
 
     load: Load
-    name: str
+    model: Installed
 
 
 class ModelsList(Screen[Choice | None]):

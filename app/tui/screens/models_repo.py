@@ -82,12 +82,13 @@ class RepoScreen(Screen["QuantOffer | None"]):
         """Puts the card where there is room for it."""
         self.set_class(self.size.width >= WIDE, "wide")
         self.set_class(self.size.height < LOW, "low")
+        self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offers what can be done now."""
-        if action == "fetch":
-            return self.browser.at is not None
-        return True
+        if action == "card":
+            return not self.has_class("wide")  # it stands beside the list there
+        return self.browser.at is not None if action == "fetch" else True
 
     def _quants_came(self, offers: list[QuantOffer]) -> None:
         self._quants.offers, self._quants.ready = offers, True

@@ -52,6 +52,7 @@ class ModelsTalk(TalkScreen):
         self._desk = desk
         self._manager: ModelsScreen | None = None
         self._former: tuple[Load, str] | None = None  # to go back to, if another model cannot be loaded
+        self._chosen: Installed | None = None  # to be taken at the next start, too, if it can be loaded
         self._offer: CatalogOffer | None = None
         self._offered = False  # whether an offer was looked for
         self._fetched: Installed | None = None  # the offer, once it has come
@@ -74,12 +75,16 @@ class ModelsTalk(TalkScreen):
 
     async def _model_chosen(self, choice: Choice | None) -> None:
         if choice:
-            await self._after_reply(partial(self._use, choice.load, choice.name))
+            await self._after_reply(partial(self._use, choice.load, choice.model))
 
-    async def _use(self, load: Load, name: str) -> None:
+    async def _use(self, load: Load, model: Installed) -> None:
         """Goes on with another model; the chat keeps its text."""
         if self._loaded:
             self._former = (self._load, self._model)
+        self._chosen = model
+        await self._take(load, model.name)
+
+    async def _take(self, load: Load, name: str) -> None:
         self._load = replace(load, spare_cores=self._load.spare_cores)
         self._model, self._drafter = one_line(name), load.drafter
         self._loaded = None
@@ -93,17 +98,19 @@ class ModelsTalk(TalkScreen):
 
     @on(ModelReady)
     def _settled(self, message: ModelReady) -> None:
-        self._former = None
+        chosen, self._chosen, self._former = self._chosen, None, None
+        if chosen and not self._room.busy:
+            behind(self, lambda: self._desk.open().make_usual(chosen), lambda done: None, self._show_error)
         self._look_for_offer()
 
     @on(LoadFailed)
     async def _go_back(self, message: LoadFailed) -> None:
         """Goes on with the model that replied before, if the new one cannot be loaded."""
-        former, self._former = self._former, None
+        former, self._former, self._chosen = self._former, None, None
         if former:
             load, name = former
             await self.transcript.add(Notice(f"going back to {name}.", remark=True))
-            self.call_later(self._use, load, name)
+            self.call_later(self._take, load, name)
 
     # --- the first model ------------------------------------------------------------------------------------------
 
@@ -118,6 +125,11 @@ class ModelsTalk(TalkScreen):
         self._show_offer()
         self.refresh_bindings()
 
+    async def _show_chat(self, at: int | None = None) -> None:
+        """Shows the conversation; one that is empty shows the offer, too."""
+        await super()._show_chat(at)
+        self._show_offer()
+
     def _show_offer(self) -> None:
         if self._offer and self._welcome:
             from slipstream.app.tui.widgets.models_offer import offered
@@ -131,7 +143,7 @@ class ModelsTalk(TalkScreen):
             self._offer = None
 
             def ready(load: Load) -> None:
-                self.run_worker(self._after_reply(partial(self._use, load, here.name)))
+                self.run_worker(self._after_reply(partial(self._use, load, here)))
 
             behind(self, lambda: self._desk.open().load_of(here), ready, self._show_error)
         elif offer:

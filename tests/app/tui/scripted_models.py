@@ -288,6 +288,9 @@ class ScriptedModels:
             "load_of", (model.name, pair.name if pair else None), lambda: Load(str(model.path), drafter="lookup")
         )
 
+    def make_usual(self, model: Installed) -> None:
+        self._answer("make_usual", model.name, lambda: None)
+
     def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
         def do() -> Installed:
             taken = model(path.stem, GB)

@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.requests import Sampling
-from slipstream.app.model_choice import BUNDLED_DRAFT, choose
+from slipstream.app.model_choice import BUNDLED_DRAFT, choose, usual
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.paths import Paths
 from slipstream.app.tui.app import ChatApp
@@ -141,6 +141,7 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.app.screen is chat.app._chat)
         await chat.until(lambda: chat.ready() and chat.app._chat._loaded.name == "Acme Mini")  # type: ignore[union-attr]
+        await chat.until(lambda: usual(paths) == name)
         await chat.says("And the moon?")
         assert "Acme Mini" in chat.shown() and len(chat.store.list_chats()) == 1
 

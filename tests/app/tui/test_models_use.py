@@ -29,12 +29,14 @@ async def use(chat: Driver, name: str = QWEN.name) -> None:
 
 
 async def test_another_model_goes_on_with_the_chat(open_chat: Open) -> None:
-    async with open_chat() as chat:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
         await chat.say("first")
         await use(chat)
         assert chat.engine.loads[1].model == str(QWEN.path)
         await chat.until(lambda: chat.screen._loaded is not None)
         assert chat.screen._drafter == "lookup"
+        await chat.until(lambda: models.called("make_usual") == [QWEN.name])  # at the next start, too
         await chat.say("second")
         assert [message.content for message in chat.engine.asked[1].messages[::2]] == ["first", "second"]
         assert chat.engine.asked[1].drafter == "lookup"
@@ -71,7 +73,8 @@ async def test_a_model_that_is_chosen_while_one_loads_comes_next(open_chat: Open
 
 
 async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_chat: Open) -> None:
-    async with open_chat() as chat:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
         await chat.say("first")
         chat.engine.load_fails.append(SlipstreamError("there is no memory for it.", "Use a smaller one."))
         await use(chat)
@@ -81,6 +84,7 @@ async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_ch
         assert any("Going back to mini" in notice for notice in chat.notices())
         await chat.say("second")
         assert chat.engine.asked[1].drafter == "draft"
+        assert not models.called("make_usual")
 
 
 async def test_files_that_cannot_be_read_leave_the_model_as_it_is(open_chat: Open) -> None:
