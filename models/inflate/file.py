@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,8 @@ from slipstream.models.gguf_parse import TensorInfo, Value
 from slipstream.models.gguf_types import STRING, U32
 from slipstream.models.gguf_write import Metadata, NewTensor, write_gguf
 from slipstream.models.heads import DERIVED_FROM, identity
-from slipstream.models.inflate.shapes import Growth
+from slipstream.models.inflate.shapes import Growth, cannot
 from slipstream.models.inflate.tensor import block
-from slipstream.models.quoting import shown_path
 
 MADE_AS: Final = "slipstream.inflate.made_as"
 """Metadata key of what is inflated: names the small file, the measures and the way it was made."""
@@ -74,18 +72,9 @@ class Inflated:
         """Makes it, a few megabytes at a time.
 
         Raises:
-            SlipstreamError: If the disk is full, the folder cannot be written to, or the file system keeps less than
-                the file's size; nothing is left behind then.
+            SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind then.
         """
         write_gguf(path, self.architecture, self.metadata, self.tensors)
-        found = os.stat(path)
-        blocks = getattr(found, "st_blocks", None)  # none on Windows
-        if blocks is not None and blocks * 512 < found.st_size * 0.95:
-            path.unlink()
-            raise SlipstreamError(
-                f"{shown_path(path)} is compressed by its file system: reading it would not cost what its size says.",
-                "Set SLIPSTREAM_HOME to a folder on another file system.",
-            )
 
 
 def made_as(source: Header, growth: Growth, *also: str) -> str:
@@ -108,12 +97,16 @@ def widened(header: Header, growth: Growth, name: str, made: str, file_type: int
         name: What the large one is called.
         made: What ``made_as`` says.
         file_type: ``general.file_type``.
+
+    Raises:
+        SlipstreamError: If its norms have no epsilon.
     """
     own, large = header.architecture, growth.large
     found = {k: (header.types[k], v) for k, v in header.metadata.items() if not k.startswith(_NOT_COPIED)}
     epsilon = f"{own}.attention.layer_norm_rms_epsilon"
-    small_epsilon = header.metadata[epsilon]
-    assert isinstance(small_epsilon, float)  # the header's check
+    small_epsilon = header.metadata.get(epsilon)
+    if not isinstance(small_epsilon, float):
+        raise cannot(header, "its file does not give the epsilon of its norms")
     found |= {
         f"{own}.{key}": (U32, value)
         for key, value in (

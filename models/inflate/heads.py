@@ -30,6 +30,7 @@ from slipstream.models.inflate.tensor import Filler
 from slipstream.models.types import Floats
 
 _PUSH: Final = 1024.0
+"""A power of 2, which every type holds; minus its square is the logit of an added row."""
 _KEY: Final = "slipstream.heads."
 _NOT_COPIED: Final = ("general.architecture", "general.alignment")
 

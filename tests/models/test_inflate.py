@@ -261,6 +261,12 @@ def test_what_cannot_be_inflated_is_told(small: Path, tmp_path: Path) -> None:
         return caught.value.title
 
     assert "only the llama architecture" in refused(write_kind(tmp_path / "qwen3.gguf", "qwen3"), SHAPE)
+    bare = replace(read_header(small), metadata={"llama.embedding_length": 64})
+    with pytest.raises(SlipstreamError, match="does not give one width"):
+        inflated_model(bare, SHAPE, "F32")
+    known = {k: v for k, v in read_header(small).metadata.items() if "epsilon" not in k}
+    with pytest.raises(SlipstreamError, match="epsilon of its norms"):
+        inflated_model(replace(bare, metadata=known), SHAPE, "F32")
     assert "not as wide (32, not 64)" in refused(small, replace(SHAPE, n_embd=32))
     assert "not as deep (2, not 3)" in refused(small, replace(SHAPE, n_layer=2))
     assert inflated_model(read_header(small), replace(SHAPE, n_vocab=100), "F32").header(tmp_path).n_rows == 284
