@@ -22,9 +22,10 @@ from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.engine.offers import check_drafter
 from slipstream.app.engine.requests import Load
-from slipstream.app.model_choice import check_files, choose
+from slipstream.app.model_choice import BUNDLED, check_files, choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.accept import accept_rule
+from slipstream.drafters.none import Plain
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.sampling import Sampler
 
@@ -57,7 +58,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     plan = _plan(options, settings)
     peers = PeerChoice.of(options.peer, options.peer_python)
     paths = Paths.default()
-    measured = choose(paths, options.model, options.draft_model)
+    measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
     check_files(measured)
     for option in ("json", "svg"):
         if file := getattr(options, option):
