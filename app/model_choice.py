@@ -21,14 +21,18 @@ _USUAL: Final = "usual-model"
 
 
 def choose(
-    paths: Paths, model: str = BUNDLED, draft_model: str | None = None, drafter: str | None = None, n_ctx: int = 0
+    paths: Paths,
+    model: str | None = BUNDLED,
+    draft_model: str | None = None,
+    drafter: str | None = None,
+    n_ctx: int = 0,
 ) -> Load:
     """Makes the request that loads a model.
 
     Args:
         paths: Where things are kept.
         model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), a path to a GGUF, or the name of an
-            installed model, which brings the best drafter for it that is here.
+            installed model, which brings the best drafter for it that is here; None for the one that was chosen last.
         draft_model: A draft model's GGUF or name; the bundled model brings its own.
         drafter: Who drafts; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
@@ -37,6 +41,7 @@ def choose(
         UsageError: If the name stands for nothing, or for several models.
         ModelFileError: If the installed model is broken, or no model to chat with.
     """
+    model = model or usual(paths)
     if model in (BUNDLED, TUNED):
         target = paths.bundled / (BUNDLED_TARGET if model == BUNDLED else TUNED_TARGET)
         return load_of(paths, target, draft_model or str(paths.bundled / BUNDLED_DRAFT), drafter, n_ctx, same_text=True)

@@ -28,7 +28,7 @@ _HEADINGS: Final = ("METHOD", "TRAINED FOR", "TRAINED ON", "DEPTH 1", "SIZE")
 _UNKNOWN: Final = "-"
 
 
-def table(model: str, paths: Paths) -> str:
+def table(model: str | None, paths: Paths) -> str:
     """Everything that may draft, as lines.
 
     Args:
