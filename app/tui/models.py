@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
     from slipstream.models.catalog import CatalogFile, CatalogPair
     from slipstream.models.download_types import Discarded, Job
     from slipstream.models.fit import Fit
-    from slipstream.models.hub_types import Quant, RepoSummary
+    from slipstream.models.hub_types import Quant, RepoSummary, Sort
     from slipstream.models.pairing import PairOffer
     from slipstream.models.runtime.devices import Device
     from slipstream.models.store_types import Checked, Installed, Removed
@@ -73,7 +73,7 @@ class Models(Protocol):
     def offer_for_this_machine(self) -> CatalogOffer | None:
         """The pair to begin with; None where none fits or a real model is here already. Asks no network."""
 
-    def search(self, text: str) -> list[RepoSummary]:
+    def search(self, text: str, sort: Sort = "downloads") -> list[RepoSummary]:
         """Finds repositories on the hub."""
 
     def quants(self, repo: str) -> list[QuantOffer]:

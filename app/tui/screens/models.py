@@ -36,6 +36,7 @@ class ModelsScreen(ModelsKeeping):
         Binding("enter", "use", "Use", priority=True),
         Binding("enter", "fetch_or_use", "Fetch", priority=True),
         Binding("enter", "ask", "Search or open", priority=True),
+        Binding("ctrl+s", "sort", "Sort", priority=True),
         Binding("enter", "pause", "Pause or go on", priority=True),
         Binding("d", "pairs", "Drafters"),
         Binding("v", "verify", "Verify"),
@@ -68,6 +69,7 @@ class ModelsScreen(ModelsKeeping):
             "import": self.tab == INSTALLED,
             "fetch_or_use": self.tab == RECOMMENDED and self.browser.at is not None,
             "ask": self.tab == SEARCH and not self._offline,
+            "sort": self.tab == SEARCH and not self._offline,
             "pause": self._job() is not None,
             "cancel": self._job() is not None,
             "search": self.tab != SEARCH,
@@ -180,6 +182,14 @@ class ModelsScreen(ModelsKeeping):
             self._search_hub(text)
         else:
             self.action_open()
+
+    def action_sort(self) -> None:
+        """Sorts what the hub finds in another way."""
+        self._search.next_sort()
+        self._say(f"Sorted by {'what is new and liked' if self._search.sort == 'trending' else self._search.sort}.")
+        if self._search.asked:
+            self._search_hub(self._search.asked)
+        self._redraw(self._search)
 
     def action_open(self) -> None:
         """Opens a repository."""

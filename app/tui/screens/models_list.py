@@ -231,22 +231,22 @@ class ModelsList(Screen[Choice | None]):
 
     def _search_hub(self, text: str) -> None:
         """Asks the hub; what an older question finds is dropped."""
-        view = self._search
+        view, sort = self._search, self._search.sort
         view.asked, view.found, view.error, view.ready = text, [], "", False
         view.waiting = f"Asking the hub for “{one_line(text)}” …"
         self.browser.draw()
 
         def came(found: list[RepoSummary]) -> None:
-            if view.asked == text:
+            if view.asked == text and view.sort == sort:
                 view.found, view.ready = found, True
                 self._redraw(view)
 
         def failed(error: SlipstreamError) -> None:
-            if view.asked == text:
+            if view.asked == text and view.sort == sort:
                 view.asked = ""  # Enter asks again
                 self._no_list(view, error)
 
-        self._behind(lambda models: models.search(text), came, failed)
+        self._behind(lambda models: models.search(text, sort), came, failed)
 
     # --- downloads ------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Browser(Container):
         self._columns = Static(classes="columns")
         self._words = Static(classes="words")
         self._details = Static(classes="text")
+        self._box = VerticalScroll(classes="details", can_focus=False)
         self.rows = Rows()
 
     def compose(self) -> ComposeResult:
@@ -71,7 +72,7 @@ class Browser(Container):
             yield self._words
             yield self._columns
             yield self.rows
-        with VerticalScroll(classes="details", can_focus=False):
+        with self._box:
             yield self._details
 
     def on_resize(self) -> None:
@@ -125,6 +126,7 @@ class Browser(Container):
         """Writes the details of the row under the bar."""
         at = self.at
         blocks = [] if at is None else [block for block in self.view.details(at) if block.plain]
+        self._box.display = bool(blocks)
         self._details.update(Content("\n\n" if self.has_class("wide") else "\n").join(blocks))
 
     def move(self, step: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -48,17 +48,19 @@ class Facts:
         return next((pair for pair in self.pairs if pair.sound), None)
 
 
+COLUMNS = (
+    Column("  Model"),
+    Column("Quant", 1),
+    Column("Size", 0, right=True),
+    Column("Context", 3, right=True),
+    Column("Drafter", 2),
+    Column("From", 4, style="$foreground 60%"),
+)
+
+
 class InstalledView(View):
     """Name, quantization, size, context, drafter, and whose it is; the one in use is marked."""
 
-    columns: ClassVar[Sequence[Column]] = [
-        Column("  Model"),
-        Column("Quant", 1),
-        Column("Size", 0, right=True),
-        Column("Context", 3, right=True),
-        Column("Drafter", 2),
-        Column("From", 4, style="$foreground 60%"),
-    ]
     waiting = "Looking at what is here …"
     nothing = "No models are here. The tab “Recommended” has some that fit this machine."
 
@@ -68,6 +70,11 @@ class InstalledView(View):
         self.facts: dict[str, Facts] = {}
         self.in_use = ""  # fingerprint
         self.verifying: dict[str, float] = {}  # name to the share that was read
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        return COLUMNS
 
     def __len__(self) -> int:
         """How many models there are."""

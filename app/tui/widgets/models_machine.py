@@ -14,6 +14,8 @@ from slipstream.app.tui.widgets.models_words import size
 if TYPE_CHECKING:
     from slipstream.models.runtime.devices import Device
 
+KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
+
 
 class Machine(Widget):
     """The memory of the GPUs and of the processor, as many of them as there is room for."""
@@ -24,14 +26,12 @@ class Machine(Widget):
     def render(self) -> Content:
         """Draws the line."""
         left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))
-        free = [
-            (one_line(device.description or device.name), f"{size(device.free_bytes)} of {size(device.total_bytes)}")
-            for device in self.devices
-            if device.kind != "accel"
-        ]
+        shown = [device for device in self.devices if device.kind != "accel"]
+        free = [f"{size(device.free_bytes)} of {size(device.total_bytes)} free" for device in shown]
+        full = [f"{one_line(device.description)}: {words}" for device, words in zip(shown, free, strict=True)]
+        short = [f"{KINDS[device.kind]}: {words}" for device, words in zip(shown, free, strict=True)]
         width = self.size.width
-        full = [f"{name}: {memory} free" for name, memory in free]
-        for words in (full, full[:1], [f"{memory} free" for _, memory in free[:1]], []):
+        for words in (full, short, full[:1], short[:1], []):
             right = " · ".join(words)
             if left.cell_length + len(right) + 2 <= width:
                 break

@@ -26,7 +26,7 @@ def offered(offer: CatalogOffer, here: bool) -> Content:
         amount = size(pair.target.about + (pair.drafter.about if pair.drafter else 0))
         with_drafter = " with its drafter" if pair.drafter else ""
         words = f"{KEY} fetches {name}{with_drafter}, {amount}"
-        more = "A far better model that fits this machine. Until then nothing is sent."
+        more = "Far better, and fits this machine. Nothing is sent until then."
     at = words.index(name)
     spans = [Span(0, len(KEY), "bold $primary"), Span(at, at + len(name), "bold")]
     return Content(words, spans).append(Content(f"\n{more}").stylize("$foreground 60%"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -15,24 +15,30 @@ from slipstream.app.tui.widgets.models_words import context, size
 if TYPE_CHECKING:
     from slipstream.app.models.manager import QuantOffer
 
+COLUMNS = (
+    Column("  Quantization"),
+    Column("Size", 0, right=True),
+    Column("Memory", 2, right=True),
+    Column("Fits", 0),
+    Column("Context", 1, right=True),
+    Column("", 2, style="$foreground 60%"),
+)
+
 
 class QuantsView(View):
     """Label, size, where it fits and with which context; a star marks the best for this machine."""
 
-    columns: ClassVar[Sequence[Column]] = [
-        Column("  Quantization"),
-        Column("Size", 0, right=True),
-        Column("Memory", 2, right=True),
-        Column("Fits", 0),
-        Column("Context", 1, right=True),
-        Column("", 2, style="$foreground 60%"),
-    ]
     waiting = "Asking the hub …"
     nothing = "There are no GGUF models in this repository."
 
     def __init__(self) -> None:
         """Begins with an empty list."""
         self.offers: list[QuantOffer] = []
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        return COLUMNS
 
     def __len__(self) -> int:
         """How many there are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -30,25 +30,31 @@ if TYPE_CHECKING:
 MEMORY_AT = 8192
 """Tokens of context for which the memory is shown."""
 
+COLUMNS = (
+    Column("  Model"),
+    Column("Quant", 3),
+    Column("Size", 1, right=True),
+    Column("At 8k", 2, right=True),
+    Column("Fits", 0),
+    Column("Drafter", 1),
+    Column("", 2, style="$success"),
+)
+
 
 class RecommendedView(View):
     """Model, size, memory, where it fits, and what drafts for it; a star marks the best for this machine."""
 
-    columns: ClassVar[Sequence[Column]] = [
-        Column("  Model"),
-        Column("Quant", 3),
-        Column("Size", 1, right=True),
-        Column("At 8k", 2, right=True),
-        Column("Fits", 0),
-        Column("Drafter", 1),
-        Column("", 2, style="$success"),
-    ]
     waiting = "Weighing the catalogue against this machine …"
     nothing = "The catalogue is empty."
 
     def __init__(self) -> None:
         """Begins with an empty list."""
         self.offers: list[CatalogOffer] = []
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        return COLUMNS
 
     def __len__(self) -> int:
         """How many pairs there are."""

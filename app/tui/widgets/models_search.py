@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -14,20 +14,14 @@ from slipstream.app.tui.widgets.models_view import View, below, heading, text
 from slipstream.app.tui.widgets.models_words import context, number, parameters
 
 if TYPE_CHECKING:
-    from slipstream.models.hub_types import RepoSummary
+    from slipstream.models.hub_types import RepoSummary, Sort
+
+SORTS: tuple[Sort, ...] = ("downloads", "likes", "trending", "updated")
 
 
 class SearchView(View):
     """Repositories that a search found."""
 
-    columns: ClassVar[Sequence[Column]] = [
-        Column("Repository"),
-        Column("", 1, style="$warning"),
-        Column("Params", 1, right=True),
-        Column("Downloads", 1, right=True),
-        Column("Likes", 2, right=True),
-        Column("Updated", 3, right=True, style="$foreground 60%"),
-    ]
     waiting = "Words, owner/name, or the address of a page; Enter asks the hub."
     nothing = "Nothing was found. Fewer words find more."
 
@@ -35,6 +29,24 @@ class SearchView(View):
         """Begins with an empty list."""
         self.found: list[RepoSummary] = []
         self.asked = ""
+        self.sort: Sort = "downloads"
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns; an arrow stands at the one that they are sorted by."""
+        arrow = {self.sort: " ▾"}
+        return (
+            Column("Repository"),
+            Column("", 1, style="$warning"),
+            Column("Params", 1, right=True),
+            Column(f"Downloads{arrow.get('downloads', '')}", 1, right=True),
+            Column(f"Likes{arrow.get('likes', '')}", 2, right=True),
+            Column(f"Updated{arrow.get('updated', '')}", 3, right=True, style="$foreground 60%"),
+        )
+
+    def next_sort(self) -> None:
+        """Sorts the next search in another way."""
+        self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
     def __len__(self) -> int:
         """How many were found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
@@ -27,8 +27,6 @@ NO_MARK = "  "
 class View:
     """A list of models: rows in columns, and details of one of them."""
 
-    columns: ClassVar[Sequence[Column]]
-    """The columns; the first is the name."""
     waiting = ""
     """What is shown while the list is being made."""
     nothing = ""
@@ -37,6 +35,11 @@ class View:
     """Why there is nothing to list."""
     ready = False
     """Whether the list has been made."""
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns; the first is the name."""
+        raise NotImplementedError
 
     def __len__(self) -> int:
         """How many rows there are."""

@@ -15,7 +15,7 @@ from slipstream.models.catalog import CatalogFile, CatalogPair
 from slipstream.models.download_types import Discarded, Job, Progress
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.fit import Fit, Need, Verdict
-from slipstream.models.hub_types import Quant, RemoteFile, RepoSummary
+from slipstream.models.hub_types import Quant, RemoteFile, RepoSummary, Sort
 from slipstream.models.pairing import PairOffer
 from slipstream.models.runtime.devices import Device
 from slipstream.models.store_types import Checked, Installed, Origin, Removed
@@ -340,8 +340,8 @@ class ScriptedModels:
     def offer_for_this_machine(self) -> CatalogOffer | None:
         return self._answer("offer", None, lambda: self.first)
 
-    def search(self, text: str) -> list[RepoSummary]:
-        return self._hub("search", text, lambda: [] if text == "nothing" else list(FOUND))
+    def search(self, text: str, sort: Sort = "downloads") -> list[RepoSummary]:
+        return self._hub("search", (text, sort), lambda: [] if text == "nothing" else list(FOUND))
 
     def quants(self, repo: str) -> list[QuantOffer]:
         return self._hub("quants", repo, lambda: quants(repo))

@@ -133,7 +133,8 @@ async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) 
 
 
 async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_chat: Open) -> None:
-    async with open_chat(size=(140, 40)) as chat:
+    models = ScriptedModels()
+    async with open_chat(size=(140, 40), models=models) as chat:
         screen = await opened(chat, SEARCH)
         await search(chat, screen, "qwen3")
         shown = chat.shown()
@@ -142,6 +143,10 @@ async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_ch
         assert "[bold red]Qwen[/]␛[2J-evil" in shown and "\x1b" not in shown
         await chat.press("down", "down")
         await chat.until(lambda: "accept its licence" in chat.shown())
+        assert "Downloads ▾" in chat.shown()
+        await chat.press("ctrl+s")
+        await chat.until(lambda: screen._search.ready and "Likes ▾" in chat.shown())
+        assert models.called("search") == [("qwen3", "downloads"), ("qwen3", "likes")]
         await search(chat, screen, "nothing")
         assert "Nothing was found" in chat.shown()
 
