@@ -57,6 +57,7 @@ def models(options: argparse.Namespace) -> int:
 
 
 def _list(manager: ModelManager, options: argparse.Namespace) -> int:
+    from slipstream.app.model_choice import usual
     from slipstream.app.models.words import models_table
     from slipstream.app.tui.widgets import models_words
     from slipstream.models.download import partials
@@ -68,7 +69,7 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
         print_json({"models": found, "unfinished": unfinished, "trash": trash})
         return 0
     shown = [model for model in found if model.role != "other" or model.problem]
-    print(models_table(shown))
+    print(models_table(shown, usual(manager.paths)))
     total = models_words.size(sum(model.size for model in shown))
     ours = models_words.size(sum(model.size for model in shown if model.origin == "ours"))
     count = f"{len(shown)} model{'s' * (len(shown) != 1)}"

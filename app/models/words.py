@@ -26,8 +26,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def models_table(models: Sequence[Installed]) -> str:
-    """The models of this machine; what is wrong with one stands below its line."""
+def models_table(models: Sequence[Installed], usual: str) -> str:
+    """The models of this machine; what is wrong with one stands below its line.
+
+    Args:
+        models: The models.
+        usual: Name of the one that is taken where nobody names one.
+    """
     rows = [
         (
             one_line(model.name),
@@ -35,7 +40,7 @@ def models_table(models: Sequence[Installed]) -> str:
             models_words.parameters(model.params) or _UNKNOWN,
             models_words.context(model.context) or _UNKNOWN,
             _WHERE.get(model.origin, model.origin),
-            "broken" if model.problem else "" if model.role == "chat" else "only drafts",
+            _state(model, usual),
         )
         for model in models
     ]
@@ -46,6 +51,15 @@ def models_table(models: Sequence[Installed]) -> str:
         if model.problem:
             out.append(f"    {one_line(f'{model.problem} {model.hint}')}")
     return "\n".join(out)
+
+
+def _state(model: Installed, usual: str) -> str:
+    """What the last column of the list says."""
+    if model.problem:
+        return "broken"
+    if model.role != "chat":
+        return "only drafts"
+    return "chosen" if model.name == usual else ""
 
 
 def search_table(found: Sequence[RepoSummary]) -> str:

@@ -23,7 +23,7 @@ from tests.models.test_store_places import in_lm_studio, in_ollama, tree
 from slipstream.app.chat import tidy
 from slipstream.app.cli import main
 from slipstream.app.engine.requests import Load
-from slipstream.app.model_choice import choose
+from slipstream.app.model_choice import choose, make_usual
 from slipstream.app.paths import Paths
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.runtime.devices import Device
@@ -121,7 +121,9 @@ def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
     assert "tiny:Q8_0 is here" in pulled.out and "slipstream -m tiny:Q8_0" in pulled.out
     path = home / "home" / "models" / "acme" / "Tiny-GGUF" / "Tiny-Q8_0.gguf"
     assert path.read_bytes() == tiny_gguf(q8_0=True) and len(server.bodies()) > 0
-    assert "tiny:Q8_0" in command("list").out and listed(command)["tiny:Q8_0"]["repo"] == REPO
+    make_usual(Paths.default(), "tiny:Q8_0")
+    row = next(line for line in command("list").out.split("\n") if line.startswith("tiny:Q8_0"))
+    assert row.endswith("slipstream  chosen") and listed(command)["tiny:Q8_0"]["repo"] == REPO
 
     again, before = command("pull", f"{REPO}:Q8_0"), len(server.bodies())
     assert again.code == 0 and "is here already" in again.err and len(server.bodies()) == before
