@@ -19,7 +19,7 @@ BODY = tiny_gguf()
 PLACES = (0, 1, 65_536, len(BODY) // 2 + 7, len(BODY) - 1)
 WORDS = {
     "corrupt": "arrived damaged",
-    "short": "broke",
+    "short": "broke|ended early",
     "long": "more bytes came",
     "reset": "broke",
     "stall": "fell silent",
