@@ -1,6 +1,7 @@
 from time import perf_counter
 
 import numpy as np
+import pytest
 
 from slipstream.app.engine.threads import Threads
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
@@ -16,11 +17,13 @@ class Machine(FakeTarget):
     def __init__(self, milliseconds: dict[int, float]) -> None:
         super().__init__()
         self.milliseconds, self.count = milliseconds, 0
+        self.passes: list[tuple[int, int]] = []
 
     def use_threads(self, count: int) -> None:
         self.count = count
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        self.passes.append((self.count, 1 + len(tree)))
         end = perf_counter() + self.milliseconds.get(self.count, 0.0) / 1e3
         while perf_counter() < end:
             pass
@@ -38,6 +41,13 @@ def test_all_cores_unless_fewer_are_clearly_faster() -> None:
     assert Threads(Machine({4: 12.0, 2: 11.0, 1: 10.0}), [], 4).count == 4
     busy = Threads(Machine({4: 20.0, 2: 10.0, 1: 3.0}), [follower], 4)
     assert busy.count == follower.count == 1
+
+
+def test_one_pass_is_enough_of_threads_that_wait_for_busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.app.engine.threads._SECONDS", 0.0)
+    target = Machine({2: 4.0, 1: 0.0})
+    assert Threads(target, [], 2).count == 1
+    assert target.passes == [(2, 1), (1, 1)]
 
 
 def test_measuring_leaves_the_cache_as_it_was() -> None:
