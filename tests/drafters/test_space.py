@@ -163,7 +163,7 @@ def prepared(gains: list[float], guesses: list[list[float]], abilities: Abilitie
     for mask, row in enumerate(guesses):
         drafter._rows[mask] = -50.0
         drafter._rows[mask, : len(row)] = np.log(row)
-    drafter._ready = len(guesses)
+    drafter._ready, drafter._follow = len(guesses), len(PROMPT)
     return drafter
 
 
