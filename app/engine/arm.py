@@ -61,6 +61,8 @@ class Record:
         gain_ms: Milliseconds that it saves a step over the next best choice.
         slower: How many times longer a pass takes for the hidden states that it asks for.
         ahead: Whether it drafts for later steps too (probes), so that no single draft shows its worth.
+        expected: Drafted tokens that were expected of its chosen drafts, the older ones faded.
+        came: Those that came.
     """
 
     asked: int = 0
@@ -72,6 +74,8 @@ class Record:
     gain_ms: float = 0.0
     slower: float = 1.0
     ahead: bool = False
+    expected: float = _BELIEF
+    came: float = _BELIEF
 
 
 class Arm:
@@ -99,7 +103,6 @@ class Arm:
         self._heard = False  # whether it has heard a step since it was woken
         self._depth = self._spread = self._together = 0.0  # mean and moments that tell what a level costs
         self._right = 0.0  # how deep its drafts were right of late
-        self._came = self._expected = _BELIEF  # tokens of the drafts that were chosen
 
     @property
     def costs_ms(self) -> float:
@@ -128,7 +131,7 @@ class Arm:
         Who is chosen because it promises most has often promised too much (the winner's curse), and what hardly pays is
         not worth the risk.
         """
-        return _CAUTION * min(self._came / self._expected, 1.0)
+        return _CAUTION * min(self.record.came / self.record.expected, 1.0)
 
     def promise(self, terms: Terms) -> float:
         """What a step of it is worth, by its record (see ``Terms.value``)."""
@@ -202,8 +205,9 @@ class Arm:
 
     def chosen(self, expected: float, came: int) -> None:
         """Notes how many drafted tokens were expected of a draft that was chosen, and how many came."""
-        self._expected = _FADE * self._expected + expected / self.trust  # what it said itself
-        self._came = _FADE * self._came + came
+        record = self.record
+        record.expected = _FADE * record.expected + expected / self.trust  # what it said itself
+        record.came = _FADE * record.came + came
 
     def passed(self, ratio: float) -> None:
         """Notes how many times longer than usual a pass took while it asked for hidden states."""
