@@ -50,7 +50,9 @@ class Models(Protocol):
     def make_usual(self, model: Installed) -> None:
         """Takes a model from now on where nobody names one."""
 
-    def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
+    def import_file(
+        self, path: Path, how: Literal["link", "copy"], on_progress: Callable[[int, int], None]
+    ) -> Installed:
         """Makes a file from elsewhere one of ours."""
 
     def verify(self, name: str, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Checked:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slipstream.app.safe_text import one_line
-from slipstream.app.tui.figures import plural
+from slipstream.app.tui.figures import percent, plural
 from slipstream.app.tui.models import Models
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
 from slipstream.app.tui.screens.models_import import ImportScreen
@@ -103,14 +103,30 @@ class ModelsKeeping(ModelsList):
     def action_import(self) -> None:
         """Asks for a file and takes it in."""
 
+        def chosen(answer: tuple[Path, Literal["link", "copy"]] | None) -> None:
+            if answer:
+                self._import(*answer)
+
+        self.app.push_screen(ImportScreen(), chosen)
+
+    def _import(self, path: Path, how: Literal["link", "copy"]) -> None:
+        view, name = self._installed, one_line(path.name)
+
+        def note(words: str) -> None:
+            view.note = words
+            self._redraw(view)
+
+        def read(done: int, total: int) -> None:
+            self.call_later(note, f"Taking in {name}: {percent(done / max(total, 1))}")
+
         def taken(model: Installed) -> None:
+            note("")
             self._say(f"{one_line(model.name)} is here now.")
             self._list_installed()
 
-        def chosen(answer: tuple[Path, Literal["link", "copy"]] | None) -> None:
-            if answer:
-                path, how = answer
-                self._say(f"Checking {one_line(path.name)} …")
-                self._behind(lambda models: models.import_file(path, how), taken)
+        def refused(error: SlipstreamError) -> None:
+            note("")
+            self._fail(error)
 
-        self.app.push_screen(ImportScreen(), chosen)
+        note(f"Taking in {name} …")
+        self._behind(lambda models: models.import_file(path, how, read), taken, refused)

@@ -117,7 +117,7 @@ class Browser(Container):
                     rows.replace_option_prompt_at_index(at, line)
         rows.display = bool(keys)
         words = view.words
-        self._words.display = not keys or bool(view.error)
+        self._words.display = not keys or bool(view.error or view.note)
         self._words.update(Content(clean(words)))
         self._words.set_class(bool(view.error), "failure")
         self.describe()

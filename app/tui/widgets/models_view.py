@@ -33,6 +33,8 @@ class View:
     """What is shown where there is nothing to list."""
     error = ""
     """Why there is nothing to list."""
+    note = ""
+    """What goes on meanwhile; it stands above the list."""
     ready = False
     """Whether the list has been made."""
 
@@ -67,8 +69,8 @@ class View:
 
     @property
     def words(self) -> str:
-        """What is said in place of a list."""
-        return self.error or (self.nothing if self.ready else self.waiting)
+        """What is said above the list, or in its place."""
+        return self.error or self.note or (self.nothing if self.ready else self.waiting)
 
 
 def text(words: str, style: str = "") -> Content:

@@ -291,12 +291,15 @@ class ScriptedModels:
     def make_usual(self, model: Installed) -> None:
         self._answer("make_usual", model.name, lambda: None)
 
-    def import_file(self, path: Path, how: Literal["link", "copy"] = "link") -> Installed:
+    def import_file(
+        self, path: Path, how: Literal["link", "copy"], on_progress: Callable[[int, int], None]
+    ) -> Installed:
         def do() -> Installed:
             taken = model(path.stem, GB)
             self.here.append(taken)
             return taken
 
+        on_progress(1, 2)
         return self._answer("import", (path, how), do)
 
     def verify(self, name: str, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Checked:

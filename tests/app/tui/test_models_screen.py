@@ -68,22 +68,22 @@ async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -
         assert chat.screen.prompt.has_focus
 
 
-@pytest.mark.parametrize("size", [(140, 40), (80, 24), (40, 12), (20, 5), (1, 1)])
-async def test_every_tab_fits_every_screen(open_chat: Open, size: tuple[int, int]) -> None:
+async def test_every_tab_fits_every_screen(open_chat: Open) -> None:
     models = ScriptedModels()
     models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
-    async with open_chat(size=size, models=models) as chat:
-        screen = await opened(chat)
-        for tab in (INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS):
-            screen.go_to(tab)
-            if tab == SEARCH:
-                await search(chat, screen, "qwen")
-            await chat.pilot.pause()
-            lines = chat.shown().splitlines()
-            assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
-            for line in screen.browser.view.lines(screen.browser.rows.room) if size[0] >= 40 else []:
-                assert all(part.cell_length <= screen.browser.rows.room for part in line.split("\n"))
-        await chat.pilot.resize_terminal(100, 30)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen")
+        for size in ((140, 40), (80, 24), (40, 12), (20, 5), (1, 1), (100, 30)):
+            await chat.pilot.resize_terminal(*size)
+            for tab in (INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS):
+                screen.go_to(tab)
+                await chat.pilot.pause()
+                lines = chat.shown().splitlines()
+                assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
+                room = screen.browser.rows.room
+                for line in screen.browser.view.lines(room) if size[0] >= 40 else []:
+                    assert all(part.cell_length <= room for part in line.split("\n"))
         await chat.until(lambda: "5.0 GB" in chat.shown())
 
 
@@ -232,11 +232,10 @@ async def test_the_card_is_shown_inert(open_chat: Open) -> None:
         assert chat.app.screen is screen
 
 
-@pytest.mark.parametrize("size", [(140, 40), (40, 12)])
-async def test_a_repository_that_cannot_be_read_says_why(open_chat: Open, size: tuple[int, int]) -> None:
+async def test_a_repository_that_cannot_be_read_says_why(open_chat: Open) -> None:
     error = SlipstreamError("the licence was not accepted yet.", "Accept it on the page and set HF_TOKEN.")
     models = ScriptedModels(fails={"quants": error, "card": error})
-    async with open_chat(size=size, models=models) as chat:
+    async with open_chat(size=(40, 12), models=models) as chat:
         screen = await opened(chat, SEARCH)
         await search(chat, screen, "qwen3")
         await chat.press("enter")
@@ -275,7 +274,7 @@ async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None
         await chat.until(lambda: "checked and installed" in chat.shown() and "Installed 7" in chat.shown())
 
 
-@pytest.mark.parametrize("call", ["installed", "offers", "pairs", "fit_of", "search", "quants"])
+@pytest.mark.parametrize("call", ["installed", "pairs", "search"])
 async def test_nothing_waits_for_a_slow_answer(open_chat: Open, call: str) -> None:
     models = ScriptedModels(holds={call})
     async with open_chat(models=models) as chat:

@@ -191,7 +191,7 @@ async def test_what_is_not_ours_or_in_use_stays(open_chat: Open, row: int, why: 
 async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, key: str, how: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine.gguf").write_bytes(b"x")
-    models = ScriptedModels()
+    models = ScriptedModels(holds={"import"})
     async with open_chat(models=models) as chat:
         screen = await opened(chat)
         await chat.press("i")
@@ -202,7 +202,10 @@ async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, k
         await chat.press("right")
         line.value = str(tmp_path / "folder" / "mine.gguf")
         await chat.press(key)
+        await chat.until(lambda: "Taking in mine.gguf: 50 %" in chat.shown())
+        models.go("import")
         await chat.until(lambda: len(screen._installed) == len(MODELS) + 1)
+        assert "Taking in" not in chat.shown()
         assert models.called("import") == [(tmp_path / "folder" / "mine.gguf", how)]
 
 
