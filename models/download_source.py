@@ -94,12 +94,14 @@ class Source:
             await response.aclose()
 
     async def _answer(self, start: int, end: int) -> httpx.Response:
-        if self._direct:
-            return await self._hop(self._direct, start, end)
-        async with self._finding:  # one connection asks the hub, the others wait for what it finds
-            return await self._hop(self._direct or self._home, start, end)
+        if self._direct is None:
+            async with self._finding:  # one connection asks the hub, the others wait for what it finds
+                if self._direct is None:
+                    return await self._hop(self._home, start, end)
+        return await self._hop(self._direct or self._home, start, end)
 
     async def _hop(self, address: str, start: int, end: int) -> httpx.Response:
+        from_home = address == self._home
         for _ in range(_HOPS):
             headers = {"range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
             if self._part.expected is None:  # else the hash tells, and hosts may differ in what they call the content
@@ -112,7 +114,8 @@ class Source:
                 await self._learn(response)
             if not response.has_redirect_location:
                 await self._good(response, address, known=bool(token))
-                self._direct = address
+                if from_home:
+                    self._direct = address
                 return response
             await response.aclose()
             address = str(response.url.join(response.headers["location"]))

@@ -22,6 +22,8 @@ import pytest
 from tests.models.hub_facts import Fault, Repo, Seen
 from tests.models.hub_handler import HubHandler, StoreHandler
 
+from slipstream.models.hub_address import quieten
+
 
 class HubServer:
     """Two servers in threads; everything that tests set or read is an attribute."""
@@ -76,6 +78,7 @@ class HubServer:
 
     def adopt(self, monkeypatch: pytest.MonkeyPatch, home: Path, token: str | None = None) -> None:
         """Points everything in this process at this hub, with the given token and no proxy."""
+        quieten()  # before the library is imported
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
             monkeypatch.delenv(name.lower(), raising=False)

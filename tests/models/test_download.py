@@ -147,6 +147,19 @@ def test_a_journal_that_is_not_whole(server: HubServer, folder: Path, damage: st
     assert again <= QUICK.interval if damage == "cut line" else again == 200_000
 
 
+def test_a_journal_goes_on_behind_a_line_that_was_cut_off(server: HubServer, folder: Path) -> None:
+    run_until(server, job(folder), 150_000)
+    journal = quant().files[0].path_in(folder).with_name(f"{NAME}.journal")
+    journal.write_bytes(journal.read_bytes()[:-9])
+    reports: list[Progress] = []
+    server.hold_after(250_000)
+    assert job(folder).run(reports.append, lambda: server.sent == 250_000 and reports[-1].done > 230_000) is None
+    server.hang_up()
+    server.hold_after(None)
+    path = job(folder).run()
+    assert path and path.read_bytes() == BODY and server.sent - len(BODY) <= QUICK.interval
+
+
 def test_what_lies_in_the_way_does_not_get_into_the_file(server: HubServer, folder: Path) -> None:
     part = quant().files[0].path_in(folder).with_name(f"{NAME}.part")
     part.parent.mkdir(parents=True)

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tests.models.hub_server import HubServer
 from slipstream.models.errors import HubError, ModelFileError, OfflineError, UsageError
 from slipstream.models.gguf import read_header
 from slipstream.models.hub import Hub, RemoteFile
-from slipstream.models.hub_address import may_see_token, quieten
+from slipstream.models.hub_address import may_see_token
 
 TINY = "acme/Tiny-GGUF"
 TOKEN = "hf_secretsecretsecret"
@@ -299,11 +301,13 @@ def test_a_name_that_is_no_repositorys(repo: str) -> None:
         Hub().files(repo)
 
 
-def test_the_library_is_told_to_send_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "0")
-    monkeypatch.delenv("HF_HUB_DISABLE_UPDATE_CHECK", raising=False)
-    quieten()
-    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] == "1"
+def test_a_search_is_one_request_and_tells_nothing_of_this_machine(server: HubServer) -> None:
+    program = "from slipstream.models.hub import Hub; print(len(Hub().search('tiny')))"
+    environment = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "0", "HF_HUB_DISABLE_UPDATE_CHECK": "0"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1" and done.stderr == ""
+    (seen,) = server.seen
+    assert seen.headers["user-agent"] == "slipstream"
 
 
 @pytest.mark.parametrize(
