@@ -34,6 +34,7 @@ class ChatScreen(ModelsTalk, ShelfTalk, WalkTalk):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
         Binding("escape", "leave_edit", "Leave it"),
+        Binding("ctrl+g", "go_on", "Go on", priority=True),
         Binding("f1", "help", "Help"),
         Binding("f2", "next_drafter", "Next drafter", show=False),
         Binding("ctrl+d", "drafters", "Drafters", priority=True),
@@ -42,7 +43,6 @@ class ChatScreen(ModelsTalk, ShelfTalk, WalkTalk):
         Binding("ctrl+l", "models", "Models", priority=True),
         Binding("ctrl+n", "new_chat", "New", priority=True),
         Binding("ctrl+o", "chats", "Chats", priority=True),
-        Binding("ctrl+g", "go_on", "Go on", priority=True),
         Binding("ctrl+up,alt+up", "select(-1)", "Messages", show=False, priority=True),
         Binding("ctrl+down,alt+down", "select(1)", "Next message", show=False, priority=True),
         Binding("ctrl+r", "again", "Again", show=False, priority=True),
