@@ -64,7 +64,7 @@ def run(request: RunRequest, paths: Paths) -> int:
     Raises:
         SlipstreamError: If it cannot be done; nothing is lost.
     """
-    store = ChatStore(paths.chats, paths.states) if request.chat else None
+    store = ChatStore(paths.chats, paths.states, paths.heads, paths.index) if request.chat else None
     if store and store.notice:
         print(f"slipstream: {store.notice}", file=sys.stderr)
     engine = Engine(paths.logs / "engine.log")
