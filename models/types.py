@@ -170,6 +170,7 @@ class Abilities:
         masks: Whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``).
         spare_rows: Rows of the vocabulary matrix after the tokens', of which no logits are handed out; only an inflated
             model has any.
+        rewinds: Whether the cache goes back to any prefix; else what is left of it is read again.
     """
 
     n_vocab: int
@@ -182,3 +183,4 @@ class Abilities:
     same_text: bool = False
     masks: bool = False
     spare_rows: int = 0
+    rewinds: bool = True

@@ -23,7 +23,7 @@ from slipstream.app.engine.protocol import (
     Prefilling,
     Stepped,
 )
-from slipstream.app.engine.requests import Generate, Load, Quit, Stop
+from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
 from slipstream.app.paths import private_folder
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
@@ -34,7 +34,8 @@ _SECRETS = ("TOKEN", "API_KEY", "SECRET", "PASSWORD", "LD_PRELOAD")
 class Engine:
     """Starts the engine's process when it is first needed, and again after it died.
 
-    ``load`` and ``reply`` block and belong to one thread at a time; ``stop`` and ``close`` may come from any.
+    ``load`` and ``reply`` block and belong to one thread at a time; ``prepare``, ``stop`` and ``close`` may come from
+    any.
     """
 
     def __init__(self, log: Path) -> None:
@@ -111,6 +112,11 @@ class Engine:
         finally:
             if not ended and self._process:  # the listener left early, or an error came
                 self.stop(generate.request)
+
+    def prepare(self, prepare: Prepare) -> None:
+        """Lets the engine read what is being typed, as long as it has nothing else to do; harmless if it has ended."""
+        with suppress(SlipstreamError):
+            self._send(prepare)
 
     def stop(self, request: int) -> None:
         """Ends a reply; its ``Done`` still comes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,9 @@ from slipstream.models.types import Token
 
 _REPLY_ROOM: Final = 256
 """Tokens kept free for the reply, or a quarter of a small context."""
+
+_UNSURE: Final = 8
+"""Last tokens of a text that is being typed: the next letters may join with them to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class PromptBuilder:
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
-        room = n_ctx - min(_REPLY_ROOM, n_ctx // 4)
+        room = _room(n_ctx)
         whole = self._tokens(messages)
         begun = len(self._said(messages[-1])) if messages[-1].role == "assistant" else 0
         kept, tokens = self._fitting(messages, whole, room + begun)
@@ -71,6 +74,28 @@ class PromptBuilder:
                 "Shorten it, or load the model with a larger context (--context).",
             )
         return Prompt(tokens, len(whole) - len(tokens), len(messages) - len(kept))
+
+    def beginning(self, messages: Sequence[Message], n_ctx: int, *, typed: bool = True) -> list[Token]:
+        """The tokens that a prompt most likely begins with once its last message is written to its end.
+
+        Args:
+            messages: The chat; ends with what the user has typed so far, which may be nothing.
+            n_ctx: Context in tokens.
+            typed: Whether to take what is typed of the last message, too.
+
+        Raises:
+            SlipstreamError: If the chat template refuses the chat.
+        """
+        last = messages[-1]
+        messages = [*messages[:-1], last if last.content.strip() else Message(last.role, ".")]
+        kept, _ = self._fitting(messages, self._tokens(messages), _room(n_ctx))
+        tokens: list[Token] = []
+        for content, part in self._parts(kept):
+            if content == len(kept) - 1:
+                tokens += part[:-_UNSURE] if typed else []
+                break
+            tokens += part
+        return self._opened(tokens)[: n_ctx - 1]
 
     def _fitting(
         self, messages: Sequence[Message], whole: list[Token], room: int
@@ -84,17 +109,20 @@ class PromptBuilder:
     def _tokens(self, messages: Sequence[Message]) -> list[Token]:
         if messages[-1].role == "assistant":
             return self._tokens(messages[:-1]) + self._said(messages[-1])
-        parts = self._template.parts([{"role": m.role, "content": m.content} for m in messages])
-        tokens: list[Token] = []
-        for part in parts:
+        return self._opened([token for _, part in self._parts(messages) for token in part])
+
+    def _parts(self, messages: Sequence[Message]) -> Iterator[tuple[int | None, list[Token]]]:
+        """The tokens of each part of the prompt, and which message it is; None for the template's own text."""
+        for part in self._template.parts([{"role": m.role, "content": m.content} for m in messages]):
             message = messages[part.content] if part.content is not None else None
             if message and message.tokens and part.text.strip() == message.content.strip():
-                tokens += message.tokens  # as they were generated: the KV cache holds just these
+                yield part.content, message.tokens  # as they were generated: the KV cache holds just these
             else:
-                tokens += self._tokenize(part.text, message is None)
-        if self._opening and tokens[: len(self._opening)] != self._opening:  # some templates write it themselves
-            tokens = self._opening + tokens
-        return tokens
+                yield part.content, self._tokenize(part.text, message is None)
+
+    def _opened(self, tokens: list[Token]) -> list[Token]:
+        """Puts what every text starts with before a prompt; some templates write it themselves."""
+        return tokens if tokens[: len(self._opening)] == self._opening else self._opening + tokens
 
     def _said(self, reply: Message) -> list[Token]:
         return reply.tokens or self._tokenize(reply.content, False)
@@ -105,3 +133,8 @@ def _without_oldest_turn(messages: Sequence[Message]) -> list[Message]:
     system = 1 if messages[0].role == "system" else 0
     following = next((at for at in range(system + 1, len(messages)) if messages[at].role == "user"), 0)
     return [*messages[:system], *messages[following:]] if following else []
+
+
+def _room(n_ctx: int) -> int:
+    """Tokens that a prompt may have before its oldest turns leave."""
+    return n_ctx - min(_REPLY_ROOM, n_ctx // 4)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from slipstream.app.engine.requests import Generate, Load, Quit, Stop
+from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
 
 VERSION: Final = 1
 
@@ -210,4 +210,4 @@ class Failed:
     request: int = 0
 
 
-Frame = Load | Generate | Stop | Quit | Hello | Loading | Loaded | Prefilling | Stepped | Done | Failed
+Frame = Load | Generate | Prepare | Stop | Quit | Hello | Loading | Loaded | Prefilling | Stepped | Done | Failed

@@ -104,6 +104,21 @@ class Generate:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Reads the beginning of a prompt that is still being typed; whatever is asked next ends it, and nothing answers.
+
+    Attributes:
+        messages: The chat, oldest first; ends with what the user has typed so far, which may be nothing.
+        drafter: Who will draft the reply.
+        state: See ``Generate.state``.
+    """
+
+    messages: list[Message]
+    drafter: str = "none"
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Ends the reply that is being written, prefill included; what was written stays."""
 

@@ -14,9 +14,10 @@ from slipstream.app.engine.budget import FixedBudget, Room
 from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
+from slipstream.app.engine.preparing import read_ahead
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Done, Piece, Prefilling, Stepped
-from slipstream.app.engine.requests import AUTO, Generate, Message
+from slipstream.app.engine.requests import AUTO, Generate, Message, Prepare
 from slipstream.app.engine.rules import Rules
 from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
@@ -187,6 +188,25 @@ class Session:
             exact=request.sampling.typical is None,
             auto={name: asdict(tally) for name, tally in pilot.tallies.items()} if pilot else {},
         )
+
+    def prepare(self, request: Prepare, waiting: Callable[[], bool], cancelled: Callable[[], bool]) -> None:
+        """Reads the beginning of a prompt that is still being typed, so that its reply begins sooner.
+
+        The reply reads what is missing, and rewinds what has changed.
+
+        Args:
+            request: What is typed so far.
+            waiting: Whether something else is asked, see ``read_ahead``.
+            cancelled: Whether to leave at once.
+
+        Raises:
+            SlipstreamError: If the reply could not be written either.
+        """
+        drafter, abilities = self.drafter(request.drafter), self._target.abilities
+        history = History(self._prompts.beginning(request.messages, abilities.n_ctx, typed=abilities.rewinds))
+        if history.tokens and not waiting():
+            self._restore(request.state, history)
+            read_ahead(self._target, drafter, history, waiting, cancelled)
 
     def keep_state(self, path: str) -> None:
         """Writes the cache of the chat into a file, for ``Generate.state`` of a later process."""

@@ -14,7 +14,7 @@ from typing import IO, Final
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.pace import Pace
 from slipstream.app.engine.protocol import Failed, Frame, Hello, Loading
-from slipstream.app.engine.requests import Generate, Load, Quit, Stop
+from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import SlipstreamError
 
@@ -27,7 +27,7 @@ class Worker:
     def __init__(self, requests: IO[bytes], events: IO[bytes]) -> None:
         """Starts to listen."""
         self._requests, self._events = requests, events
-        self._work: queue.SimpleQueue[Load | Generate | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
         self._stopped = 0  # replies up to this number are to end
         self._session: Session | None = None
         threading.Thread(target=self._listen, name="requests", daemon=True).start()
@@ -41,6 +41,8 @@ class Worker:
             try:
                 if isinstance(task, Load):
                     self._load(task)
+                elif isinstance(task, Prepare):
+                    self._prepare(task)
                 else:
                     self._reply(task)
             except SlipstreamError as error:
@@ -48,7 +50,7 @@ class Worker:
         if self._session:
             self._session.close()
 
-    def _next(self) -> Load | Generate | None:
+    def _next(self) -> Load | Generate | Prepare | None:
         """Waits for a task; once it has been quiet for a while, does what can wait."""
         patience: float | None = _QUIET
         while True:
@@ -79,6 +81,13 @@ class Worker:
             with suppress(OSError):  # a full disk costs the next start its head start, nothing else
                 self._session.keep_state(task.state)
 
+    def _prepare(self, task: Prepare) -> None:
+        """Reads ahead until something else is asked; what fails here is said when the reply is asked for."""
+        stopped = self._stopped
+        if self._session and self._work.empty():
+            with suppress(SlipstreamError):
+                self._session.prepare(task, lambda: not self._work.empty(), lambda: self._stopped > stopped)
+
     def _listen(self) -> None:
         with suppress(ProtocolError, OSError):
             while (message := read_frame(self._requests)) is not None:
@@ -86,7 +95,7 @@ class Worker:
                     self._stopped = max(self._stopped, message.request)
                 elif isinstance(message, Quit):
                     break
-                elif isinstance(message, Load | Generate):
+                elif isinstance(message, Load | Generate | Prepare):
                     self._work.put(message)
         self._stopped = sys.maxsize  # nobody is left to read what is being written
         self._work.put(None)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
-from slipstream.app.engine.requests import Generate, Load
+from slipstream.app.engine.requests import Generate, Load, Prepare
 
 
 class ChatEngine(Protocol):
     """Loads a model and replies; ``slipstream.app.engine.host.Engine`` is one.
 
-    ``load`` and ``reply`` block and are called from one thread at a time; ``stop`` and ``close`` from any.
+    ``load`` and ``reply`` block and are called from one thread at a time; ``prepare``, ``stop`` and ``close`` from any.
     """
 
     def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
@@ -29,6 +29,9 @@ class ChatEngine(Protocol):
             SlipstreamError: If the request cannot be served.
             EngineDiedError: If the engine's process ended.
         """
+
+    def prepare(self, prepare: Prepare) -> None:
+        """Reads what is being typed, as long as nothing else is asked; nothing answers, and nothing fails."""
 
     def stop(self, request: int) -> None:
         """Ends a reply at once; its ``Done`` still comes."""

@@ -66,6 +66,7 @@ class LlamaTarget:
             same_text=options.same_text,
             masks=self._masks.offered,
             spare_rows=model.n_rows - model.n_vocab,
+            rewinds=rollback is None,
         )
 
     @property

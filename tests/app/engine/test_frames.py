@@ -14,6 +14,7 @@ MESSAGES: list[protocol.Frame] = [
     requests.Generate(
         3, [requests.Message("user", "hé\u2028\x1b"), requests.Message("assistant", "b", [1, 2])], stop=["x"]
     ),
+    requests.Prepare([requests.Message("user", "so f")], "draft", "a.state"),
     requests.Stop(3),
     requests.Quit(),
     protocol.Hello(),

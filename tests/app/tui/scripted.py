@@ -16,7 +16,7 @@ from slipstream.app.engine.protocol import (
     Speed,
     Stepped,
 )
-from slipstream.app.engine.requests import Generate, Load
+from slipstream.app.engine.requests import Generate, Load, Prepare
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 LOADED = Loaded(
@@ -64,6 +64,7 @@ class ScriptedEngine:
     hold_load: bool = False
     loads: list[Load] = field(default_factory=list)
     asked: list[Generate] = field(default_factory=list)
+    prepared: list[Prepare] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
     closed: bool = False
     loaded: Loaded = LOADED
@@ -120,6 +121,9 @@ class ScriptedEngine:
             speed,
             exact=generate.sampling.typical is None,
         )
+
+    def prepare(self, prepare: Prepare) -> None:
+        self.prepared.append(prepare)
 
     def stop(self, request: int) -> None:
         self.stopped.append(request)
