@@ -116,6 +116,21 @@ def test_the_longest_path_wins_then_the_most_probable_one() -> None:
     assert path_of({(): [0.0, 0, 0, 0, 0, 0, 0, 1]}) == ()
 
 
+def test_a_refused_node_hides_only_what_is_below_it() -> None:
+    assert path_of(HALVES | {(): [0, 1.0, 0, 0, 0, 0, 0, 0]}) == (1, 5, 6)
+    first = HALVES | {(0,): [0, 0, 0, 0.0, 1, 0, 0, 0], (1,): [0, 0, 0, 0, 0, 0.0, 0, 1]}
+    assert path_of(first) == (0, 4)  # 3, the better guess, is refused
+
+
+def test_of_equal_paths_the_first_wins() -> None:
+    assert path_of({(): [0.5, 0.5, 0, 0, 0, 0, 0, 0]}) == (0,)
+
+
+def test_a_path_is_as_probable_as_all_its_tokens_together() -> None:
+    two = {(): [0.65, 0.35, 0, 0, 0, 0, 0, 0], (0,): [0, 0, 0.2, 0.8, 0, 0, 0, 0], (1,): [0, 0, 0, 0, 0, 0.9, 0, 0.1]}
+    assert path_of(two | {(1, 5): [0.0, 0, 0, 0, 0, 0, 0, 1]}) == (0, 3)  # 0.52 against 0.32
+
+
 def test_probes_are_never_accepted_and_rows_that_cannot_matter_are_not_looked_at() -> None:
     sampler = Told(drawn=7)
     only_probe: dict[tuple[Token, ...], list[float]] = {(): [0, 0, 1.0, 0, 0, 0, 0, 0]}
@@ -128,6 +143,16 @@ def test_without_a_draft_the_token_is_the_targets_own() -> None:
     sampler = Told(drawn=3)
     step = Typical(PAPERS_EPSILON)(NO_DRAFT, rows(NO_DRAFT.tree, {(): [1.0, 0, 0, 0]}), sampler, PROMPT, never)
     assert (step.path, step.tokens, step.ended, sampler.spread) == ((), (3,), False, [])
+
+
+@pytest.mark.parametrize("right", [0, 1, 2])
+def test_the_last_token_is_drawn_from_the_row_after_the_path(right: int) -> None:
+    draft = chain_draft([3, 5][:right] + [9, 9][right:], (0.5, 0.5), "test")
+    logits = np.zeros((3, 12), np.float32)
+    logits[np.arange(3), [3, 5, 7]] = 9.0
+    step = Typical(PAPERS_EPSILON)(draft, Evaluation(logits), Sampler(0.0), PROMPT, never)
+    assert step.path == tuple(range(right))
+    assert step.tokens == (3, 5, 7)[: right + 1]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])

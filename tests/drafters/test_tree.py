@@ -69,6 +69,15 @@ def test_probes_are_never_merged() -> None:
     assert builder.build().tree.probes == {1, 2}
 
 
+def test_a_probe_that_comes_first_takes_in_no_guess() -> None:
+    builder = TreeBuilder()
+    probe = builder.add(ROOT, 1, 0.5, "space", probe=True)
+    assert builder.add(ROOT, 1, 0.5, "draft") != probe
+    draft = builder.build()
+    assert draft.tree.tokens == (1, 1) and draft.tree.probes == {1}
+    assert draft.tree.child(ROOT, 1) == 0 and draft.sources == ("draft", "space")
+
+
 def test_equal_siblings_keep_their_order() -> None:
     builder = TreeBuilder()
     for token in (7, 3, 5):
