@@ -13,6 +13,7 @@ from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
 from slipstream.app.chats.options import add_chats
 from slipstream.app.drafters.options import add_drafters
 from slipstream.app.models.options import add_models
+from slipstream.app.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
@@ -52,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
     except SlipstreamError as error:
-        line = " ".join(f"{error.title} {error.hint}".split())
-        print(f"slipstream: {line}", file=sys.stderr)
+        print(f"slipstream: {one_line(f'{error.title} {error.hint}')}", file=sys.stderr)
         code = error.code
     except KeyboardInterrupt:
         code = 130
@@ -165,9 +165,8 @@ def _load(options: argparse.Namespace, paths: Paths) -> Load:
         if options.model or model == BUNDLED:
             raise
         if not options.as_child:
-            print(
-                f"slipstream: {model}, chosen last, cannot be used: {error.title} Here is {BUNDLED}.", file=sys.stderr
-            )
+            words = f"{model}, chosen last, cannot be used: {error.title} Here is {BUNDLED}."
+            print(f"slipstream: {one_line(words)}", file=sys.stderr)
         load = choose(paths, BUNDLED, options.draft_model, options.drafter, options.context)
     if options.drafter and not options.as_child:  # this loads llama.cpp; a child's parent has done it
         from slipstream.app.engine.offers import check_drafter
