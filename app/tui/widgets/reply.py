@@ -21,6 +21,7 @@ def parser() -> MarkdownIt:
     """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended."""
     markdown = MarkdownIt("gfm-like", {"html": False})
     markdown.core.ruler.push("line_ends", _keep_line_ends)
+    markdown.core.ruler.push("inert", _clean)
     return markdown
 
 
@@ -29,6 +30,16 @@ def _keep_line_ends(state: StateCore) -> None:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
+
+
+def _clean(state: StateCore) -> None:
+    """Cleans once more: ``&#x202E;`` has become a character by now, and pieces that were cleaned apart are together."""
+    tokens = list(state.tokens)
+    while tokens:
+        token = tokens.pop()
+        token.content = clean(token.content)
+        token.attrs = {name: clean(value) if isinstance(value, str) else value for name, value in token.attrs.items()}
+        tokens += token.children or ()
 
 
 class ReplyText(Markdown):

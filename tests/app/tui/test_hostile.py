@@ -10,7 +10,8 @@ from textual import events
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import DrafterOffer, Loaded
+from slipstream.app.engine.protocol import DrafterOffer, Loaded, Piece
+from slipstream.app.safe_text import MOST_MARKS
 from slipstream.models.errors import ContextFullError, SlipstreamError
 
 CONTROLS = (
@@ -70,6 +71,27 @@ async def test_a_hostile_reply_and_question_are_shown_as_typed(open_chat: Open, 
         await chat.press("ctrl+d")
         assert_inert(chat)
         assert chat.app.is_running
+
+
+async def test_characters_that_markdown_spells_out_are_cleaned_too(open_chat: Open) -> None:
+    spelt = "&#x202E;gnol &#xE0041; &#27;[31m &#155; &rlm; ![a&#x2066;b](u) [x&#8238;](http://e.vil '&#8238;')"
+    text = f"{spelt}\n\n# {spelt}\n\n| {spelt} |\n|---|\n| {spelt} |\n\n> {spelt}\n\n```py&#x202E;\n{spelt}\n```\n"
+    async with open_chat(Script(text), size=(120, 50)) as chat:
+        await chat.say("x")
+        assert "gnol" in chat.shown()
+        assert_inert(chat)
+        await chat.press("f3")
+        assert_inert(chat)
+
+
+async def test_marks_that_come_one_a_step_do_not_pile_up(open_chat: Open) -> None:
+    async with open_chat(Script("x"), size=(60, 20)) as chat:
+        await chat.say("x")
+        reply = chat.replies()[0]
+        for _ in range(40):
+            await reply.write([Piece("\u0301", "plain")])
+        await reply.finish("")
+        assert "\u0301" * (MOST_MARKS + 1) not in chat.shown()
 
 
 async def test_hostile_names_and_errors_are_inert(open_chat: Open) -> None:
