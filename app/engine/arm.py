@@ -19,6 +19,10 @@ _GAIN: Final = 0.03  # the same for what it gains, which comes seldom and in lar
 _SETTLED: Final = 24  # steps in which a drafter is asked after a rest before it may rest again
 _FURTHER: Final = 4  # nodes that a draft may go deeper than the best one of late was right
 _FORGET: Final = 0.98  # of that depth, with each draft that was not so good
+_DISTURBED: Final = 4.0
+"""What took more times as long as usual was held up by something else, and counts as if it had taken so many times."""
+
+_LEAST_MS: Final = 0.01  # below it no clock tells times apart
 _CAUTION: Final = 0.9
 _BELIEF: Final = 4.0  # tokens for which what is expected is believed at first
 _FADE: Final = 0.97  # of what came of older drafts, with each one after them
@@ -172,6 +176,8 @@ class Arm:
         depth = draft.tree.depth
         if record.asked == 1:
             self._depth, record.draft_ms = depth, took
+        elif depth <= self._depth + 1:  # a deeper draft may take as long as it will
+            took = min(took, _DISTURBED * max(record.draft_ms, _LEAST_MS))
         apart = depth - self._depth
         self._depth += weight * apart
         self._spread += weight * (apart * apart - self._spread)
@@ -201,7 +207,8 @@ class Arm:
         self._heard = True
         if guess.tree.drafted:
             self._right = max(_FORGET * self._right, self.calibration.hear(guess, step.tokens))
-        self.record.hear_ms += _NEW * (1e3 * (perf_counter() - began) - self.record.hear_ms)
+        took, usual = 1e3 * (perf_counter() - began), max(self.record.hear_ms, _LEAST_MS)
+        self.record.hear_ms += _NEW * (min(took, _DISTURBED * usual) - self.record.hear_ms)
 
     def chosen(self, expected: float, came: int) -> None:
         """Notes how many drafted tokens were expected of a draft that was chosen, and how many came."""

@@ -7,12 +7,12 @@ drafters that cost next to nothing are scored on every step, whoever drafted it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import ClassVar, Final
 
 from slipstream.app.engine.arm import Arm
-from slipstream.app.engine.choice import PLAIN, Choice
+from slipstream.app.engine.choice import PLAIN, Choice, Tally
 from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.meter import Meter
 from slipstream.app.engine.probing import Purse, Trial
@@ -31,25 +31,6 @@ _LISTEN: Final = 24  # steps that a cheap drafter is asked before it may rest ag
 _PLAIN_EVERY: Final = 128  # steps without a plain one after which plain decoding is tried again
 _ENOUGH: Final = 1.5  # plain steps that a trial may lose beyond what was expected, before it ends
 _WAKING: Final = 0.05  # of a plain pass: what waking a drafter is taken to cost
-
-
-@dataclass(slots=True)
-class Tally:
-    """What came of the steps of one drafter.
-
-    Attributes:
-        steps: How many there were.
-        expected: Tokens that were expected of them.
-        tokens: Tokens that came.
-        ms: Milliseconds that they took, drafting and all.
-        plain_ms: Milliseconds that plain decoding would have taken for the same tokens.
-    """
-
-    steps: int = 0
-    expected: float = 0.0
-    tokens: int = 0
-    ms: float = 0.0
-    plain_ms: float = 0.0
 
 
 class Autopilot(Drafter):
@@ -251,7 +232,7 @@ class Autopilot(Drafter):
         self._lead = max(known, key=lambda arm: arm.promise(terms), default=None)
         if self._lead and self._lead.promise(terms) <= plain:
             self._lead = None
-        awake = [arm for arm in self._awake if self._cheap(arm) and (arm.settling or arm.record.gain_ms > arm.costs_ms)]
+        awake = [arm for arm in self._awake if arm is not self._lead and self._stays(arm)]
         if self._lead:
             awake.append(self._lead)
         self._trial, self._lost_ms = self._purse.choose(self._trials(terms, awake)), 0.0
@@ -286,6 +267,12 @@ class Autopilot(Drafter):
                 yield Trial(arm, loss + waking, self._step - arm.last)
         if awake and self._step - self._plain_at > _PLAIN_EVERY:
             yield Trial(None, _LOOK * (best - plain) / terms.rate + waking, self._step - self._plain_at)
+
+    def _stays(self, arm: Arm) -> bool:
+        """Whether it is worth being asked at every step."""
+        if arm.hidden or arm.record.ahead:
+            return False
+        return arm.record.gain_ms > arm.costs_ms or (arm.settling and self._cheap(arm))
 
     def _cheap(self, arm: Arm) -> bool:
         """Whether it may be asked in vain."""

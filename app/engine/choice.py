@@ -39,3 +39,22 @@ class Choice:
             f"{'trying ' if self.trial else ''}{self.drafter} {self.nodes}, C({self.nodes + 1})={self.cost:.1f}x, "
             f"expect {self.expected:.1f} tokens; plain would be {1e3 / self.plain_ms:.0f} tok/s, {now}"
         )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the steps of one drafter.
+
+    Attributes:
+        steps: How many there were.
+        expected: Tokens that were expected of them.
+        tokens: Tokens that came.
+        ms: Milliseconds that they took, drafting and all.
+        plain_ms: Milliseconds that plain decoding would have taken for the same tokens.
+    """
+
+    steps: int = 0
+    expected: float = 0.0
+    tokens: int = 0
+    ms: float = 0.0
+    plain_ms: float = 0.0
