@@ -224,7 +224,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _print_json(**values: object) -> None:
-    sys.stdout.write(json.dumps(values, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(values, ensure_ascii=sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
 
 

@@ -52,7 +52,7 @@ def _list(store: ChatStore, as_json: bool) -> None:
     kept = store.list_chats(ALL)
     if as_json:
         for chat in kept:
-            print(json.dumps(asdict(chat), ensure_ascii=False))
+            print(json.dumps(asdict(chat), ensure_ascii=sys.stdout.isatty()))
         return
     width = max((len(chat.id) for chat in kept), default=0)
     for chat in kept:
@@ -68,7 +68,7 @@ def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
     hits = store.search(words, limit)
     for hit in hits:
         if as_json:
-            print(json.dumps(asdict(hit), ensure_ascii=False))
+            print(json.dumps(asdict(hit), ensure_ascii=sys.stdout.isatty()))
         else:
             print(f"{hit.chat}  {one_line(hit.title)}")
             if hit.message is not None:

@@ -20,8 +20,8 @@ _STEP: Final = 10
 
 
 def print_json(value: object) -> None:
-    """Prints dataclasses, and lists and dicts of them, as one line of JSON."""
-    print(json.dumps(_plain(value), ensure_ascii=False))
+    """Prints dataclasses, and lists and dicts of them, as one line of JSON: in ASCII where a terminal would obey it."""
+    print(json.dumps(_plain(value), ensure_ascii=sys.stdout.isatty()))
 
 
 def _plain(value: object) -> Any:

@@ -75,7 +75,7 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
     count = f"{len(shown)} model{'s' * (len(shown) != 1)}"
     print(f"{count}, {total}; {ours} of it slipstream's own.")
     for part in unfinished:
-        name = f"{part.files[0].repo}/{part.files[0].name}"
+        name = one_line(f"{part.files[0].repo}/{part.files[0].name}")
         print(f"Unfinished: {name}, {part.done / max(1, part.total):.0%}; go on: slipstream models pull {name}")
     if trash:
         print(f"Removed, and still on the disk: {models_words.size(trash)}; free it: slipstream models rm --now")
