@@ -3,13 +3,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.models.download_tests import NAME, QUICK, REPO, Child, leftovers, quant
 from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
-from slipstream.models.download import Downloads, Job
+from slipstream.models.download import Download, Downloads, Job
 from slipstream.models.errors import DownloadError
 from slipstream.models.hub import Hub, Quant
 
@@ -119,13 +120,24 @@ def test_a_job_in_line_can_be_paused_and_taken_up_again(
 
 
 def test_a_job_that_is_told_to_go_on_while_it_stops_goes_on(
-    server: HubServer, queue: Downloads, watch: Watch, folder: Path
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = Download.run
+
+    def stopped(download: Download, *arguments: Any) -> Path | None:
+        path = run(download, *arguments)
+        if path is None:  # it has stopped, and the queue does not know yet
+            server.hang_up()
+            server.hold_after(None)
+            queue.resume(first)
+        return path
+
+    first = f"{REPO}/{NAME}"
+    monkeypatch.setattr(Download, "run", stopped)
     id = hold(server, queue, watch, folder, quant("F32"), 100_000)
     queue.pause(id)
-    queue.resume(id)
-    server.hold_after(None)
     assert queue.wait(id).state == "done" and leftovers(folder) == [NAME]
+    assert watch.states(id)[-1] == "done" and "paused" not in watch.states(id)
 
 
 def test_cancelling_removes_what_came_and_says_so(
