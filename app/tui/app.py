@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from slipstream.app.tui.engine_room import EngineRoom
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models import Desk, Models, manager
 from slipstream.app.tui.screens.chat import ChatScreen
+from slipstream.app.tui.slash import COMMANDS
 from slipstream.app.tui.theme import DARK, LIGHT
 
 LAST_WORDS = 0.5
@@ -94,21 +96,9 @@ class ChatApp(App[int]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
-        if isinstance(screen, ChatScreen):
-            yield SystemCommand("New chat", "Ctrl-N", screen.action_new_chat)
-            yield SystemCommand("All chats", "Ctrl-O: search, open, rename, pin, delete, export", screen.action_chats)
-            yield SystemCommand("Bring back the deleted chat", "For a minute", screen.action_undo_delete)
-            yield SystemCommand("Go on", "Ctrl-G: with a reply that was stopped", screen.action_go_on)
-            yield SystemCommand("Reply again", "Ctrl-R: the same question, another seed", screen.action_again)
-            yield SystemCommand("Copy the last reply", "Ctrl-Y", screen.action_copy_reply)
-            yield SystemCommand("Next drafter", "F2: from the next reply on", screen.action_next_drafter)
-            yield SystemCommand("All drafters", "Ctrl-D: choose one, or see why not", screen.action_drafters)
-            yield SystemCommand("Models", "Ctrl-L: use, find, fetch, remove", screen.action_models)
-            yield SystemCommand("Colours", "F3: who wrote which words", screen.action_colours)
-            yield SystemCommand("Keys and figures", "F1", screen.action_help)
-        yield SystemCommand("Light or dark", "Switch between the two themes", self.action_light_or_dark)
-        yield SystemCommand("All themes", "Choose from all themes", self.action_change_theme)
-        yield SystemCommand("Quit", "Ctrl-Q", self.action_quit)
+        for command in COMMANDS:
+            if command.plain or isinstance(screen, ChatScreen):
+                yield SystemCommand(command.title, command.help, partial(self._chat.choose_command, command))
 
     def action_light_or_dark(self) -> None:
         """Switches between the two themes."""

@@ -45,13 +45,14 @@ class Conversation:
             UsageError: If there is no such chat.
         """
         self._store = store
-        self._sampling = sampling
+        self.sampling = sampling
+        """How the tokens of the next replies are drawn."""
         self.chat: StoredChat | None = store.get(chat) if chat else None
 
     @property
     def exact(self) -> bool:
         """Whether the text is the model's own, whatever drafts."""
-        return self._sampling.typical is None
+        return self.sampling.typical is None
 
     def open(self, chat: str) -> None:
         """Goes to another chat.
@@ -103,7 +104,7 @@ class Conversation:
             self.chat = self._store.create()
         self._store.add_user(self.chat.id, text, beside)
         self.chat = self._store.get(self.chat.id)
-        return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self._sampling)
+        return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
 
     def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
         """Begins another reply, with a seed of its own; the one before stays kept as a branch.
@@ -128,7 +129,7 @@ class Conversation:
             said.pop()
         if not said:
             return None
-        sampling = dataclasses.replace(self._sampling, seed=secrets.randbelow(1 << 31))
+        sampling = dataclasses.replace(self.sampling, seed=secrets.randbelow(1 << 31))
         return dataclasses.replace(self._turn(said, loaded, drafter, request, sampling), again=True)
 
     @property
@@ -150,7 +151,7 @@ class Conversation:
         if len(said) < 2 or not said[-1].unfinished:
             return None
         before = self._store.go_on(said[-1], model=loaded.name, fingerprint=loaded.fingerprint, drafter=drafter)
-        sampling = self._sampling if before.seed is None else dataclasses.replace(self._sampling, seed=before.seed)
+        sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
         messages = history([*said[:-1], before], loaded.fingerprint)
         generate = Generate(request, messages, sampling, drafter, frame_ms=FRAME)
         return Turn(said[-2], before, generate, again=True, before=before)

@@ -10,11 +10,10 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
-from slipstream.app.tui.screens.chats_shelf import ShelfTalk
+from slipstream.app.tui.screens.chat_prompt import PromptTalk
 from slipstream.app.tui.screens.chats_walk import WalkTalk
 from slipstream.app.tui.screens.drafters import DraftersScreen
 from slipstream.app.tui.screens.help import HelpScreen
-from slipstream.app.tui.screens.models_talk import ModelsTalk
 from slipstream.app.tui.widgets.fence import FenceHead
 from slipstream.app.tui.widgets.reply import Reply
 from slipstream.app.tui.widgets.transcript import Earlier, Later
@@ -24,11 +23,11 @@ QUIT_WITHIN = 2.0
 """Seconds in which a second Ctrl-C quits."""
 
 
-IN_THE_LIST = frozenset({"drafters", "again", "page", "go_on", "top", "bottom", "select"})
+IN_THE_LIST = frozenset({"drafters", "recall", "again", "page", "go_on", "top", "bottom", "select"})
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 
-class ChatScreen(ModelsTalk, ShelfTalk, WalkTalk):
+class ChatScreen(PromptTalk, WalkTalk):
     """A talk and the keys that steer it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,7 +44,8 @@ class ChatScreen(ModelsTalk, ShelfTalk, WalkTalk):
         Binding("ctrl+o", "chats", "Chats", priority=True),
         Binding("ctrl+up,alt+up", "select(-1)", "Messages", show=False, priority=True),
         Binding("ctrl+down,alt+down", "select(1)", "Next message", show=False, priority=True),
-        Binding("ctrl+r", "again", "Again", show=False, priority=True),
+        Binding("f5", "again", "Again", show=False, priority=True),
+        Binding("ctrl+r", "recall", "Search prompts", show=False, priority=True),
         Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),
         Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
@@ -84,28 +84,28 @@ class ChatScreen(ModelsTalk, ShelfTalk, WalkTalk):
         if self._loaded is None:
             self._hint("The model is not loaded yet.")
             return
-        usable = [offer.name for offer in self._offers(self._loaded) if offer.usable]
+        usable = [offer.name for offer in self.offers(self._loaded) if offer.usable]
         if self._drafter in usable and len(usable) < 2:
             self._hint("No other drafter fits this model. Ctrl-D says why.")
             return
         at = usable.index(self._drafter) + 1 if self._drafter in usable else 0
-        self._draft_with(usable[at % len(usable)])
+        self.draft_with(usable[at % len(usable)])
 
     def action_drafters(self) -> None:
         """Lists all drafters, to choose one or to see why one does not fit."""
         if self._loaded is None:
             self._hint("The model is not loaded yet.")
             return
-        self.app.push_screen(DraftersScreen(self._offers(self._loaded), self._drafter), self._draft_with)
+        self.app.push_screen(DraftersScreen(self.offers(self._loaded), self._drafter), self.draft_with)
 
-    def _offers(self, loaded: Loaded) -> list[DrafterOffer]:
+    def offers(self, loaded: Loaded) -> list[DrafterOffer]:
         """The drafters of the engine's list, and what the chat began with, which may be a chain of several."""
         own = self._load.drafter
         if any(offer.name == own for offer in loaded.drafters):
             return loaded.drafters
         return [DrafterOffer(own, True, about="what this chat began with"), *loaded.drafters]
 
-    def _draft_with(self, name: str | None) -> None:
+    def draft_with(self, name: str | None) -> None:
         """Takes another drafter for the next reply."""
         if name and name != self._drafter:
             self._drafter = name

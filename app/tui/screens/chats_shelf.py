@@ -71,7 +71,7 @@ class ShelfTalk(TalkScreen):
             screen = LineScreen("Title", one_line(chat.title), "keeps")
             self.app.push_screen(screen, lambda title: self._rename(chat, title) if title else None)
         elif event.what == "export":
-            screen = LineScreen("Export as .md or .json", str(Path.cwd() / _file_name(chat)), "writes")
+            screen = LineScreen("Export as .md or .json", str(Path.cwd() / file_name(chat)), "writes")
             self.app.push_screen(screen, lambda path: self._export(chat, path) if path else None)
         elif event.what == "pin":
             self._pin(chat)
@@ -144,7 +144,7 @@ class ShelfTalk(TalkScreen):
         self.notify(clean(f"{title} {error.hint}"), severity="error", timeout=8, markup=False)
 
 
-def _file_name(chat: StoredChat) -> str:
+def file_name(chat: StoredChat) -> str:
     """A file name that every system takes."""
     words = "".join(char if char.isalnum() else " " for char in chat.title.casefold()).split()
     return f"{'-'.join(words)[:60] or chat.id}.md"

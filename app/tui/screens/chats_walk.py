@@ -54,7 +54,7 @@ class WalkTalk(TalkScreen):
         if self._editing is None:
             self._set_aside = self.prompt.text
         self._editing = question.message
-        self.prompt.put(question.text)
+        self.prompt.put_message(question.text)
         self.prompt.border_title = "in place of an earlier message · Esc leaves it"
         self.prompt.focus()
         self.refresh_bindings()
@@ -101,7 +101,7 @@ class WalkTalk(TalkScreen):
             await self.transcript.add(Notice(error.title, error.hint))
             return
         if turn is None:
-            self._hint("The last reply ended by itself. Ctrl-R asks for another one.")
+            self._hint("The last reply ended by itself. F5 asks for another one.")
         else:
             await self._begin(turn)
 

@@ -92,6 +92,7 @@ class TalkScreen(Screen[None]):
         with Horizontal(id="middle"):
             yield self.sidebar
             yield self.transcript
+        yield self.prompt.choices
         yield self.prompt
         yield self.strip
         yield Footer(show_command_palette=False)
@@ -137,7 +138,7 @@ class TalkScreen(Screen[None]):
         kept = next((m.figures for m in reversed(messages) if m.figures), None)
         self.top_bar.used = kept.prompt_tokens + kept.speed.tokens if kept else 0
         if refused and not self.prompt.text:
-            self.prompt.put(refused)
+            self.prompt.put_message(refused)
         if not messages:
             self._welcome = Welcome(self._model)
             await self.transcript.add(self._welcome)
@@ -200,7 +201,7 @@ class TalkScreen(Screen[None]):
         if self._turn:
             self._hint("A reply is being written. Esc stops it; your message stays in the prompt.")
         elif self._loaded is None:
-            self._load_for(lambda: self._send(self.prompt.text))
+            self._load_for(lambda: self._send(self.prompt.message))
         else:
             try:
                 request = self._room.next_request()

@@ -200,10 +200,10 @@ async def test_a_full_disk_keeps_the_message_in_the_prompt(open_chat: Open, stor
 
 async def test_another_reply_to_the_same_question(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("One."), Script("Two.")) as chat:
-        await chat.press("ctrl+r")
+        await chat.press("f5")
         assert chat.engine.asked == []
         await chat.say("x")
-        await chat.press("ctrl+r")
+        await chat.press("f5")
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
         assert chat.texts() == ["x", "Two."]
         assert chat.engine.asked[1].messages == chat.engine.asked[0].messages
@@ -216,7 +216,7 @@ async def test_another_reply_to_the_same_question(open_chat: Open, store: ChatSt
 async def test_a_refused_second_reply_leaves_the_first(open_chat: Open) -> None:
     async with open_chat(Script("One."), Script(fails=SlipstreamError("no."))) as chat:
         await chat.say("x")
-        await chat.press("ctrl+r")
+        await chat.press("f5")
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
         assert chat.texts() == ["x", "One."]
         assert chat.screen.prompt.text == ""
@@ -228,7 +228,7 @@ async def test_a_reply_that_died_is_asked_for_again(open_chat: Open) -> None:
         await chat.say("x", wait=False)
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle() and bool(chat.notices()))
         assert chat.texts() == ["x", ""]
-        await chat.press("ctrl+r")
+        await chat.press("f5")
         await chat.until(lambda: len(chat.engine.asked) == 3 and chat.idle())
         assert len(chat.engine.loads) == 3
         assert chat.texts() == ["x", TEXT]
