@@ -235,7 +235,8 @@ class Autopilot(Drafter):
         awake = [arm for arm in self._awake if arm is not self._lead and self._stays(arm)]
         if self._lead:
             awake.append(self._lead)
-        self._trial, self._lost_ms = self._purse.choose(self._trials(terms, awake)), 0.0
+        self._pay()
+        self._trial = self._purse.choose(self._trials(terms, awake))
         if self._trial and self._trial.arm:
             awake.append(self._trial.arm)
         for arm in self._awake:
@@ -248,7 +249,14 @@ class Autopilot(Drafter):
         if hidden != self.needs.hidden:
             self.needs = Needs(hidden, self._leaves)  # type: ignore[misc]
 
+    def _pay(self) -> None:
+        """Settles what the trial that is over lost beyond its price."""
+        if self._trial:
+            self._purse.owe(self._lost_ms - self._trial.milliseconds, self.meter.plain_ms)
+        self._lost_ms = 0.0
+
     def _end_trial(self) -> None:
+        self._pay()
         arm, self._trial = self._trial.arm if self._trial else None, None
         if arm and arm is not self._lead:
             arm.rest()

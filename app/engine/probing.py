@@ -16,6 +16,7 @@ _FIRST: Final = (3.0, 10.0)
 """Plain steps that may be lost at the very first, when nothing is known: few where rows are dear, more where not."""
 
 _MOST: Final = 12.0  # plain steps that can be saved up
+_DEBT: Final = 100.0  # plain steps that can be owed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class Purse:
     def earn(self, milliseconds: float, plain_ms: float) -> None:
         """Takes the time of a step."""
         self.milliseconds = min(self.milliseconds + SHARE * milliseconds, _MOST * plain_ms)
+
+    def owe(self, milliseconds: float, plain_ms: float) -> None:
+        """Takes what a trial lost beyond its price: nothing is tried until it has come in again."""
+        self.milliseconds = max(self.milliseconds - max(0.0, milliseconds), -_DEBT * plain_ms)
 
     def choose(self, trials: Iterable[Trial]) -> Trial | None:
         """Pays for the trial whose turn it is; None if none can be paid yet."""

@@ -106,6 +106,19 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
     assert purse.milliseconds == 100.0
 
 
+def test_a_trial_that_lost_more_than_its_price_leaves_a_debt() -> None:
+    purse = Purse(10.0, 2.0, known=True)
+    purse.owe(-5.0, 10.0)  # it gained
+    assert purse.milliseconds == 0
+    purse.owe(30.0, 10.0)
+    purse.earn(20 / SHARE, 10.0)
+    assert purse.choose([Trial(None, 1.0, 1000)]) is None
+    purse.earn(20 / SHARE, 10.0)
+    assert purse.choose([Trial(None, 1.0, 1000)])
+    purse.owe(1e9, 10.0)
+    assert purse.milliseconds == -1000.0
+
+
 def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
     assert Purse(10.0, 5.0, known=False).milliseconds == 30.0
     assert Purse(10.0, 0.1, known=False).milliseconds == 100.0
