@@ -33,11 +33,10 @@ class ModelsScreen(ModelsKeeping):
     """What is here, what is worth having, what there is, and what is on its way. Closes with the model to use."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "use", "Use", priority=True),
-        Binding("enter", "fetch_or_use", "Fetch", priority=True),
-        Binding("enter", "ask", "Search or open", priority=True),
-        Binding("ctrl+s", "sort", "Sort", priority=True),
-        Binding("enter", "pause", "Pause or go on", priority=True),
+        Binding("enter", "use", "Use"),
+        Binding("enter", "fetch_or_use", "Fetch"),
+        Binding("enter", "pause", "Pause or go on"),
+        Binding("ctrl+s", "sort", "Sort"),
         Binding("d", "pairs", "Drafters"),
         Binding("v", "verify", "Verify"),
         Binding("x,delete", "remove", "Remove", key_display="x"),
@@ -45,15 +44,17 @@ class ModelsScreen(ModelsKeeping):
         Binding("u", "undo", "Undo"),
         Binding("i", "import", "Import"),
         Binding("slash", "search", "Search", key_display="/"),
-        Binding("tab", "next(1)", "Next", show=False, priority=True),
-        Binding("shift+tab", "next(-1)", "Last", show=False, priority=True),
+        Binding("tab", "next(1)", "Next", show=False),
+        Binding("shift+tab", "next(-1)", "Last", show=False),
         Binding("right", "next(1)", "Next", show=False),
         Binding("left", "next(-1)", "Last", show=False),
         *(Binding(str(at + 1), f"tab({at})", name, show=False) for at, name in enumerate(NAMES)),
-        Binding("down", "move(1)", "Down", show=False, priority=True),
-        Binding("up", "move(-1)", "Up", show=False, priority=True),
-        Binding("pagedown", "move(10)", "Page down", show=False, priority=True),
-        Binding("pageup", "move(-10)", "Page up", show=False, priority=True),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("shift+down", "details(1)", "More details", show=False),
+        Binding("shift+up", "details(-1)", "Fewer details", show=False),
         Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
     ]
 
@@ -68,7 +69,6 @@ class ModelsScreen(ModelsKeeping):
             "undo": self.tab == INSTALLED,
             "import": self.tab == INSTALLED,
             "fetch_or_use": self.tab == RECOMMENDED and self.browser.at is not None,
-            "ask": self.tab == SEARCH and not self._offline,
             "sort": self.tab == SEARCH and not self._offline,
             "pause": self._job() is not None,
             "cancel": self._job() is not None,
@@ -93,6 +93,10 @@ class ModelsScreen(ModelsKeeping):
     def action_move(self, step: int) -> None:
         """Moves the bar, wherever the keys go."""
         self.browser.move(step)
+
+    def action_details(self, step: int) -> None:
+        """Scrolls the details, where there are more than fit."""
+        self.browser.scroll_details(step)
 
     def action_leave(self) -> None:
         """Goes back to the chat."""
@@ -175,10 +179,13 @@ class ModelsScreen(ModelsKeeping):
         else:
             self._behind(lambda models: models.fetch_pair(pair), self._fetching)
 
-    def action_ask(self) -> None:
-        """Asks the hub for what was typed, or opens what it found."""
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        """Asks the hub for what was typed, or opens what it found; uses what is here while there is no hub."""
         text = self.line.value.strip()
-        if text and text != self._search.asked:
+        if self._offline:
+            self.action_use()
+        elif text and text != self._search.asked:
             self._search_hub(text)
         else:
             self.action_open()
@@ -214,10 +221,6 @@ class ModelsScreen(ModelsKeeping):
             return [*jobs, models.fetch_file(drafter)] if drafter else jobs
 
         self._behind(fetch, self._fetching)
-
-    @on(Input.Submitted)
-    def _submitted(self) -> None:
-        self.action_ask()
 
     # --- downloads ------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from slipstream.app.tui.widgets.models_downloads import DownloadsView, name_of
 from slipstream.app.tui.widgets.models_installed import Facts, InstalledView
 from slipstream.app.tui.widgets.models_machine import Machine
 from slipstream.app.tui.widgets.models_recommended import RecommendedView
-from slipstream.app.tui.widgets.models_search import SearchView
+from slipstream.app.tui.widgets.models_search import SearchLine, SearchView
 from slipstream.app.tui.widgets.models_tabs import TabNames
 from slipstream.app.tui.widgets.models_view import View, sentence
 from slipstream.models.errors import SlipstreamError
@@ -74,7 +74,7 @@ class ModelsList(Screen[Choice | None]):
         self._looking = False
         self._keys_for: tuple[int, View, bool] | None = None  # what the footer was written for
         self.tabs = TabNames(NAMES, SHORT)
-        self.line = Input(placeholder="Search the hub")
+        self.line = SearchLine()
         self.browser = Browser(self._installed)
         self._machine = Machine(classes="machine")
 

@@ -36,10 +36,10 @@ class RepoScreen(Screen["QuantOffer | None"]):
     """Closes with the quantization to fetch, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "fetch", "Fetch", priority=True),
+        Binding("enter", "fetch", "Fetch"),
         Binding("c", "card", "Card"),
-        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
-        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("escape,ctrl+l", "dismiss", "Back", key_display="Esc"),
     ]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
@@ -18,8 +20,15 @@ WIDE = 110
 """Columns from which the details stand beside the list."""
 
 
-class Rows(OptionList):
-    """The rows; the first click on one moves the bar, a second one chooses it."""
+class Rows(OptionList, inherit_bindings=False):
+    """The rows; the first click on one moves the bar, a second one chooses it. Enter is the screen's."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down", "cursor_down", "Down", show=False),
+        Binding("up", "cursor_up", "Up", show=False),
+        Binding("home", "first", "First", show=False),
+        Binding("end", "last", "Last", show=False),
+    ]
 
     @dataclass
     class Resized(Message):
@@ -133,6 +142,10 @@ class Browser(Container):
         """Moves the bar."""
         if self._keys:
             self.rows.highlighted = min(max((self.rows.highlighted or 0) + step, 0), len(self._keys) - 1)
+
+    def scroll_details(self, step: int) -> None:
+        """Scrolls the details."""
+        self._box.scroll_relative(y=step, animate=False)
 
     @on(OptionList.OptionHighlighted)
     def _moved(self, event: OptionList.OptionHighlighted) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets import Input
 
 from slipstream.app.tui.figures import ago
 from slipstream.app.tui.widgets.models_table import Column
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from slipstream.models.hub_types import RepoSummary, Sort
 
 SORTS: tuple[Sort, ...] = ("downloads", "likes", "trending", "updated")
+
+
+class SearchLine(Input):
+    """Where the words are typed; the footer names its Enter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Search or open")]
 
 
 class SearchView(View):
