@@ -225,13 +225,25 @@ class StoreHandler(Handler):
     def flow(self, body: bytes) -> None:
         position = 0
         while position < len(body):
-            count = self.hub.allowance(min(_BLOCK, len(body) - position), self.era)
+            count = 0 if self.gone() else self.hub.allowance(min(_BLOCK, len(body) - position), self.era)
             if not count:
                 self.close_connection = True
                 return
             self.wfile.write(body[position : position + count])
             position += count
             self.seen.sent[0] += count
+
+    def gone(self) -> bool:
+        """Whether the client has hung up: what it will never read must not count as sent."""
+        self.connection.setblocking(False)
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self.connection.setblocking(True)
 
     def reset(self) -> None:
         """Ends the connection with a TCP reset, as a crashed proxy does."""
