@@ -22,7 +22,7 @@ from slipstream.app.engine.host import Engine
 from slipstream.app.engine.protocol import Done, Loaded, Stepped
 from slipstream.app.engine.requests import Generate, Load, Message, Sampling
 from slipstream.app.paths import Paths, private_folder
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import MOST_MARKS, clean
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
 INTERRUPTED: Final = 130
@@ -129,7 +129,7 @@ def _print_reply(
         state=str(state) if state else None,
         frame_ms=0.0 if request.as_json else 16.0,
     )
-    hard = signal.getsignal(signal.SIGINT)
+    hard, before = signal.getsignal(signal.SIGINT), ""
 
     def interrupted(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, hard)
@@ -139,7 +139,7 @@ def _print_reply(
     try:
         for event in keep(engine.reply(generate)):
             if isinstance(event, Stepped):
-                _print_step(event, request.as_json)
+                before = _print_step(event, request.as_json, before)
             elif isinstance(event, Done):
                 _print_done(event, request.as_json, request.sampling.seed)
                 return event
@@ -148,7 +148,8 @@ def _print_reply(
     raise AssertionError("a reply ends with Done or an error")
 
 
-def _print_step(step: Stepped, as_json: bool) -> None:
+def _print_step(step: Stepped, as_json: bool, before: str) -> str:
+    """Prints a step; returns the text so far, if ``before`` is that, or as much of its end as the filter looks at."""
     text = "".join(piece.text for piece in step.pieces)
     if as_json:
         _print_json(
@@ -162,8 +163,9 @@ def _print_step(step: Stepped, as_json: bool) -> None:
             **({"why": step.why} if step.why else {}),
         )
     elif text:
-        sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
+        sys.stdout.write(clean(text, before) if sys.stdout.isatty() else text)
         sys.stdout.flush()
+    return (before + text)[-MOST_MARKS:]
 
 
 def _print_done(done: Done, as_json: bool, seed: int) -> None:

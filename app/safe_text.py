@@ -43,12 +43,17 @@ _MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe2
 _TOO_MANY_MARKS = re.compile(f"({_MARK}{{{MOST_MARKS}}}){_MARK}")
 
 
-def clean(text: str) -> str:
+def clean(text: str, before: str = "") -> str:
     """Makes text safe to show: one character for one character; cleaning twice changes nothing more.
 
     Tabs, newlines, joiners, variation selectors and right-to-left letters stay.
+
+    Args:
+        text: The text.
+        before: What stands before it on the screen, where text comes in pieces: combining marks are counted over both.
     """
-    return _TOO_MANY_MARKS.sub(rf"\1{UNKNOWN}", text.translate(_INERT))
+    tail = before[-MOST_MARKS:]
+    return _TOO_MANY_MARKS.sub(rf"\1{UNKNOWN}", (tail + text).translate(_INERT))[len(tail) :]
 
 
 def typed(text: str) -> str:

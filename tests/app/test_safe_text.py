@@ -27,7 +27,7 @@ def is_inert(character: str) -> bool:
     )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5000, deadline=None)
 @given(ANYTHING)
 def test_any_text_becomes_inert_and_keeps_its_length(text: str) -> None:
     shown = clean(text)
@@ -61,6 +61,16 @@ def test_a_letter_carries_few_marks() -> None:
     shown = clean("e" + "\u0301" * 10_000)
     assert "\u0301" * (MOST_MARKS + 1) not in shown
     assert len(shown) == 10_001
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text("e\u0301\u0489\x1b", max_size=6)))
+def test_marks_are_counted_over_pieces(pieces: list[str]) -> None:
+    before = shown = ""
+    for piece in pieces:
+        shown += clean(piece, before)
+        before = (before + piece)[-MOST_MARKS:]
+    assert clean(shown) == shown and len(shown) == len("".join(pieces))
 
 
 def test_pictures_stand_for_controls() -> None:
