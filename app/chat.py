@@ -11,7 +11,7 @@ from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.paths import Paths
 
 
-def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
+def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths, ahead: bool = True) -> int:
     """Runs the chat until its owner leaves.
 
     Args:
@@ -19,6 +19,7 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
         sampling: How tokens are drawn.
         name: A kept chat to go on with, or a new name; None begins an unnamed one.
         paths: Where things are kept.
+        ahead: Whether to read what is typed before it is sent.
 
     Returns:
         The exit code.
@@ -33,7 +34,7 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths) -> int:
         tidy(paths)
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
-        app = ChatApp(engine, replace(load, spare_cores=1), store, kept, sampling)
+        app = ChatApp(engine, replace(load, spare_cores=1), store, kept, sampling, ahead=ahead)
         app.run()
         return app.return_code or 0
 

@@ -143,7 +143,7 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.as_child:
         from slipstream.app.chat import chat
 
-        return chat(load, sampling, options.chat, paths)
+        return chat(load, sampling, options.chat, paths, ahead=not options.no_prepare)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
@@ -205,6 +205,9 @@ def _parser() -> _Parser:
     parser = _Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--no-prepare", action="store_true", help="read nothing before it is sent (on battery, nothing is read anyway)"
+    )
     _model_options(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")

@@ -115,8 +115,10 @@ class Engine:
 
     def prepare(self, prepare: Prepare) -> None:
         """Lets the engine read what is being typed, as long as it has nothing else to do; harmless if it has ended."""
-        with suppress(SlipstreamError):
-            self._send(prepare)
+        process = self._process
+        if process and process.stdin:
+            with suppress(OSError, ValueError), self._writing:  # the next reply finds out why it has ended
+                write_frame(process.stdin, prepare)
 
     def stop(self, request: int) -> None:
         """Ends a reply; its ``Done`` still comes."""

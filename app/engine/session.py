@@ -192,7 +192,8 @@ class Session:
     def prepare(self, request: Prepare, waiting: Callable[[], bool], cancelled: Callable[[], bool]) -> None:
         """Reads the beginning of a prompt that is still being typed, so that its reply begins sooner.
 
-        The reply reads what is missing, and rewinds what has changed.
+        The reply reads what is missing, and rewinds what has changed. A cache that cannot be rewound is not written
+        on, only replaced: else another reply to the question before would have to read all of it again.
 
         Args:
             request: What is typed so far.
@@ -202,9 +203,10 @@ class Session:
         Raises:
             SlipstreamError: If the reply could not be written either.
         """
-        drafter, abilities = self.drafter(request.drafter), self._target.abilities
+        drafter, abilities, cached = self.drafter(request.drafter), self._target.abilities, self._target.tokens
         history = History(self._prompts.beginning(request.messages, abilities.n_ctx, typed=abilities.rewinds))
-        if history.tokens and not waiting():
+        grows = cached and shared_prefix(cached, history.tokens) == len(cached)
+        if history.tokens and not waiting() and (abilities.rewinds or not grows):
             self._restore(request.state, history)
             read_ahead(self._target, drafter, history, waiting, cancelled)
 

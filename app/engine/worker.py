@@ -13,7 +13,7 @@ from typing import IO, Final
 
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.pace import Pace
-from slipstream.app.engine.protocol import Failed, Frame, Hello, Loading
+from slipstream.app.engine.protocol import Done, Failed, Frame, Hello, Loaded, Loading
 from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import SlipstreamError
@@ -29,6 +29,7 @@ class Worker:
         self._requests, self._events = requests, events
         self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
         self._stopped = 0  # replies up to this number are to end
+        self._asked = self._answered = 0  # loads and replies
         self._session: Session | None = None
         threading.Thread(target=self._listen, name="requests", daemon=True).start()
 
@@ -37,16 +38,19 @@ class Worker:
         self._tell(Hello())
         import_module("slipstream.app.engine.loading")  # llama.cpp: while the interface gets ready, too
         while (task := self._next()) is not None:
-            number = task.request if isinstance(task, Generate) else 0
+            if isinstance(task, Prepare):
+                self._prepare(task)
+                continue
             try:
-                if isinstance(task, Load):
-                    self._load(task)
-                elif isinstance(task, Prepare):
-                    self._prepare(task)
-                else:
-                    self._reply(task)
+                answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
             except SlipstreamError as error:
-                self._tell(Failed(error.title, error.hint, error.code, number))
+                number = task.request if isinstance(task, Generate) else 0
+                answer = Failed(error.title, error.hint, error.code, number)
+            self._answered += 1
+            self._tell(answer)
+            if isinstance(task, Generate) and task.state and isinstance(answer, Done) and self._session:
+                with suppress(OSError):  # a full disk costs the next start its head start, nothing else
+                    self._session.keep_state(task.state)
         if self._session:
             self._session.close()
 
@@ -59,27 +63,23 @@ class Worker:
             except queue.Empty:
                 patience = 0.0 if self._session and self._session.idle() else None
 
-    def _load(self, task: Load) -> None:
+    def _load(self, task: Load) -> Loaded:
         from slipstream.app.engine.loading import load
 
         if self._session:
             self._session.close()
             self._session = None
         self._session, loaded = load(task, lambda share: self._tell(Loading(share)))
-        self._tell(loaded)
+        return loaded
 
-    def _reply(self, task: Generate) -> None:
+    def _reply(self, task: Generate) -> Done:
         if self._session is None:
             raise SlipstreamError("no model is loaded.", "Load one first.")
         pace = Pace(self._tell, task.frame_ms)
         try:
-            done = self._session.reply(task, pace, lambda: self._stopped >= task.request)
+            return self._session.reply(task, pace, lambda: self._stopped >= task.request)
         finally:
             pace.flush()
-        self._tell(done)
-        if task.state:
-            with suppress(OSError):  # a full disk costs the next start its head start, nothing else
-                self._session.keep_state(task.state)
 
     def _prepare(self, task: Prepare) -> None:
         """Reads ahead until something else is asked; what fails here is said when the reply is asked for."""
@@ -95,8 +95,11 @@ class Worker:
                     self._stopped = max(self._stopped, message.request)
                 elif isinstance(message, Quit):
                     break
-                elif isinstance(message, Load | Generate | Prepare):
+                elif isinstance(message, Load | Generate):
+                    self._asked += 1
                     self._work.put(message)
+                elif isinstance(message, Prepare) and self._asked == self._answered:
+                    self._work.put(message)  # else it is of the chat as it was before the reply that is under way
         self._stopped = sys.maxsize  # nobody is left to read what is being written
         self._work.put(None)
 

@@ -43,6 +43,7 @@ class ChatApp(App[int]):
         sampling: Sampling | None = None,
         model: str = "",
         models: Callable[[], Models] = manager,
+        ahead: bool = True,
     ) -> None:
         """Prepares the chat; the engine is asked only once the screen is up.
 
@@ -54,6 +55,7 @@ class ChatApp(App[int]):
             sampling: How tokens are drawn.
             model: What to call the model while it loads; its file's name if empty.
             models: Makes who knows the models, when they are first needed.
+            ahead: Whether to read what is typed before it is sent, unless the machine runs on its battery.
 
         Raises:
             UsageError: If there is no such chat.
@@ -65,7 +67,7 @@ class ChatApp(App[int]):
         if self.theme == "textual-dark":  # TEXTUAL_THEME chose no other
             self.theme = DARK.name
         self._engine = engine
-        self._room = EngineRoom(engine, store)
+        self._room = EngineRoom(engine, store, ahead)
         self._desk = Desk(models)
         conversation = Conversation(store, sampling or Sampling(), chat)
         self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem, self._desk)

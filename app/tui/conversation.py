@@ -10,7 +10,7 @@ from slipstream.app.chats.history import history
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Loaded
-from slipstream.app.engine.requests import Generate, Sampling
+from slipstream.app.engine.requests import Generate, Message, Prepare, Sampling
 
 FRAME = 33.0
 """Milliseconds between two pictures of a reply: what comes faster nobody sees."""
@@ -105,6 +105,30 @@ class Conversation:
         self._store.add_user(self.chat.id, text, beside)
         self.chat = self._store.get(self.chat.id)
         return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
+
+    def ahead(
+        self, chat: StoredChat | None, text: str, loaded: Loaded, drafter: str, beside: int | None = None
+    ) -> Prepare:
+        """What the engine may read before a message is sent; nothing is kept. Safe to call from any thread.
+
+        Args:
+            chat: The chat, or None for a new one.
+            text: What is typed so far.
+            loaded: The model.
+            drafter: Who drafts.
+            beside: See ``ask``.
+
+        Raises:
+            SlipstreamError: If the chat cannot be read.
+        """
+        said = self._store.messages(chat.id) if chat else []
+        numbers = [kept.id for kept in said]
+        before = said[: numbers.index(beside)] if beside in numbers else said
+        messages = history(before, loaded.fingerprint)
+        if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
+            text = f"{messages.pop().content}\n\n{text}"
+        state = self._store.state(chat.id) if chat else None
+        return Prepare([*messages, Message("user", text)], drafter, str(state) if state else None)
 
     def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
         """Begins another reply, with a seed of its own; the one before stays kept as a branch.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 from textual import on, work
 from textual.message import Message
@@ -14,7 +16,8 @@ from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Done, Prefilling, Stepped
-from slipstream.app.engine.requests import Generate, Load
+from slipstream.app.engine.requests import Generate, Load, Prepare
+from slipstream.app.tui.battery import on_battery
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.messages import (
     LoadFailed,
@@ -40,9 +43,10 @@ class EngineRoom(Widget):
 
     DEFAULT_CSS = "EngineRoom { display: none; }"
 
-    def __init__(self, engine: ChatEngine, store: ChatStore) -> None:
-        """Keeps the engine and the store that replies are kept in."""
+    def __init__(self, engine: ChatEngine, store: ChatStore, ahead: bool = True) -> None:
+        """Keeps the engine, the store that replies are kept in, and whether to read what is typed before it is sent."""
         super().__init__()
+        self._ahead = ahead
         self._engine = engine
         self._store = store
         self._request = 0
@@ -80,6 +84,23 @@ class EngineRoom(Widget):
         """
         self.busy = True
         self._reply(generate, message, before)
+
+    def prepare(self, make: Callable[[], Prepare]) -> None:
+        """Has the engine read what is typed, unless that is off or the machine runs on its battery.
+
+        Args:
+            make: Makes the request, in a thread: a long chat takes a while to be read from the disk.
+        """
+        if self._ahead:
+            self._prepare(make)
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="ahead")
+    def _prepare(self, make: Callable[[], Prepare]) -> None:
+        with suppress(SlipstreamError):  # it comes again, and is shown, when the message is sent
+            if not on_battery():
+                request = make()
+                if not self.busy:
+                    self._engine.prepare(request)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="load")
     def _load(self) -> None:
@@ -141,7 +162,7 @@ class EngineRoom(Widget):
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Shows a fault of the program itself as an error of the reply or the load, instead of ending the chat."""
-        if event.state is WorkerState.ERROR:
+        if event.state is WorkerState.ERROR and event.worker.group == "engine":
             error = SlipstreamError(f"slipstream itself failed: {event.worker.error!r}.", "Please report this.")
             loading = event.worker.description == "load"
             self._tell(LoadFailed(error) if loading else ReplyFailed(error, True, True))

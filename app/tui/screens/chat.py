@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
+from slipstream.app.tui.screens.ahead import AheadTalk
 from slipstream.app.tui.screens.chat_prompt import PromptTalk
 from slipstream.app.tui.screens.chats_walk import WalkTalk
 from slipstream.app.tui.screens.drafters import DraftersScreen
@@ -27,7 +28,7 @@ IN_THE_LIST = frozenset({"drafters", "recall", "again", "page", "go_on", "top", 
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 
-class ChatScreen(PromptTalk, WalkTalk):
+class ChatScreen(PromptTalk, WalkTalk, AheadTalk):
     """A talk and the keys that steer it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

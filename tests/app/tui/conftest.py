@@ -42,12 +42,13 @@ def open_chat(store: ChatStore) -> Open:
         drafter: str = "draft",
         typical: float | None = None,
         models: ScriptedModels | None = None,
+        ahead: bool = True,
     ) -> AsyncIterator[Driver]:
         engine = engine or ScriptedEngine(list(scripts) or [Script()])
         log: list[Message] = []
         load = Load("mini.gguf", drafter=drafter)
         sampling = Sampling(seed=7, typical=typical)
-        app = ChatApp(engine, load, store, chat, sampling, models=lambda: models or ScriptedModels())
+        app = ChatApp(engine, load, store, chat, sampling, models=lambda: models or ScriptedModels(), ahead=ahead)
         async with app.run_test(size=size, message_hook=log.append) as pilot:
             driver = Driver(app, pilot, engine, store, log)
             if not engine.hold_load:
