@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,11 +20,14 @@ from slipstream.app.tui.screens.models_repo import RepoScreen
 from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_downloads import name_of
 from slipstream.app.tui.widgets.models_words import size
+from slipstream.models.catalog import is_model
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.pairing import unserved
 
 if TYPE_CHECKING:
     from slipstream.app.engine.requests import Load
     from slipstream.app.models.manager import CatalogOffer, QuantOffer
+    from slipstream.models.catalog import CatalogPair
     from slipstream.models.download_types import Discarded, Job
     from slipstream.models.pairing import PairOffer
     from slipstream.models.store_types import Installed
@@ -105,7 +109,8 @@ class ModelsScreen(ModelsKeeping):
     @on(Browser.Chosen)
     async def _chosen(self) -> None:
         """A second click does what Enter does."""
-        await self.run_action(("use", "fetch_or_use", "open", "pause")[self.tab])
+        search = "use" if self._offline else "open"
+        await self.run_action(("use", "fetch_or_use", search, "pause")[self.tab])
 
     # --- using ----------------------------------------------------------------------------------------------------
 
@@ -202,23 +207,33 @@ class ModelsScreen(ModelsKeeping):
         """Opens a repository."""
         at = self.browser.at
         if at is not None and self.browser.view is self._search:
-            self.app.push_screen(RepoScreen(self._desk, self._search.found[at]), self._fetch_quant)
+            repo = self._search.found[at]
+            pair = self._pair_of(repo.id)
+            screen = RepoScreen(self._desk, repo, pair.drafter if pair else None)
+            self.app.push_screen(screen, partial(self._fetch_quant, pair))
 
-    def _fetch_quant(self, offer: QuantOffer | None) -> None:
-        """Fetches a quantization, and the drafter that the catalogue has for models of its repository."""
+    def _pair_of(self, repo: str) -> CatalogPair | None:
+        """The pair of the catalogue whose target is this model, whoever published it, and whose drafter is a file."""
+        pairs = [offer.pair for offer in self._recommended.offers if is_model(offer.pair.target, [repo])]
+        return next((pair for pair in pairs if pair.drafter and not unserved(pair)), None)
+
+    def _fetch_quant(self, pair: CatalogPair | None, offer: QuantOffer | None) -> None:
+        """Fetches a quantization, and the drafter that the catalogue has for it."""
         if offer is None:
             return
         here = next((model for model in self._installed.models if offer.installed == model.name), None)
         if here:
             self._use(here)
             return
-        pairs = [known.pair for known in self._recommended.offers if known.pair.target.repo == offer.quant.repo]
-        drafters = [pair.drafter for pair in pairs if pair.drafter and not unserved(pair)]
-        drafter = drafters[0] if drafters and not offer.quant.drafts else None
 
         def fetch(models: Models) -> list[Job]:
             jobs = [models.fetch(offer.quant)]
-            return [*jobs, models.fetch_file(drafter)] if drafter else jobs
+            if pair and pair.drafter and not offer.quant.drafts:
+                try:
+                    jobs += models.fetch_pair(replace(pair, target=pair.drafter, drafter=None))  # not if it is here
+                except SlipstreamError as error:  # the model comes all the same
+                    self.call_later(self._fail, error)
+            return jobs
 
         self._behind(fetch, self._fetching)
 

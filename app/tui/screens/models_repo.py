@@ -26,6 +26,7 @@ from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
     from slipstream.app.models.manager import QuantOffer
+    from slipstream.models.catalog import CatalogFile
     from slipstream.models.hub_types import RepoSummary
 
 WIDE = 120
@@ -43,17 +44,18 @@ class RepoScreen(Screen["QuantOffer | None"]):
         Binding("escape,ctrl+l", "dismiss", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, desk: Desk, repo: RepoSummary) -> None:
+    def __init__(self, desk: Desk, repo: RepoSummary, drafter: CatalogFile | None) -> None:
         """Keeps which repository.
 
         Args:
             desk: Who knows the hub.
             repo: What the search told of it.
+            drafter: What is fetched along with its models.
         """
         super().__init__()
         self._desk = desk
         self._repo = repo
-        self._quants = QuantsView()
+        self._quants = QuantsView(drafter)
         self.browser = Browser(self._quants)
         self.card = Card()
 

@@ -14,6 +14,7 @@ from slipstream.app.tui.widgets.models_words import context, size
 
 if TYPE_CHECKING:
     from slipstream.app.models.manager import QuantOffer
+    from slipstream.models.catalog import CatalogFile
 
 COLUMNS = (
     Column("  Quantization"),
@@ -31,9 +32,14 @@ class QuantsView(View):
     waiting = "Asking the hub …"
     nothing = "There are no GGUF models in this repository."
 
-    def __init__(self) -> None:
-        """Begins with an empty list."""
+    def __init__(self, drafter: CatalogFile | None) -> None:
+        """Begins with an empty list.
+
+        Args:
+            drafter: What is fetched along with a model.
+        """
         self.offers: list[QuantOffer] = []
+        self._drafter = drafter
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -74,6 +80,14 @@ class QuantsView(View):
         return [
             heading(offer.quant.label, "best for this machine" if offer.best else ""),
             fit_block(offer.fit),
+            Content("" if offer.quant.drafts else self._along()),
             Content(names).stylize("$foreground 60%"),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
         ]
+
+    def _along(self) -> str:
+        """What is fetched along with a model."""
+        if self._drafter is None:
+            return ""
+        amount = f", {size(self._drafter.about)}" if self._drafter.about else ""
+        return f"Its drafter comes along: {clean(self._drafter.model)}{amount}"

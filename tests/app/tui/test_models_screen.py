@@ -213,10 +213,23 @@ async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open
             assert text in chat.shown(), text
         await chat.press("end", "enter")
         assert chat.app.screen is repo and any("Q8_0 would fit" in word for word in words(chat))
+        assert "Its drafter comes along: Qwen3-0.6B, 640 MB" in chat.shown()
         await chat.press("home", "enter")
         await chat.until(lambda: screen.tab == DOWNLOADS and chat.app.screen is screen)
         assert models.called("fetch") == ["Q2_K"]
-        assert models.called("fetch_file") == ["Qwen/Qwen3-0.6B-GGUF"]  # the drafter that the catalogue knows
+        assert [job.files[0].name for job in models.jobs()] == ["Qwen3-8B-Q2_K.gguf", "Qwen3-0.6B-Q8_0.gguf"]
+
+
+async def test_a_model_comes_even_where_its_drafter_cannot(open_chat: Open) -> None:
+    models = ScriptedModels(fails={"fetch_pair": SlipstreamError("the drafter is gone from the hub.", "")})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RepoScreen) and chat.app.screen.browser.key == "Q4_K_M")
+        await chat.press("enter")
+        await chat.until(lambda: screen.tab == DOWNLOADS and len(screen._downloads) == 1)
+        await chat.until(lambda: any("The drafter is gone from the hub." in word for word in words(chat)))
 
 
 async def test_the_card_is_shown_inert(open_chat: Open) -> None:
