@@ -89,16 +89,17 @@ def read_attachment(name: str) -> Attachment:
     try:
         path = _path(name)
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
-            raise UsageError(f"{shown} is not a file.", "Name a text file.")
+            raise UsageError(f"cannot attach {shown}: it is not a file.", "Name a text file.")
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
             whole = max(os.fstat(file.fileno()).st_size, len(raw))
     except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise UsageError(f"cannot read {shown}: {reason}.", "Nothing was attached.") from error
+        raise UsageError(f"cannot attach {shown}: {reason}.", "Nothing was attached.") from error
     if len(raw) > MOST_BYTES:
         raise UsageError(
-            f"{shown} is too large: {size(whole)}, and {size(MOST_BYTES)} are the most.", "Attach a part of it."
+            f"cannot attach {shown}: it is too large, {size(whole)}.",
+            f"Attach a part of it; {size(MOST_BYTES)} are the most.",
         )
     return Attachment(name, len(raw), _decoded(raw, shown))
 
@@ -179,11 +180,14 @@ def _path(name: str) -> Path:
 def _decoded(raw: bytes, shown: str) -> str:
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if b"\0" in raw and not wide:
-        raise UsageError(f"{shown} is not text: it has zero bytes.", "Only text files can be attached.")
+        raise UsageError(
+            f"cannot attach {shown}: it is not text, for it has zero bytes.", "Only text files can be attached."
+        )
     try:
         text = raw.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{shown} is not text in UTF-8: byte {error.start:,} does not fit.", "Convert it, or attach another file."
+            f"cannot attach {shown}: it is not text in UTF-8, byte {error.start:,} does not fit.",
+            "Convert it, or attach another file.",
         ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

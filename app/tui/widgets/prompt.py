@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from textual import events
@@ -19,6 +20,7 @@ from slipstream.app.tui.widgets.prompt_folds import Folds, is_long
 from slipstream.models.errors import UsageError
 
 NEW_LINE = ("ctrl+j", "alt+enter", "shift+enter", "ctrl+enter")
+_FIRST_WORD = re.compile(r"/\S*\s?")
 
 
 class Prompt(TextArea):
@@ -82,9 +84,10 @@ class Prompt(TextArea):
 
     def put(self, text: str) -> None:
         """Replaces the text as if it were typed; what is long is folded, and the cursor goes to the end."""
-        head = MARK if text.startswith(MARK) else ""
         if is_long(text):
-            text = head + self._folds.fold(self._folds.unfold(text[len(head) :]))
+            head = _FIRST_WORD.match(text)  # of a command, or of a message that only looks like one
+            at = head.end() if head else 0
+            text = text[:at] + self._folds.fold(self._folds.unfold(text[at:]))
         self._quiet = text
         self.choices.offer(())
         self.load_text(text)
@@ -106,26 +109,32 @@ class Prompt(TextArea):
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def attach(self, name: str, start: int | None = None) -> bool:
+    def attach(self, name: str, start: int | None = None) -> None:
         """Puts a text file into the message.
 
         Args:
             name: Its path.
             start: Column of the cursor's line from which on it replaces what was typed; None takes the whole prompt.
 
-        Returns:
-            Whether it could be read; if not, the user was told and the prompt is as it was.
+        Raises:
+            UsageError: If it cannot be read; the prompt is as it was.
         """
-        try:
-            read = read_attachment(name)
-        except UsageError as error:
-            self._tell(error)
-            return False
+        read = read_attachment(name)
         mark = self._folds.fold(read.fenced, read.label)
         row, column = self.cursor_location
-        begin = (0, 0) if start is None else (row, start)
-        self.replace(f"{mark} ", begin, self.document.end if start is None else (row, column))
+        begin, end = ((0, 0), self.document.end) if start is None else ((row, start), (row, column))
+        after = self.document.get_text_range(end, self.document.end)
+        self.replace(mark if after and not after[0].isalnum() else f"{mark} ", begin, end)
         self.post_message(self.Attached(read))
+
+    def _attached(self, name: str, start: int) -> bool:
+        """Whether a file could be attached; if not, its owner was told."""
+        try:
+            self.attach(name, start)
+        except UsageError as error:
+            words = f"{error.title[:1].upper()}{error.title[1:]} {error.hint}"
+            self.notify(clean(words), severity="error", timeout=8, markup=False)
+            return False
         return True
 
     def _attach_mentioned(self) -> bool:
@@ -133,7 +142,7 @@ class Prompt(TextArea):
         for row in range(self.document.line_count):
             for begin, end, name in reversed(mentioned(self.document.get_line(row))):
                 self.move_cursor((row, end))
-                if not self.attach(name, begin):
+                if not self._attached(name, begin):
                     return False
         return True
 
@@ -220,7 +229,7 @@ class Prompt(TextArea):
     def _complete(self, choice: Choice, send: bool) -> None:
         start = self.choices.start
         if choice.file:
-            if not self.attach(choice.file, start):
+            if not self._attached(choice.file, start):
                 self._quiet = self.text
                 self.choices.offer(())
             return
@@ -279,7 +288,3 @@ class Prompt(TextArea):
             self.put(self._recall[self._at])
             self._recalled_text = self.text
         return True
-
-    def _tell(self, error: UsageError) -> None:
-        words = f"{error.title[:1].upper()}{error.title[1:]} {error.hint}"
-        self.notify(clean(words), severity="error", timeout=8, markup=False)
