@@ -25,6 +25,7 @@ class Paths:
         chats: The database of chats.
         models: Downloaded and imported models: ``<owner>/<repository>/<file>.gguf``.
         catalog: The owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist.
+        presets: The owner's system prompts and sampling presets; need not exist.
         states: Kept KV caches of chats; may be deleted at any time.
         heads: Trained and imported heads.
         derived: Files made of models, such as a model's first layers; may be deleted at any time.
@@ -37,6 +38,7 @@ class Paths:
     chats: Path
     models: Path
     catalog: Path
+    presets: Path
     states: Path
     heads: Path
     derived: Path
@@ -53,12 +55,19 @@ class Paths:
         if home:
             root = Path(home).expanduser().absolute()
             folders = {name: root / name for name in FOLDERS}
-            return Paths(chats=root / "chats.db", catalog=root / "catalog.toml", bundled=bundled, **folders)
+            return Paths(
+                chats=root / "chats.db",
+                catalog=root / "catalog.toml",
+                presets=root / "presets.toml",
+                bundled=bundled,
+                **folders,
+            )
         platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
         return Paths(
             platform.user_data_path / "chats.db",
             platform.user_data_path / "models",
             platform.user_data_path / "catalog.toml",
+            platform.user_config_path / "presets.toml",
             platform.user_cache_path / "states",
             platform.user_data_path / "heads",
             platform.user_cache_path / "derived",

@@ -92,6 +92,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         END
         """,
     ),
+    ("ALTER TABLE chats ADD COLUMN sampling TEXT NOT NULL DEFAULT ''",),  # JSON; empty for the usual
 )
 
 
@@ -106,6 +107,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
         SlipstreamError: If a newer slipstream made the file, or there is no room for a backup.
         sqlite3.Error: If it cannot be read or written.
     """
+    kept = False
     while _version(db) != len(MIGRATIONS):
         db.execute("BEGIN IMMEDIATE")  # a second process may be migrating: look again inside the lock
         try:
@@ -116,8 +118,9 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
                     "Update slipstream, or set SLIPSTREAM_HOME elsewhere.",
                 )
             if version < len(MIGRATIONS):
-                if version > 0:
+                if version > 0 and not kept:
                     keep_backup(path, version)
+                    kept = True
                 for statement in MIGRATIONS[version]:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {version + 1}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import suppress
@@ -132,6 +133,22 @@ class Shelf(Database):
         self.get(chat)
         with self._write(durable=True):
             self._db.execute("UPDATE chats SET pinned = ? WHERE id = ?", (pinned, chat))
+
+    def sampling(self, chat: str) -> dict[str, float]:
+        """How the tokens of a chat are drawn, by the names of ``requests.Sampling``; empty for the usual."""
+        with self._read():
+            row = self._db.execute("SELECT sampling FROM chats WHERE id = ?", (chat,)).fetchone()
+        return dict(json.loads(row[0])) if row and row[0] else {}
+
+    def keep_sampling(self, chat: str, values: dict[str, float]) -> None:
+        """Keeps how the tokens of a chat are drawn, see ``sampling``.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._write(durable=True):
+            self._db.execute("UPDATE chats SET sampling = ? WHERE id = ?", (json.dumps(values) if values else "", chat))
 
     def state(self, chat: str) -> Path | None:
         """The file that keeps a chat's KV cache; None where states are not kept."""

@@ -28,7 +28,6 @@ from slipstream.app.chats.records import (
 )
 from slipstream.app.chats.titles import title_of
 from slipstream.app.chats.told import Told
-from slipstream.models.errors import UsageError
 
 _COLUMNS = MESSAGE_COLUMNS.removeprefix("id, ") + ", picked"
 _INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS.count(',') + 1))})"
@@ -81,21 +80,25 @@ class ChatStore(Told):
                 )
 
     def set_system(self, chat: str, text: str) -> None:
-        """Gives a chat its system message, or changes it.
+        """Gives a chat its system message, changes it, or takes it away where the text is empty; of all branches.
 
         Raises:
-            UsageError: If there is no such chat, or it began without one.
+            UsageError: If there is no such chat.
         """
         first = next(iter(self.messages(chat)), None)
-        if first and first.role != "system":
-            raise UsageError(
-                f'chat "{chat}" began without a system message.', "Leave --system out, or begin another chat with it."
-            )
+        kept = first if first and first.role == "system" else None
         with self._write(durable=True):
-            if first:
-                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (storable(text), first.id))
-            else:
-                self._add(chat, None, "system", text, "done")
+            if kept and text:
+                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (storable(text), kept.id))
+            elif kept:
+                self._db.execute("UPDATE messages SET parent = NULL WHERE parent = ?", (kept.id,))
+                self._db.execute("DELETE FROM messages WHERE id = ?", (kept.id,))
+            elif text:
+                new = self._add(chat, None, "system", text, "done")
+                self._db.execute(
+                    "UPDATE messages SET parent = ? WHERE chat = ? AND parent IS NULL AND id != ?",
+                    (new.id, chat, new.id),
+                )
 
     def begin_reply(
         self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None

@@ -33,7 +33,8 @@ class Told(Shelf):
         self.get(chat)
         with self._read():
             rows = self._db.execute(
-                f"SELECT {MESSAGE_COLUMNS}, picked FROM messages WHERE chat = ? AND status != 'failed' ORDER BY id",
+                f"SELECT {MESSAGE_COLUMNS}, picked FROM messages WHERE chat = ? AND status != 'failed' "
+                "ORDER BY role != 'system', id",  # a system message may be younger than what follows it
                 (chat,),
             )
             found: dict[int | None, tuple[StoredMessage, int]] = {}
@@ -83,7 +84,8 @@ class Told(Shelf):
 
     def _rows(self, numbers: Iterable[int]) -> list[StoredMessage]:
         rows = self._db.execute(
-            f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+            f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?)) "
+            "ORDER BY role != 'system', id",
             (json.dumps(list(numbers)),),
         )
         return [message_of_row(row) for row in rows]

@@ -276,8 +276,26 @@ def test_a_system_message_comes_first(store: ChatStore) -> None:
     assert [(m.role, m.content) for m in store.messages(chat)] == [("system", "Be kind."), ("user", "x")]
     other = store.create().id
     store.add_user(other, "x")
-    with pytest.raises(UsageError, match="began without"):
-        store.set_system(other, "Be brief.")
+    store.set_system(other, "")
+    store.add_user(other, "y", beside=store.messages(other)[0].id)
+    store.set_system(other, "Be brief.")
+    assert [(m.role, m.content) for m in store.messages(other)] == [("system", "Be brief."), ("user", "y")]
+    assert [len(branches) for branches in store.forks(other).values()] == [2]
+    assert [m.content for m, _ in store.all_messages(other)] == ["Be brief.", "x", "y"]
+    store.set_system(other, "")
+    assert [m.content for m in store.messages(other)] == ["y"]
+    assert [m.content for m, _ in store.all_messages(other)] == ["x", "y"]
+
+
+def test_a_chat_keeps_how_its_tokens_are_drawn(store: ChatStore) -> None:
+    chat = store.create().id
+    assert store.sampling(chat) == {}
+    store.keep_sampling(chat, {"temperature": 0.25, "top_k": 7})
+    assert store.sampling(chat) == {"temperature": 0.25, "top_k": 7}
+    store.keep_sampling(chat, {})
+    assert store.sampling(chat) == {}
+    with pytest.raises(UsageError, match="there is no chat"):
+        store.keep_sampling("nobody", {})
 
 
 def test_a_deleted_chat_takes_its_kept_state_along(tmp_path: Path) -> None:
