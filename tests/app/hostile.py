@@ -15,7 +15,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 PAYLOADS = (
     "\x1b]0;t\x07", "\x1b]2;t\x1b\\", "\x1b]4;1;rgb:00/00/00\x07", "\x1b]8;;http://e.vil\x1b\\x\x1b]8;;\x1b\\",
@@ -27,7 +27,7 @@ PAYLOADS = (
     "\u200e\u200f\u061c", "\u2028\u2029\ufeff\ufff9\ufffb", "".join(chr(0xE0000 + ord(c)) for c in "hidden"),
     "e" + "\u0301" * 400,
 )  # fmt: skip
-"""Forty: they move the cursor, change modes, colours, titles, clipboards and fonts, ask back, hide text or reorder it."""
+"""Forty: they move the cursor, change modes, colours, titles, clipboards, ask back, hide text or reorder it."""
 
 _SEQUENCE = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|[\]P_^X].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL)
 _FORBIDDEN = re.compile(
@@ -44,6 +44,7 @@ def on_a_terminal(program: str, *arguments: str, size: tuple[int, int] = (160, 2
     environment = os.environ | {
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",
+        "TEXTUAL_ANIMATIONS": "none",
         "SLIPSTREAM_HOME": str(home),
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
     }

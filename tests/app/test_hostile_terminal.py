@@ -37,7 +37,7 @@ for number, payload in enumerate(payloads):
     for character in f"stpQ{number:02d} {payload} ":
         before = run._print_step(step(character), False, before)
     run._print_step(step(f"jsnQ{number:02d} {payload}"), True, "")
-    call("run", "-p", "x", "-m", f"filQ{number:02d}{payload}.gguf")
+    call("chats", "import", f"filQ{number:02d}{payload}.json")
     call("chats", "show", f"idyQ{number:02d}{payload}")
     call(f"argQ{number:02d}{payload}")
     cli._run = fails
@@ -98,7 +98,4 @@ def test_the_commands_print_only_text(tmp_path: Path) -> None:
         keep(home, kind == "harmless")
         sent[kind] = on_a_terminal(COMMANDS, kind, home=home)
     assert leaks(sent["hostile"], sent["harmless"]) == []
-    assert (
-        missing(sent["hostile"], ("stp", "jsn", "fil", "nme", "idy", "arg", "tit", "hnt", "ttl", "qst", "rpl", "mdl"))
-        == []
-    )
+    assert missing(sent["hostile"], ("stp", "jsn", "fil", "idy", "arg", "tit", "hnt", "ttl", "qst", "rpl", "mdl")) == []
