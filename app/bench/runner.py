@@ -27,6 +27,7 @@ from slipstream.app.bench.startup import measure_startup, startup_text
 from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.bench.topic_tables import topics_text
 from slipstream.app.bench.topics import replay_topics
+from slipstream.app.bench.typing_ahead import measure_typing, typing_text
 from slipstream.app.bench.weights import ModelShape, write_model
 from slipstream.app.engine.requests import Load
 from slipstream.models.runtime.options import ContextOptions
@@ -90,6 +91,7 @@ class Runner:
             "memory": self._memory,
             "check": self._check,
             "topics": self._topics,
+            "typing": self._typing,
             "peers": self._others,
         }
 
@@ -136,6 +138,11 @@ class Runner:
     def _topics(self) -> Outcome:
         report = replay_topics(self._measured, self._plan, self._settings.topic_rounds, self._tell)
         return Outcome(topics_text(report), asdict(report))
+
+    def _typing(self) -> Outcome:
+        settings, log = self._settings, self._folder / "typing.log"
+        figures = measure_typing(self._measured, log, settings.typing_rounds, settings.typing_s, self._tell)
+        return Outcome(typing_text(figures), asdict(figures), figures.passed)
 
     def _others(self) -> Outcome:
         report = compare_peers(self._measured, self._plan, self._peers, self._tell)

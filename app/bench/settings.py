@@ -38,6 +38,8 @@ class Settings:
         drafter_steps: Tokens that are written to measure the memory of each drafter; 0 for not at all.
         memory_steps: Tokens that part ``memory`` writes.
         startup_rounds: Starts of each program of part ``startup``.
+        typing_rounds: Replies of each kind of part ``typing``.
+        typing_s: Seconds that it types before each.
     """
 
     large: ModelShape = field(default_factory=ModelShape.large)
@@ -61,8 +63,10 @@ class Settings:
     drafter_steps: int = 64
     memory_steps: int = 64
     startup_rounds: int = 7
+    typing_rounds: int = 3
+    typing_s: float = 10.0
 
     @staticmethod
     def brief() -> Settings:
         """Less of everything, for models whose every token takes long."""
-        return Settings(limit=2, temperatures=(0.8,), reply=64, topic_rounds=1, drafter_steps=0)
+        return Settings(limit=2, temperatures=(0.8,), reply=64, topic_rounds=1, drafter_steps=0, typing_rounds=1)

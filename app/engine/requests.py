@@ -9,6 +9,10 @@ AUTO: Final = "auto"
 """The drafter that chooses among all others, step by step (``slipstream.app.engine.autopilot``)."""
 
 
+PAUSE: Final = 0.25
+"""Seconds without a key after which what is typed is worth reading, see ``Prepare``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are drawn; see ``slipstream.models.sampling.Sampler``.

@@ -8,12 +8,10 @@ from typing import Final
 from textual import on
 from textual.timer import Timer
 
+from slipstream.app.engine.requests import PAUSE
 from slipstream.app.tui.messages import ModelReady
 from slipstream.app.tui.screens.talk import TalkScreen
 from slipstream.app.tui.widgets.prompt import Prompt
-
-PAUSE: Final = 0.25
-"""Seconds without a change of the text after which it is read."""
 
 AT_ONCE: Final = 100
 """Characters that come in one piece only by a paste, which is read without a pause; so are several lines."""
