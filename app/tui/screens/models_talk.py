@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # loaded when they are first needed: the chat is on the scree
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the downloads."""
+OFFER_AFTER = 1.5
+"""Seconds after a load in which nothing else is loaded into this process: what is typed first is answered first."""
 
 
 class ModelsTalk(TalkScreen):
@@ -101,7 +103,7 @@ class ModelsTalk(TalkScreen):
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._room.busy:
             behind(self, lambda: self._desk.open().make_usual(chosen), lambda done: None, self._show_error)
-        self._look_for_offer()
+        self.set_timer(OFFER_AFTER, self._look_for_offer)
 
     @on(LoadFailed)
     async def _go_back(self, message: LoadFailed) -> None:

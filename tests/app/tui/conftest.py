@@ -18,6 +18,7 @@ Open = Callable[..., AbstractAsyncContextManager[Driver]]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    monkeypatch.setattr("slipstream.app.tui.screens.models_talk.OFFER_AFTER", 0.001)
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS", "TEXTUAL_LOG"):
         monkeypatch.delenv(name, raising=False)
 
