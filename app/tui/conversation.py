@@ -11,6 +11,7 @@ from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Generate, Message, Prepare, Sampling
+from slipstream.app.tui.presets import FIELDS, values_of
 
 FRAME = 33.0
 """Milliseconds between two pictures of a reply: what comes faster nobody sees."""
@@ -47,7 +48,11 @@ class Conversation:
         self._store = store
         self.sampling = sampling
         """How the tokens of the next replies are drawn."""
+        self._usual = sampling  # of a chat that keeps no other
+        self._new_system = ""  # of a chat that nothing was said in yet
         self.chat: StoredChat | None = store.get(chat) if chat else None
+        if not values_of(sampling):  # otherwise they were asked for just now
+            self._draw_as_kept()
 
     @property
     def exact(self) -> bool:
@@ -61,10 +66,46 @@ class Conversation:
             UsageError: If there is no such chat.
         """
         self.chat = self._store.get(chat)
+        self._draw_as_kept()
 
     def begin(self) -> None:
         """Goes to a new chat, which is kept once something is said in it."""
         self.chat = None
+        self._new_system = ""
+        self._draw_as_kept()
+
+    @property
+    def system(self) -> str:
+        """The system prompt, or empty."""
+        if self.chat is None:
+            return self._new_system
+        return next((kept.content for kept in self._store.messages(self.chat.id) if kept.role == "system"), "")
+
+    def set_system(self, text: str) -> None:
+        """Gives the chat a system prompt; an empty one takes it away.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        if self.chat is None:
+            self._new_system = text
+        else:
+            self._store.set_system(self.chat.id, text)
+
+    def draw(self, sampling: Sampling) -> None:
+        """Draws the next replies in another way, which is kept with the chat.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        self.sampling = sampling
+        if self.chat:
+            self._store.keep_sampling(self.chat.id, values_of(sampling))
+
+    def _draw_as_kept(self) -> None:
+        kept = self._store.sampling(self.chat.id) if self.chat else {}
+        values = {name: value for name, value in kept.items() if name in FIELDS}
+        self.sampling = dataclasses.replace(self._usual, seed=self.sampling.seed, **values)  # type: ignore[arg-type]
 
     def messages(self) -> list[StoredMessage]:
         """What was said, oldest first, without the system message."""
@@ -102,6 +143,10 @@ class Conversation:
         """
         if self.chat is None:
             self.chat = self._store.create()
+            self._store.keep_sampling(self.chat.id, values_of(self.sampling))
+            if self._new_system:
+                self._store.set_system(self.chat.id, self._new_system)
+                self._new_system = ""
         self._store.add_user(self.chat.id, text, beside)
         self.chat = self._store.get(self.chat.id)
         return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
@@ -124,7 +169,7 @@ class Conversation:
         said = self._store.messages(chat.id) if chat else []
         numbers = [kept.id for kept in said]
         before = said[: numbers.index(beside)] if beside in numbers else said
-        messages = history(before, loaded.fingerprint)
+        messages = history(before, loaded.fingerprint, "" if chat else self._new_system)
         if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
             text = f"{messages.pop().content}\n\n{text}"
         state = self._store.state(chat.id) if chat else None

@@ -63,9 +63,39 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("retry", "Reply again", "same question, another seed", lambda chat, _: chat.action_again(), key="F5"),
     Command("go", "Go on", "with a reply that was stopped", lambda chat, _: chat.action_go_on(), key="Ctrl-G"),
-    Command("copy", "Copy the last reply", "", lambda chat, _: chat.action_copy_reply(), key="Ctrl-Y"),
+    Command(
+        "copy", "Copy the last reply", "through the terminal", lambda chat, _: chat.action_copy_reply(), key="Ctrl-Y"
+    ),
     Command("search", "Search earlier prompts", "of all chats", lambda chat, _: chat.action_recall(), key="Ctrl-R"),
     Command("attach", "Attach a text file", "or type @path", lambda chat, file: chat.attach(file), argument="FILE"),
+    Command(
+        "system",
+        "System prompt",
+        "of this chat: a text, a kept name, or none",
+        lambda chat, text: chat.use_system(text),
+        argument="[TEXT]",
+    ),
+    Command(
+        "preset",
+        "Sampling preset",
+        "how this chat's replies are drawn",
+        lambda chat, name: chat.use_preset(name),
+        argument="[NAME]",
+    ),
+    Command(
+        "keep-system",
+        "Keep this system prompt",
+        "under a name",
+        lambda chat, name: chat.keep_system(name),
+        argument="NAME",
+    ),
+    Command(
+        "keep-preset",
+        "Keep this sampling",
+        "under a name",
+        lambda chat, name: chat.keep_preset(name),
+        argument="NAME",
+    ),
     Command("seed", "Seed", "of the next replies", lambda chat, seed: chat.take_seed(seed), argument="N"),
     Command(
         "temp",
@@ -92,7 +122,9 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("next", "Next drafter", "from the next reply on", lambda chat, _: chat.action_next_drafter(), key="F2"),
     Command("colours", "Colours", "who wrote which words", lambda chat, _: chat.action_colours(), key="F3"),
-    Command("help", "Keys and figures", "", lambda chat, _: chat.action_help(), key="F1"),
+    Command(
+        "help", "Keys and figures", "all keys, and what the figures mean", lambda chat, _: chat.action_help(), key="F1"
+    ),
     Command(
         "light",
         "Light or dark",
@@ -103,7 +135,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "theme", "All themes", "choose from all themes", lambda chat, _: chat.app.action_change_theme(), plain=True
     ),
-    Command("quit", "Quit", "", lambda chat, _: chat.app.action_quit(), key="Ctrl-Q", plain=True),
+    Command("quit", "Quit", "everything is kept", lambda chat, _: chat.app.action_quit(), key="Ctrl-Q", plain=True),
 )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,6 +11,7 @@ from textual import on
 
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.behind import behind
+from slipstream.app.tui.screens.chat_settings import SettingsTalk
 from slipstream.app.tui.screens.chats_shelf import ShelfTalk, file_name
 from slipstream.app.tui.screens.models_talk import ModelsTalk
 from slipstream.app.tui.screens.recall import RecallScreen
@@ -27,10 +26,9 @@ if TYPE_CHECKING:
 
 MOST_RECALLED = 100_000
 """Prompts that are searched."""
-LARGEST_SEED = (1 << 63) - 1
 
 
-class PromptTalk(ModelsTalk, ShelfTalk):
+class PromptTalk(SettingsTalk, ModelsTalk, ShelfTalk):
     """A talk that takes commands."""
 
     @on(Prompt.Commanded)
@@ -93,24 +91,6 @@ class PromptTalk(ModelsTalk, ShelfTalk):
         if chat is None:
             raise UsageError("nothing was said yet; there is nothing to export.", "")
         self._export(chat, file or str(Path.cwd() / file_name(chat)))
-
-    def take_seed(self, text: str) -> None:
-        """Draws the next replies with a seed."""
-        if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
-            raise UsageError(f"{one_line(text)} is no seed.", "A seed is a whole number, 0 or more.")
-        self._conversation.sampling = replace(self._conversation.sampling, seed=int(text))
-        self._hint(f"Seed of the next replies: {int(text)}")
-
-    def take_temperature(self, text: str) -> None:
-        """Draws the next replies at a temperature."""
-        try:
-            value = float(text.replace(",", "."))
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf:
-            raise UsageError(f"{one_line(text)} is no temperature.", "It is a number, 0 or more; 0.8 is usual.")
-        self._conversation.sampling = replace(self._conversation.sampling, temperature=value)
-        self._hint(f"Temperature of the next replies: {value:g}")
 
     def use_model(self, name: str) -> None:
         """Goes on with the installed model of a name."""

@@ -20,6 +20,8 @@ class TopBar(Widget):
     """Title of the chat."""
     loaded: reactive[Loaded | None] = reactive(None)
     """The model, once there is one."""
+    led = reactive("")
+    """System prompt and preset, where they are not the usual."""
     used = reactive(0)
     """Tokens of the context in use."""
     fetching: reactive[float | None] = reactive(None)
@@ -45,8 +47,9 @@ class TopBar(Widget):
         name = one_line(self.loaded.name)
         context = f"{self.used:,} / {self.loaded.n_ctx:,}"
         device = one_line(self.loaded.device)
-        for words in ([name, device, context], [name, context], [name]):
-            text = Content(" · ".join(words))
+        led = one_line(self.led)
+        for words in ([led, name, device, context], [led, name, context], [name, context], [name]):
+            text = Content(" · ".join(filter(None, words)))
             if text.cell_length <= width:
                 break
         share = self.used / max(self.loaded.n_ctx, 1)

@@ -33,8 +33,9 @@ async def command(chat: Driver, text: str) -> None:
 def test_the_table_is_sound() -> None:
     names = [one.name for one in COMMANDS]
     assert len(set(names)) == len(names)
+    assert all(one.about for one in COMMANDS)
     assert len({one.title for one in COMMANDS}) == len(names)
-    assert all(re.fullmatch(r"[a-z]+", name) for name in names)
+    assert all(re.fullmatch(r"[a-z-]+", name) for name in names)
     for one in COMMANDS:
         assert parsed(f"/{one.name} {'x' * bool(one.argument)}") == (one, "x" * bool(one.argument))
         if one.needs:

@@ -1,0 +1,148 @@
+"""System prompts and ways to sample, kept by name in a file that its owner may edit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from slipstream.app.engine.requests import Sampling
+from slipstream.app.paths import private_folder, unwritable
+from slipstream.app.safe_text import one_line
+from slipstream.models.errors import UsageError
+
+FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
+"""What a preset may set, by the names of ``Sampling``; the rest is the usual."""
+BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "usual": {},
+        "greedy": {"temperature": 0.0},
+        "sober": {"temperature": 0.3},
+        "lively": {"temperature": 1.2, "min_p": 0.1},
+    }
+)
+"""Presets that are always there; the owner's own of the same name come first."""
+NONE: Final = "none"
+"""What is said to take no system prompt; not a name."""
+
+
+class Presets:
+    """The file; it is read anew each time, for it is small, and its owner may have edited it."""
+
+    def __init__(self, path: Path) -> None:
+        """Keeps the path.
+
+        Args:
+            path: ``presets.toml``; need not exist.
+        """
+        self._path = path
+
+    def systems(self) -> dict[str, str]:
+        """The system prompts by name.
+
+        Raises:
+            UsageError: If the file cannot be read; it names the line where it is broken.
+        """
+        table = self._table(self._read(), "system")
+        for name, text in table.items():
+            if not isinstance(text, str):
+                raise self._wrong(f"system.{name} is no text")
+        return {str(name): str(text) for name, text in table.items()}
+
+    def presets(self) -> dict[str, dict[str, float]]:
+        """The presets by name, those that are always there first: what each sets.
+
+        Raises:
+            UsageError: See ``systems``.
+        """
+        table = self._table(self._read(), "preset")
+        return {name: dict(values) for name, values in BUILT_IN.items()} | {
+            str(name): self._checked(str(name), values) for name, values in table.items()
+        }
+
+    def keep_system(self, name: str, text: str) -> None:
+        """Keeps a system prompt under a name.
+
+        Raises:
+            UsageError: If the name cannot be one, or the file is broken, which is left as it is.
+            SlipstreamError: If it cannot be written.
+        """
+        self._keep("system", name, text)
+
+    def keep_preset(self, name: str, sampling: Sampling) -> None:
+        """Keeps how tokens are drawn under a name.
+
+        Raises:
+            UsageError: See ``keep_system``.
+            SlipstreamError: If it cannot be written.
+        """
+        self._keep("preset", name, values_of(sampling))
+
+    def _keep(self, kind: str, name: str, value: object) -> None:
+        if not name.isprintable() or len(name.split()) != 1 or name == NONE or len(name) > 40:
+            raise UsageError(f"{one_line(name)[:60]} cannot be a name.", "A name is one word, but not none.")
+        document = self._read()
+        self._table(document, kind)
+        document.setdefault(kind, {})[name] = value
+        import tomlkit  # seldom needed
+
+        private_folder(self._path.parent)
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            new.write_text(tomlkit.dumps(document), "utf-8")
+            new.replace(self._path)
+        except OSError as error:
+            raise unwritable(self._path, error) from error
+
+    def _read(self) -> Any:
+        import tomlkit
+        from tomlkit.exceptions import TOMLKitError
+
+        try:
+            text = self._path.read_text("utf-8")
+        except FileNotFoundError:
+            text = ""
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise self._wrong(f"line {line} is not UTF-8") from error
+        except OSError as error:
+            raise UsageError(f"cannot read {self._path}: {(error.strerror or str(error)).lower()}.") from error
+        try:
+            return tomlkit.parse(text)
+        except TOMLKitError as error:
+            raise self._wrong(f"line {getattr(error, 'line', '?')}: {error}") from error
+
+    def _table(self, document: Any, kind: str) -> dict[str, Any]:
+        table = document.get(kind, {})
+        if not isinstance(table, dict):
+            raise self._wrong(f"{kind} is no table")
+        return table
+
+    def _checked(self, name: str, values: Any) -> dict[str, float]:
+        if not isinstance(values, dict):
+            raise self._wrong(f"preset.{name} is no table")
+        for field, value in values.items():
+            if field not in FIELDS:
+                raise self._wrong(f"preset.{name} has {field}; it may have {', '.join(FIELDS)}")
+            if isinstance(value, bool) or not isinstance(value, int if field == "top_k" else int | float):
+                raise self._wrong(f"preset.{name}.{field} is not a number of its kind")
+        from slipstream.models.sampling import Sampler  # this loads numpy
+
+        found = {str(field): int(value) if field == "top_k" else float(value) for field, value in values.items()}
+        try:
+            Sampler(**found)  # type: ignore[arg-type]
+        except UsageError as error:
+            raise self._wrong(f"preset.{name}: {error.title.rstrip('.')}") from error
+        return found
+
+    def _wrong(self, why: str) -> UsageError:
+        return UsageError(f"{self._path} is broken: {one_line(why)}.", "It was left as it is; mend it in an editor.")
+
+
+def values_of(sampling: Sampling) -> dict[str, float]:
+    """What a way to sample sets other than the usual."""
+    usual = Sampling()
+    both = {field: (getattr(sampling, field), getattr(usual, field)) for field in FIELDS}
+    return {field: value for field, (value, normal) in both.items() if value != normal}
