@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
 
@@ -14,6 +16,9 @@ from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.mtp_check import without_mtp
 from slipstream.models.runtime.library import model_params, process_log
 from slipstream.models.types import Token
+
+_CONTROL: Final = 3  # kinds of tokens in a file
+_USER_DEFINED: Final = 4
 
 
 class LlamaModel:
@@ -84,6 +89,7 @@ class LlamaModel:
         self.n_embd: int = C.llama_model_n_embd(self.pointer)
         self.n_layer: int = C.llama_model_n_layer(self.pointer)
         self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
+        self._forgeable = self._forgeable_names()
         self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
 
     def tokenize(self, text: str, special: bool) -> list[Token]:
@@ -93,6 +99,10 @@ class LlamaModel:
             text: Any text.
             special: Whether the names of control tokens become those tokens; False for everything a person wrote.
         """
+        if not special and self._forgeable and self._forgeable.search(text):
+            cuts = [0, *(name.start() + 1 for name in self._forgeable.finditer(text)), len(text)]
+            parts = (text[start:end] for start, end in pairwise(cuts))
+            return [token for part in parts for token in self.tokenize(part, special)]
         raw = text.encode("utf-8", "replace")
         room = len(raw) + 16
         buffer = (ctypes.c_int32 * room)()
@@ -101,6 +111,23 @@ class LlamaModel:
             buffer = (ctypes.c_int32 * -count)()
             count = C.llama_tokenize(self._vocab, raw, len(raw), buffer, -count, False, special)
         return list(buffer[:count])
+
+    def _forgeable_names(self) -> re.Pattern[str] | None:
+        """Names of control tokens that llama.cpp finds in any text, ``special`` or not; None if there are none.
+
+        It takes what a file calls user-defined for such, and so it does gpt-oss's ``<|start|>`` whatever the file says:
+        what a person wrote is cut inside these names, or it could forge another speaker's turn.
+        """
+        names = []
+        for token, kind in enumerate(self.header.token_types):
+            if kind not in (_CONTROL, _USER_DEFINED):
+                continue
+            name = self.text_of(token)
+            control = kind == _CONTROL or (name.startswith("<|") and name.endswith("|>"))
+            found_anywhere = C.llama_vocab_get_attr(self._vocab, token) & C.LLAMA_TOKEN_ATTR_USER_DEFINED
+            if len(name) > 1 and control and found_anywhere:
+                names.append(name)
+        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True)))) if names else None
 
     def opening(self) -> list[Token]:
         """The tokens that every text of this model starts with."""
