@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,14 +88,14 @@ class PromptBuilder:
         """
         last = messages[-1]
         messages = [*messages[:-1], last if last.content.strip() else Message(last.role, ".")]
-        kept, _ = self._fitting(messages, self._tokens(messages), _room(n_ctx))
-        tokens: list[Token] = []
-        for content, part in self._parts(kept):
-            if content == len(kept) - 1:
-                tokens += part[:-_UNSURE] if typed else []
-                break
-            tokens += part
-        return self._opened(tokens)[: n_ctx - 1]
+        parts = list(self._parts(messages))
+        whole = self._opened(_joined(parts))
+        kept, shorter = self._fitting(messages, whole, _room(n_ctx))
+        if shorter is not whole:
+            parts = list(self._parts(kept))
+        until = next((at for at, (content, _) in enumerate(parts) if content == len(kept) - 1), len(parts))
+        stable = parts[until][1][:-_UNSURE] if typed and until < len(parts) else []
+        return self._opened(_joined(parts[:until]) + stable)[: n_ctx - 1]
 
     def _fitting(
         self, messages: Sequence[Message], whole: list[Token], room: int
@@ -109,7 +109,7 @@ class PromptBuilder:
     def _tokens(self, messages: Sequence[Message]) -> list[Token]:
         if messages[-1].role == "assistant":
             return self._tokens(messages[:-1]) + self._said(messages[-1])
-        return self._opened([token for _, part in self._parts(messages) for token in part])
+        return self._opened(_joined(self._parts(messages)))
 
     def _parts(self, messages: Sequence[Message]) -> Iterator[tuple[int | None, list[Token]]]:
         """The tokens of each part of the prompt, and which message it is; None for the template's own text."""
@@ -126,6 +126,10 @@ class PromptBuilder:
 
     def _said(self, reply: Message) -> list[Token]:
         return reply.tokens or self._tokenize(reply.content, False)
+
+
+def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
+    return [token for _, tokens in parts for token in tokens]
 
 
 def _without_oldest_turn(messages: Sequence[Message]) -> list[Message]:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -153,6 +154,30 @@ def test_what_waits_ends_the_reading_after_a_chunk_which_is_kept(fake: Session) 
     assert len(fake.target.tokens) == 32
     fake.prepare(request, lambda: False, lambda: len(fake.target.tokens) >= 64)
     assert len(fake.target.tokens) == 64
+
+
+def test_a_kept_state_is_taken_before_anything_is_read(fake: Session, tmp_path: Path) -> None:
+    target = fake.target
+    assert isinstance(target, FakeTarget)
+    prepare(fake, STORY, "none")
+    known = len(target.tokens)
+    fake.keep_state(str(tmp_path / "a.state"))
+    fake.forget()
+    decodes = target.decodes
+    request = Prepare([*EARLIER, Message("user", STORY + " And then it slept.")], state=str(tmp_path / "a.state"))
+    fake.prepare(request, lambda: False, lambda: False)
+    assert len(target.tokens) > known and target.decodes == decodes + 1
+
+
+def test_the_oldest_turns_leave_as_they_will_for_the_reply(fake: Session) -> None:
+    turns = [Message("system", "Be brief."), *[replace(each, tokens=[]) for each in EARLIER] * 60]
+    request = Generate(1, [*turns, Message("user", STORY)], Sampling(seed=3), max_tokens=8)
+    without = reply(fake, request)[0]
+    assert without.dropped_messages
+    fake.forget()
+    fake.prepare(Prepare(request.messages), lambda: False, lambda: False)
+    done = reply(fake, request)[0]
+    assert done.text == without.text and 0 < done.prefilled_tokens < FEW
 
 
 def test_a_cache_that_cannot_be_rewound_is_replaced_but_not_written_on(fake: Session) -> None:
