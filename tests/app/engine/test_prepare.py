@@ -108,7 +108,7 @@ def test_on_the_fake_target_the_reply_is_the_same_and_all_but_a_few_tokens_are_r
     assert 0 < done.prefilled_tokens < FEW
 
 
-@pytest.mark.parametrize("drafter", ["none", "draft", "medusa", "lookup", "kangaroo", "space", "auto"])
+@pytest.mark.parametrize("drafter", ["none", "draft", "medusa", "eagle3", "lookup", "kangaroo", "space", "auto"])
 def test_with_the_bundled_model_the_reply_is_the_same_and_begins_sooner(bundled: Session, drafter: str) -> None:
     bundled.forget()
     without, tokens = reply(bundled, ask(STORY, drafter))
