@@ -49,7 +49,7 @@ class Command:
     @property
     def help(self) -> str:
         """What the palette says: how else it is done, and what it does."""
-        return " · ".join(filter(None, (self.key, self.usage, self.about)))
+        return " · ".join(filter(None, (self.key, self.usage.replace("[", r"\["), self.about)))  # it reads markup
 
 
 COMMANDS: tuple[Command, ...] = (

@@ -9,6 +9,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.screens.recall import RecallScreen
 from slipstream.app.tui.widgets.prompt import Prompt
 from slipstream.app.tui.widgets.prompt_folds import MOST_LINES, Folds, is_long
+from slipstream.app.tui.widgets.question import Question
 
 LONG = "\n".join(f"line {number} of a long text that was pasted" for number in range(10_000))
 MARK = "[pasted 10,000 lines, 409 kB]"
@@ -38,6 +39,12 @@ async def test_a_long_paste_is_folded_and_sent_whole(open_chat: Open, store: Cha
         assert prompt.message == f"a {LONG} z"
         assert await sent(chat) == f"a {LONG} z"
         assert store.prompts() == [f"a {LONG} z"]
+        (question,) = chat.screen.query(Question)
+        assert "of 10,000 lines" in str(question.content)
+        assert question.size.height < 100
+        await chat.press("ctrl+up", "ctrl+up", "space")
+        assert str(question.content) == f"a {LONG} z"
+        await chat.press("escape")
         await chat.press("up")  # folded again
         assert len(prompt.text) < 60
         assert prompt.message == f"a {LONG} z"
