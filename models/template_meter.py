@@ -14,7 +14,7 @@ from slipstream.models.quoting import quoted
 MAX_TEXT: Final = 1 << 20
 MAX_NUMBER: Final = 10_000
 MAX_BITS: Final = 4_096
-MAX_ENTRIES: Final = 1_000_000
+MAX_ENTRIES: Final = 200_000
 TIME_LIMIT: Final = 2.0
 _WIDE_FIELD: Final = re.compile(r"[0-9]{4,}|\*|\{[^}]*\{")
 _SIZED: Final = frozenset(  # filters and methods whose numbers are sizes
@@ -95,7 +95,7 @@ class Meter:
                 raise TooMuchError("it computes a very large number")
 
     def check_call(self, name: str, owner: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-        """Measures a filter or built-in method before it runs.
+        """Looks at the clock, and measures a filter or built-in method before it runs.
 
         Args:
             name: Its name.
@@ -103,6 +103,7 @@ class Meter:
             args: Further arguments by place.
             options: Further arguments by name.
         """
+        self.tick()
         values = [*args, *options.values()]
         self.countable(owner)
         if name in _SIZED:

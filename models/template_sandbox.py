@@ -1,11 +1,12 @@
 """The sandbox that chat templates run in: foreign code that comes with a model file.
 
 Jinja's immutable sandbox keeps a template away from Python's insides. On top of it this module bounds what a template
-may *spend*: every turn of a loop and every macro call looks at the clock, and the operations that can make a large text
+may *spend*: every turn of a loop and every call of a macro, filter or
+method looks at the clock, and the operations that can make a large text
 from a small one (repetition, powers, formats, padding, joins, replacements, captures) are measured before they run.
 
 Not bounded here: one slow operation between two looks at the clock, such as comparing two lists that are nested deeply.
-The engine's child process sets the operating system's limits for those.
+Templates run in the engine's child process: the interface stays alive, and can end it.
 """
 
 from __future__ import annotations
