@@ -84,6 +84,7 @@ class Prompt(TextArea):
 
     def put(self, text: str) -> None:
         """Replaces the text as if it were typed; what is long is folded, and the cursor goes to the end."""
+        text = typed(text)  # a message of an imported chat is not what somebody typed here
         if is_long(text):
             head = _FIRST_WORD.match(text)  # of a command, or of a message that only looks like one
             at = head.end() if head else 0

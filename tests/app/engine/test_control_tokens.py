@@ -95,6 +95,11 @@ def test_control_tokens_that_a_file_calls_user_defined_stay_text_too(tmp_path: P
     model.close()
 
 
+def _dense(text: str) -> str:
+    """Without spaces: ``▁`` is one to the vocabularies of one kind."""
+    return text.replace(" ", "").replace("▁", "")
+
+
 def test_injected_names_stay_text(model: LlamaModel) -> None:
     types = model.header.metadata["tokenizer.ggml.token_type"]
     names = model.header.metadata["tokenizer.ggml.tokens"]
@@ -116,7 +121,7 @@ def test_injected_names_stay_text(model: LlamaModel) -> None:
         for token in controls:
             text = wrapped.replace("{}", str(names[token]))
             assert found(text, "x", "x") == found("x", text, "x") == found("x", "x", text) == expected, text
-            read = model.pieces(builder.tokens_of(text)).decode().replace(" ", "▁")
-            assert text.replace(" ", "▁") in read, text  # a space to one kind of vocabulary
+            read = model.pieces(builder.tokens_of(text)).decode()
+            assert _dense(text) in _dense(read), text  # a space may come into a name
             cases += 3
     assert cases >= 60

@@ -11,7 +11,7 @@ from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import DrafterOffer, Loaded, Piece
-from slipstream.app.safe_text import MOST_MARKS
+from slipstream.app.safe_text import MOST_MARKS, typed
 from slipstream.models.errors import ContextFullError, SlipstreamError
 
 CONTROLS = (
@@ -56,6 +56,7 @@ async def test_a_hostile_reply_and_question_are_shown_as_typed(open_chat: Open, 
     )
     async with open_chat(Script(text), size=(120, 50)) as chat:
         await chat.say(HOSTILE + "\t.")
+        assert_inert(chat)
         for coloured in (False, True):
             assert_inert(chat)
             shown = " ".join(chat.shown().split())
@@ -65,7 +66,10 @@ async def test_a_hostile_reply_and_question_are_shown_as_typed(open_chat: Open, 
             assert chat.replies()[0].coloured is coloured
             await chat.press("f3")
         kept = store.list_chats()[0]
-        assert [m.content for m in store.messages(kept.id)] == [HOSTILE + "\t.", text]  # the store keeps the original
+        assert [m.content for m in store.messages(kept.id)] == [
+            typed(HOSTILE) + "\t.",
+            text,
+        ]  # the store keeps the original
         await chat.press("ctrl+o")
         assert_inert(chat)
         await chat.press("ctrl+d")
@@ -115,6 +119,17 @@ async def test_pasted_text_loses_what_a_terminal_obeys(open_chat: Open) -> None:
         await chat.until(lambda: bool(chat.screen.prompt.text))
         assert chat.screen.prompt.text == "a\nb [31mred שלום"
         assert_inert(chat)
+
+
+async def test_an_imported_question_is_inert_in_the_prompt_too(open_chat: Open, store: ChatStore) -> None:
+    kept = store.create().id
+    store.add_user(kept, HOSTILE)
+    async with open_chat(chat=kept) as chat:
+        assert_inert(chat)
+        chat.screen.prompt.put_message(HOSTILE)
+        await chat.pilot.pause()
+        assert_inert(chat)
+        assert chat.screen.prompt.text == typed(HOSTILE)
 
 
 async def test_odd_markdown_neither_fails_nor_hides(open_chat: Open) -> None:
