@@ -1,4 +1,4 @@
-"""Makes the autopilot, and keeps what it has learnt of this machine from one run to the next."""
+"""Makes the autopilot, and keeps what was learnt of this machine from one run to the next."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final
 from slipstream.app.engine.arm import Arm, Record
 from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.costs import Costs, measure_costs
+from slipstream.app.engine.measuring import SAME_TEXT, measure_promise
 from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.memory import Memory
@@ -20,12 +21,13 @@ from slipstream.models.sampling import Sampler
 from slipstream.models.types import History
 
 COSTS: Final = "costs"
+_PROMISE: Final = "promise"
 _LENGTH: Final = 16  # tokens of the text with which drafters are timed
 _DEPTHS: Final = (1, 2, 1, 2)
 
 
 class FlightLog:
-    """The kept costs of a target and records of its drafters, good for one machine and one build."""
+    """What was measured of a target and its drafters, good for one machine and one build."""
 
     def __init__(self, memory: Memory | None, key: str) -> None:
         """Finds them.
@@ -52,6 +54,20 @@ class FlightLog:
         if self._memory:
             self._memory.write(COSTS, costs.dump(self._key))
         return costs
+
+    def promise(self, target: Target, plain_ms: float) -> str:
+        """What may be promised of the text: "same text" where it was shown before, else what is measured now.
+
+        Whether passes of all widths compute the same bits depends on model, build and device alone; a machine that is
+        busy now has no time to show it.
+        """
+        proof = f"{SAME_TEXT} {self._key}".encode()
+        if target.abilities.same_text and self._memory and self._memory.read(_PROMISE) == proof:
+            return SAME_TEXT
+        promise = measure_promise(target, plain_ms)
+        if promise == SAME_TEXT and self._memory:
+            self._memory.write(_PROMISE, proof)
+        return promise
 
     def autopilot(
         self, drafters: Mapping[str, Drafter], target: Target, plain_ms: float, on_progress: Callable[[float], None]

@@ -12,7 +12,7 @@ import llama_cpp
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.fitting import fitted, options_for
 from slipstream.app.engine.flight_log import FlightLog
-from slipstream.app.engine.measuring import measure_plain, measure_promise
+from slipstream.app.engine.measuring import measure_plain
 from slipstream.app.engine.offers import check_drafter, offers
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
@@ -29,7 +29,7 @@ from slipstream.drafters.translation import Translation, shared_controls
 from slipstream.models.companions import companions
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.runtime.library import device, physical_cores
+from slipstream.models.runtime.library import built, device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
@@ -91,7 +91,6 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
         plain = PlainClock()
         for _ in range(_WEIGHT):
             plain.hear(milliseconds)
-        promise = measure_promise(target, milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening())
         derived = Path(request.derived) if request.derived else None
         index = _open_index(Path(request.index), header, opened) if request.index else None
@@ -108,12 +107,13 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
             translation=translation,
         )
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
+        log = FlightLog(memory, f"{key} {built()} {device(0, *layers)} {physical_cores()}")
+        promise = log.promise(target, milliseconds)
         past = None
         if index and request.chats:
             past = PastChats(
                 ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
             )
-        log = FlightLog(memory, f"{key} {device(0, *layers)} {physical_cores()}")
         session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), log, past)
         opened.callback(session.close)
         # one that cannot serve is an error before the first token

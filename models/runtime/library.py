@@ -158,6 +158,13 @@ def loses_tiles(cpu: str, library: bytes) -> bool:
 
 
 @cache
+def built() -> str:
+    """Names this build of the library: its size and when it was installed."""
+    facts = Path(str(C._lib._name)).stat()
+    return f"{facts.st_size:x}-{facts.st_mtime_ns:x}"
+
+
+@cache
 def physical_cores() -> int:
     """Counts the physical cores that this process may use; more threads than that slow decoding down."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))

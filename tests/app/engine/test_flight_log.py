@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.app.engine import flight_log
 from slipstream.app.engine.arm import Record
 from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.flight_log import FlightLog
+from slipstream.app.engine.measuring import SAME_DISTRIBUTION, SAME_TEXT
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.token_recycling import TokenRecycling
@@ -42,6 +44,18 @@ def test_costs_and_records_come_back(tmp_path: Path) -> None:
     assert again.meter.costs.rows[2] == pytest.approx(first.meter.costs.rows[2])
     elsewhere = pilot_of(FlightLog(memory, "another machine"), target, single)
     assert next(arm for arm in elsewhere.arms if arm.name == "lookup").record != known
+
+
+def test_a_promise_that_was_proved_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, memory = FakeTarget(), Memory(tmp_path, "0123456789abcdef")
+    answers = [SAME_DISTRIBUTION, SAME_TEXT, SAME_DISTRIBUTION, SAME_DISTRIBUTION]
+    monkeypatch.setattr(flight_log, "measure_promise", lambda target, ms: answers.pop(0))
+    log = FlightLog(memory, "this machine")
+    assert log.promise(target, 1.0) == SAME_DISTRIBUTION  # a busy machine: measured again
+    assert [log.promise(target, 1.0) for _ in range(3)] == [SAME_TEXT] * 3
+    assert FlightLog(memory, "another machine").promise(target, 1.0) == SAME_DISTRIBUTION
+    assert FlightLog(None, "this machine").promise(target, 1.0) == SAME_DISTRIBUTION
+    assert not answers
 
 
 @pytest.mark.parametrize(
