@@ -1,9 +1,9 @@
 """The sandbox that chat templates run in: foreign code that comes with a model file.
 
 Jinja's immutable sandbox keeps a template away from Python's insides. On top of it this module bounds what a template
-may *spend*: every turn of a loop and every call of a macro, filter or method looks at the clock, and the operations that
-can make a large text from a small one (repetition, powers, formats, padding, joins, replacements, captures) are measured
-before they run.
+may *spend*: every turn of a loop and every call of a macro, filter or method looks at the clock, and the operations
+that can make a large text from a small one (repetition, powers, formats, padding, joins, replacements, captures) are
+measured before they run.
 
 Not bounded here: one slow operation between two looks at the clock, such as comparing two lists that are nested deeply.
 Templates run in the engine's child process: the interface stays alive, and can end it.

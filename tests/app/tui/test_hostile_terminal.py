@@ -26,7 +26,7 @@ def all_of(place):
     return "".join(marked(place))
 
 REPLY = (
-    all_of("par") + "\n\n# " + all_of("hdg") + "\n\n- " + all_of("lst") + "\n\n> " + all_of("quo")
+    "# " + all_of("hdg") + "\n\n- " + all_of("lst") + "\n\n> " + all_of("quo")
     + "\n\n**" + all_of("bld").strip() + "**\n\n| a |\n|---|\n| " + all_of("tab") + "|\n\n`" + all_of("cod")
     + "`\n\n" + "".join(f"[{one}](http://e.vil) " for one in marked("lnk"))
     + "\n\n```py" + payloads[0] + "\n" + "\n".join(marked("fen")) + "\n```\n\n&#x202E;&#xE0041;&#27;[2J&#155;2J"
@@ -36,11 +36,14 @@ for title in marked("ttl"):
     store.rename(store.create().id, title)
 kept = store.create().id
 store.add_user(kept, all_of("qst"))
+reply = store.begin_reply(kept, model="m", fingerprint="f1", drafter="draft", seed=1)
+store.finish_reply(reply.id, text=REPLY, tokens=[1], reason="stop")
 offers = [DrafterOffer("none", True), *(DrafterOffer(name, True) for name in marked("drf")[::2])]
 offers += [DrafterOffer(f"x{number}", False, why) for number, why in enumerate(marked("why")[1::2])]
 first = payloads[0]
 loaded = replace(LOADED, name=first, architecture=first, device=first, drafters=offers)
-engine = ScriptedEngine([Script(REPLY), Script(fails=ContextFullError(all_of("err"), all_of("hnt")))], loaded=loaded)
+error = ContextFullError(all_of("err"), all_of("hnt"))
+engine = ScriptedEngine([Script(all_of("par")), Script(fails=error)], loaded=loaded)
 models = ScriptedModels(here=[model(name, 1000) for name in marked("mdl")])
 app = ChatApp(engine, Load("mini.gguf", drafter="draft"), store, kept, models=lambda: models)
 
@@ -73,7 +76,10 @@ PLACES = (
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     homes = {kind: tmp_path_factory.mktemp(kind) for kind in ("harmless", "hostile")}
-    return {kind: on_a_terminal(CHAT, str(home), kind, size=(160, 260), home=home) for kind, home in homes.items()}
+    lines = {"harmless": 40, "hostile": 200}
+    return {
+        kind: on_a_terminal(CHAT, str(home), kind, size=(160, lines[kind]), home=home) for kind, home in homes.items()
+    }
 
 
 def test_nothing_comes_through(sent: dict[str, bytes]) -> None:
