@@ -1,0 +1,32 @@
+"""Branch coverage of what must let nothing in: verifier, validator, filter, chat store, downloader, supervisor."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+MEASURED = (
+    "drafters/accept.py", "drafters/tree.py", "models/gguf_check.py", "app/safe_text.py", "app/chats/store.py",
+    "models/download*.py", "app/engine/host.py",
+)  # fmt: skip
+TESTS = (
+    "tests/drafters/test_accept.py", "tests/drafters/test_accept_typical.py", "tests/drafters/test_tree.py",
+    "tests/models/test_gguf.py", "tests/models/test_gguf_mutants.py", "tests/models/test_gguf_split.py",
+    "tests/app/test_safe_text.py", "tests/app/test_chats_store.py", "tests/app/test_chats_keeping.py",
+    "tests/app/test_chats_going_on.py", "tests/app/test_chats_model.py", "tests/app/engine/test_host.py",
+    "tests/app/engine/test_host_faults.py", "tests/models/test_download.py", "tests/models/test_download_disk.py",
+    "tests/models/test_download_faults.py", "tests/models/test_download_lock.py",
+    "tests/models/test_download_queue.py", "tests/models/test_download_ranges.py",
+)  # fmt: skip
+
+
+def main() -> int:
+    """Runs their tests and prints the report; returns the exit code of the first that fails, or 0."""
+    root = Path(__file__).parents[1]
+    python = [sys.executable, "-m", "coverage"]
+    measured = ",".join(f"*/{name}" for name in MEASURED)
+    code = subprocess.run([*python, "run", "--branch", f"--include={measured}", "-m", "pytest", "-q", *TESTS], cwd=root)
+    return code.returncode or subprocess.run([*python, "report", "-m", "--omit=tests/*"], cwd=root).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
