@@ -101,10 +101,9 @@ def _dense(text: str) -> str:
 
 
 def test_injected_names_stay_text(model: LlamaModel) -> None:
-    types = model.header.metadata["tokenizer.ggml.token_type"]
-    names = model.header.metadata["tokenizer.ggml.tokens"]
-    controls = [token for token, kind in enumerate(types) if int(kind) in CONTROL]
-    first, last = str(names[controls[0]]), str(names[controls[-1]])
+    types = model.header.token_types
+    controls = [token for token, kind in enumerate(types) if kind in CONTROL]
+    first, last = model.text_of(controls[0]), model.text_of(controls[-1])
     template = ChatTemplate(
         "{% for m in messages %}" + first + "{{ m.role }}\n{{ m.content }}" + last + "{% endfor %}" + first
     )
@@ -112,14 +111,14 @@ def test_injected_names_stay_text(model: LlamaModel) -> None:
 
     def found(system: str, user: str, reply: str) -> list[Token]:
         chat = [Message("system", system), Message("user", user), Message("assistant", reply), Message("user", "x")]
-        return [token for token in builder.build(chat, 4096).tokens if int(types[token]) in CONTROL]
+        return [token for token in builder.build(chat, 4096).tokens if types[token] in CONTROL]
 
     expected = found("x", "x", "x")
     assert len(expected) >= 9  # the template's own are control tokens
     cases = 0
     for wrapped in WRAPPED:
         for token in controls:
-            text = wrapped.replace("{}", str(names[token]))
+            text = wrapped.replace("{}", model.text_of(token))
             assert found(text, "x", "x") == found("x", text, "x") == found("x", "x", text) == expected, text
             read = model.pieces(builder.tokens_of(text)).decode()
             assert _dense(text) in _dense(read), text  # a space may come into a name
