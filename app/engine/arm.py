@@ -173,7 +173,7 @@ class Arm:
         self.last = step
         self._fresh += 1
         weight = self._weight(record.asked)
-        depth = draft.tree.depth
+        depth = draft.tree.depth if draft.tree.tokens else 0
         if record.asked == 1:
             self._depth, record.draft_ms = depth, took
         elif depth <= self._depth + 1:  # a deeper draft may take as long as it will
@@ -205,7 +205,7 @@ class Arm:
         began = perf_counter()
         self.drafter.observe(history, step)
         self._heard = True
-        if guess.tree.drafted:
+        if guess.tree.tokens:
             self._right = max(_FORGET * self._right, self.calibration.hear(guess, step.tokens))
         took, usual = 1e3 * (perf_counter() - began), max(self.record.hear_ms, _LEAST_MS)
         self.record.hear_ms += _NEW * (min(took, _DISTURBED * usual) - self.record.hear_ms)

@@ -6,7 +6,7 @@ drafters that cost next to nothing are scored on every step, whoever drafted it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import ClassVar, Final
@@ -15,8 +15,9 @@ from slipstream.app.engine.arm import Arm
 from slipstream.app.engine.choice import PLAIN, Choice, Tally
 from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.meter import Meter
-from slipstream.app.engine.probing import Purse, Trial
+from slipstream.app.engine.probing import LASTS, Purse, Trial, trials
 from slipstream.app.engine.pruning import Part, Terms, best_part
+from slipstream.app.engine.repeats import Repeats
 from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
 from slipstream.drafters.merge import merged
@@ -26,11 +27,9 @@ from slipstream.models.types import Abilities, Floats, History, Token
 _CHEAP: Final = 0.02  # share of a plain pass up to which a drafter may be asked in vain
 _MERGE_MS: Final = 2.0  # a pass must take so long before drafts are merged, which takes 0.1 ms
 _WIDE: Final = 33  # rows among which the least price of a row is looked for
-_LOOK: Final = 4  # steps between two looks at who rests; a trial takes so long
-_LISTEN: Final = 24  # steps that a cheap drafter is asked before it may rest again
-_PLAIN_EVERY: Final = 128  # steps without a plain one after which plain decoding is tried again
+_LIGHT: Final = 0.08  # share of a plain pass up to which a drafter is woken when the text repeats itself
+_STREAK: Final = 3  # tokens in a row that end a run which has occurred before
 _ENOUGH: Final = 1.5  # plain steps that a trial may lose beyond what was expected, before it ends
-_WAKING: Final = 0.05  # of a plain pass: what waking a drafter is taken to cost
 
 
 class Autopilot(Drafter):
@@ -78,16 +77,19 @@ class Autopilot(Drafter):
         self._last: Step | None = None
         self._who: Arm | None = None  # drafted it
         self._guesses: dict[str, Draft] = {}
+        self._repeats = Repeats()
+        self._measured = False  # whether the last step was timed: of plain steps, while all rest, one in a few is
+        self._skipped = 0  # plain steps since then that were not
+        self._plain = Choice()
         self._began = self._drafters_ms = 0.0
         self.needs = Needs(leaves=self._leaves)  # type: ignore[misc]  # of those that are awake, not of the class
 
-    # --- the verbs of a drafter -----------------------------------------------------------------------------------
-
     def begin(self, history: History) -> None:
         """Starts a reply: those that are awake hear the prompt."""
-        self._last = None
+        self._last, self._measured, self._skipped = None, False, 0
         self.tallies = {}
         self._costs.at(len(history.tokens))
+        self._repeats.begin(history.tokens)
         for arm in self.arms:
             arm.begin()
         for arm in self._awake:
@@ -101,22 +103,28 @@ class Autopilot(Drafter):
 
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Chooses, and drafts."""
-        now = perf_counter()
-        self._settle(now)
-        self._began, self._drafters_ms, self._who = now, 0.0, None
         self._step += 1
-        if self._step % _LOOK == 0 and (self._awake or self._purse.milliseconds >= self._purse.least):
+        if self._measured:
+            self._settle(perf_counter())
+        if not self._awake and self._trial is None and self._step % LASTS and self._repeats.streak < _STREAK:
+            self._plain_at, self._measured, self.choice = self._step, False, self._plain
+            self._skipped += 1
+            return NO_DRAFT
+        self._began, self._measured, self._drafters_ms, self._who = perf_counter(), True, 0.0, None
+        if self._repeats.streak >= _STREAK:
+            self._wake_light(history)
+        if self._step % LASTS == 0 and (self._awake or self._purse.milliseconds >= self._purse.least):
             self._look(history)
         self._guesses.clear()
         if not self._awake or (self._trial and self._trial.arm is None):
-            self._plain_at = self._step
-            self.choice = Choice(plain_ms=self.meter.plain_ms, rate=self.meter.rate)
+            self._plain_at, self.choice = self._step, self._plain
             return NO_DRAFT
         return self._choose(history, worth, sampler)
 
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to those that are awake, with what they had guessed."""
         self._last = step
+        self._repeats.hear(step.tokens)
         if self._awake:
             began = perf_counter()
             for arm in self._awake:
@@ -132,8 +140,6 @@ class Autopilot(Drafter):
         """Frees the drafters."""
         for arm in self.arms:
             arm.drafter.close()
-
-    # --- the choice -----------------------------------------------------------------------------------------------
 
     def _choose(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Asks the cheap ones, then the one that leads if it promises more than they do."""
@@ -160,10 +166,12 @@ class Autopilot(Drafter):
                 second = max(second, part.value)
         for arm, _ in parts:
             arm.gained((best.value - second) / terms.rate if arm is who else 0.0)
-        best = self._together(best, parts, terms, len(history.tokens))
+        if len(parts) > 1:
+            best = self._together(best, parts, terms, len(history.tokens))
         size = len(best.draft.tree)
         if not size:
-            who, self._plain_at = None, self._step
+            self._plain_at, self.choice = self._step, self._plain
+            return NO_DRAFT
         self._who = who
         self.choice = Choice(
             who.name if who else PLAIN,
@@ -181,8 +189,10 @@ class Autopilot(Drafter):
         began = perf_counter()
         arm.limits.price = terms.rate * (self._slope * arm.record.slower + arm.level_ms) / terms.token
         draft = arm.draft(history, sampler, self._step, deepest)
-        self._guesses[arm.name] = draft
-        part = best_part(draft, arm.calibration.probs(draft), terms, arm.record.slower, arm.trust)
+        part = Part(NO_DRAFT, 1.0, terms.value(1.0, 1))
+        if draft.tree.tokens:
+            self._guesses[arm.name] = draft
+            part = best_part(draft, arm.calibration.probs(draft), terms, arm.record.slower, arm.trust)
         arm.judge(part.tokens, 1 + len(part.draft.tree))
         self._drafters_ms += 1e3 * (perf_counter() - began)
         return part
@@ -198,29 +208,29 @@ class Autopilot(Drafter):
         part = best_part(tree, tree.probs, terms, slower, trust)
         return part if part.value > best.value else best
 
-    # --- time, and who rests --------------------------------------------------------------------------------------
-
     def _settle(self, now: float) -> None:
-        """Takes what the last step cost."""
-        if self._last is None:
+        """Takes what the last step cost; the plain ones before it that were not timed cost what such a step does."""
+        step, self._last, skipped = self._last, None, self._skipped
+        if step is None:
             return
-        step, self._last = self._last, None
+        self._skipped = 0
         asks = next((arm for arm in self._awake if arm.hidden), None)
         took = self.meter.hear(step, 1e3 * (now - self._began), self._drafters_ms, asks)
         plain_ms = self.meter.plain_ms
-        self._purse.earn(took, plain_ms)
-        tally = self.tallies.setdefault(self._who.name if self._who else PLAIN, Tally())
+        self._plain = Choice(plain_ms=plain_ms, rate=self.meter.rate)
+        self._purse.earn(took + skipped * plain_ms, plain_ms)
         if self._who:
             self._who.chosen(self.choice.expected - 1, len(step.tokens) - 1)
-        tally.steps += 1
-        tally.expected += self.choice.expected
-        tally.tokens += len(step.tokens)
-        tally.ms += took
-        tally.plain_ms += plain_ms * len(step.tokens)
+        self._tally(PLAIN).add(skipped, skipped, skipped * plain_ms, skipped * plain_ms, steps=skipped)
+        tally = self._tally(self._who.name if self._who else PLAIN)
+        tally.add(self.choice.expected, len(step.tokens), took, plain_ms * len(step.tokens))
         if self._trial and self._trial.arm:
             self._lost_ms += took - plain_ms * len(step.tokens)
             if self._lost_ms > self._trial.milliseconds + _ENOUGH * plain_ms:
                 self._end_trial()
+
+    def _tally(self, name: str) -> Tally:
+        return self.tallies.setdefault(name, Tally())
 
     def _look(self, history: History) -> None:
         """Decides who rests, who leads, and what is tried."""
@@ -236,7 +246,9 @@ class Autopilot(Drafter):
         if self._lead:
             awake.append(self._lead)
         self._pay()
-        self._trial = self._purse.choose(self._trials(terms, awake))
+        resting = [(arm, self._cheap(arm)) for arm in self.arms if arm not in awake]
+        since_plain = self._step - self._plain_at if awake else 0
+        self._trial = self._purse.choose(trials(resting, self._lead, terms, self._step, since_plain))
         if self._trial and self._trial.arm:
             awake.append(self._trial.arm)
         for arm in self._awake:
@@ -262,31 +274,26 @@ class Autopilot(Drafter):
             arm.rest()
             self._awake.remove(arm)
 
-    def _trials(self, terms: Terms, awake: Sequence[Arm]) -> Iterator[Trial]:
-        """What could be tried, with what it is expected to lose."""
-        plain = terms.value(1.0, 1)
-        best = max(plain, self._lead.promise(terms)) if self._lead else plain
-        waking = _WAKING * terms.rows[1]
-        for arm in self.arms:
-            if arm not in awake:
-                loss = _LISTEN * arm.costs_ms
-                if not self._cheap(arm):
-                    loss = _LOOK * max(0.0, best - arm.promise(terms)) / terms.rate
-                yield Trial(arm, loss + waking, self._step - arm.last)
-        if awake and self._step - self._plain_at > _PLAIN_EVERY:
-            yield Trial(None, _LOOK * (best - plain) / terms.rate + waking, self._step - self._plain_at)
+    def _wake_light(self, history: History) -> None:
+        """Wakes the best of those that cost little: the text repeats itself, and one of them may copy."""
+        self._repeats.streak = 0
+        light = [arm for arm in self.arms if arm not in self._awake and self._cheap(arm, _LIGHT)]
+        best = max(light, key=lambda arm: (arm.record.gain_ms, -arm.costs_ms), default=None)
+        if best:
+            best.wake(history)
+            self._awake.append(best)
 
     def _stays(self, arm: Arm) -> bool:
         """Whether it is worth being asked at every step."""
         if arm.hidden or arm.record.ahead:
             return False
-        return arm.record.gain_ms > arm.costs_ms or (arm.settling and self._cheap(arm))
+        return arm.record.gain_ms > arm.costs_ms or (arm.settling and self._cheap(arm, _LIGHT))
 
-    def _cheap(self, arm: Arm) -> bool:
-        """Whether it may be asked in vain."""
+    def _cheap(self, arm: Arm, share: float = _CHEAP) -> bool:
+        """Whether it may be asked in vain: asking costs no more than this share of a plain pass."""
         record = arm.record
         known = record.asked > 2 and not record.ahead and not arm.hidden
-        return known and arm.costs_ms < _CHEAP * self._costs.rows[1]
+        return known and arm.costs_ms < share * self._costs.rows[1]
 
 
 def _deepest(worth: Worth) -> int:

@@ -42,7 +42,7 @@ class Calibration:
 
     def hear(self, draft: Draft, tokens: Sequence[Token]) -> int:
         """Compares a guess, evaluated or not, with the target's own tokens, and says how deep it was right."""
-        tree, node, depth, changed = draft.tree, ROOT, 0, False
+        tree, node, depth, first = draft.tree, ROOT, 0, DEPTH
         for at, token in enumerate(tokens[:DEPTH]):
             said, child = 0.0, None
             for other in range(node + 1, len(tree)):
@@ -57,17 +57,19 @@ class Calibration:
                 break
             self._said[at] = _DECAY * self._said[at] + said
             self._right[at] = _DECAY * self._right[at] + (child is not None)
-            changed = True
+            first = min(first, at)
             if child is None:
                 break
             node, depth = child, at + 1
-        if changed:
-            self._multiply()
+        if first < DEPTH:
+            self._multiply(first, max(depth + 1, first + 1))
         return depth
 
-    def _multiply(self) -> None:
-        product = 1.0
-        for at in range(DEPTH):
-            ratio = self._right[at] / self._said[at]
-            product *= min(max(ratio, _LEAST), _MOST)
+    def _multiply(self, first: int, heard: int) -> None:
+        """Brings the corrections of paths up to date, of which the depths up to ``heard`` have changed."""
+        product = self.path[first]
+        for at in range(first, DEPTH):
+            product *= min(max(self._right[at] / self._said[at], _LEAST), _MOST)
+            if at >= heard and product == self.path[at + 1]:
+                return
             self.path[at + 1] = product

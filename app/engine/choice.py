@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 PLAIN: Final = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What was chosen for a step.
 
     Attributes:
@@ -58,3 +57,11 @@ class Tally:
     tokens: int = 0
     ms: float = 0.0
     plain_ms: float = 0.0
+
+    def add(self, expected: float, tokens: int, ms: float, plain_ms: float, steps: int = 1) -> None:
+        """Takes a step, or several alike."""
+        self.steps += steps
+        self.expected += expected
+        self.tokens += tokens
+        self.ms += ms
+        self.plain_ms += plain_ms

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from slipstream.app.engine.arm import Arm
+from slipstream.app.engine.pruning import Terms
 
 SHARE: Final = 0.004
 """Share of the time that may be lost to trying."""
@@ -17,6 +18,12 @@ _FIRST: Final = (3.0, 10.0)
 
 _MOST: Final = 12.0  # plain steps that can be saved up
 _DEBT: Final = 100.0  # plain steps that can be owed
+LASTS: Final = 4
+"""Steps that a trial lasts, and between two looks at who rests."""
+
+_LISTEN: Final = 24  # steps that a cheap drafter is asked before it may rest again
+_PLAIN_EVERY: Final = 128  # steps without a plain one after which plain decoding is tried again
+_WAKING: Final = 0.05  # of a plain pass: what waking a drafter is taken to cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +83,25 @@ class Purse:
         if best:
             self.milliseconds -= best.milliseconds
         return best
+
+
+def trials(
+    resting: Iterable[tuple[Arm, bool]], lead: Arm | None, terms: Terms, step: int, since_plain: int
+) -> Iterator[Trial]:
+    """What could be tried, with what it is expected to lose.
+
+    Args:
+        resting: Drafters that rest, and whether they cost next to nothing.
+        lead: The one that leads of those that cost something, if there is one.
+        terms: What tokens and time are worth.
+        step: The number of this step.
+        since_plain: Steps without a plain one; 0 while all rest.
+    """
+    plain = terms.value(1.0, 1)
+    best = max(plain, lead.promise(terms)) if lead else plain
+    waking = _WAKING * terms.rows[1]
+    for arm, cheap in resting:
+        loss = _LISTEN * arm.costs_ms if cheap else LASTS * max(0.0, best - arm.promise(terms)) / terms.rate
+        yield Trial(arm, loss + waking, step - arm.last)
+    if since_plain > _PLAIN_EVERY:
+        yield Trial(None, LASTS * (best - plain) / terms.rate + waking, since_plain)

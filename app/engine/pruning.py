@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from slipstream.drafters.base import NO_DRAFT, Draft
 from slipstream.drafters.tree import TreeBuilder
 from slipstream.models.types import ROOT, TokenTree
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What tokens and time are worth in this step.
 
     The rate of the whole reply is what is maximised: a node pays if it brings more tokens than its time brings at the
@@ -37,8 +36,7 @@ class Terms:
         return tokens * self.token - self.rate * (cost * slower + milliseconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The part of a draft that pays.
 
     Attributes:

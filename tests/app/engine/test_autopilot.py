@@ -180,9 +180,9 @@ def test_the_reason_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_tallies_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     flight = Flight(monkeypatch, DEAR, lambda clock: {"fair": Scripted(text(), clock, always(0.8))})
     tallies = flight.pilot.tallies
-    last = flight.steps[-1]  # settled with the step after it
-    assert sum(tally.steps for tally in tallies.values()) == len(flight.steps) - 1
-    assert sum(tally.tokens for tally in tallies.values()) == SIZE - last[1]
+    last = flight.steps[-1]  # settled with the step after it, and of plain ones every fourth
+    assert len(flight.steps) - 4 <= sum(tally.steps for tally in tallies.values()) < len(flight.steps)
+    assert SIZE - last[1] - 3 <= sum(tally.tokens for tally in tallies.values()) <= SIZE - last[1]
     fair = tallies["fair"]
     assert fair.expected == pytest.approx(fair.tokens, rel=0.15)
     assert fair.plain_ms > fair.ms
