@@ -13,7 +13,7 @@ from slipstream.app.engine.pruning import Terms
 SHARE: Final = 0.004
 """Share of the time that may be lost to trying."""
 
-_FIRST: Final = (3.0, 10.0)
+_FIRST: Final = (2.0, 10.0)
 """Plain steps that may be lost at the very first, when nothing is known: few where rows are dear, more where not."""
 
 _MOST: Final = 12.0  # plain steps that can be saved up
@@ -24,6 +24,8 @@ LASTS: Final = 4
 _LISTEN: Final = 24  # steps that a cheap drafter is asked before it may rest again
 _PLAIN_EVERY: Final = 128  # steps without a plain one after which plain decoding is tried again
 _WAKING: Final = 0.05  # of a plain pass: what waking a drafter is taken to cost
+_AT_BEST: Final = (3.0, 4)
+"""Tokens and rows of a good step: a drafter that takes so long that not even such steps pay is not tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ def trials(
     best = max(plain, lead.promise(terms)) if lead else plain
     waking = _WAKING * terms.rows[1]
     for arm, cheap in resting:
+        if terms.value(*_AT_BEST, arm.costs_ms) <= plain:
+            continue
         loss = _LISTEN * arm.costs_ms if cheap else LASTS * max(0.0, best - arm.promise(terms)) / terms.rate
         yield Trial(arm, loss + waking, step - arm.last)
     if since_plain > _PLAIN_EVERY:
