@@ -113,7 +113,7 @@ class Medusa(Drafter):
         self.needs = Needs(Medusa.needs.hidden, self._leaves)  # type: ignore[misc]  # of the target, not of the class
         self._record = RankRecord(rank_accuracies(heads.info, heads.count), heads.kept)
         self._state: Floats | None = None  # of the token before the history's last
-        self._at = 0  # length of the history whose last token follows the state's
+        self._at: int | None = None  # length of the history whose last token follows the state's, once it is known
         self._guess: tuple[NDArray[np.int32], Floats] | None = None  # what was said in this step
 
     def begin(self, history: History) -> None:
@@ -129,7 +129,8 @@ class Medusa(Drafter):
         """Grows a tree, the most probable node first, as long as nodes are worth it."""
         self._guess = None
         room = min(self._nodes, self._n_ctx - len(history.tokens))
-        if self._state is None or self._at != len(history.tokens) or not worth(1.0, 1) or room < 1:
+        stale = self._at not in (None, len(history.tokens))  # another drafter's steps have gone by
+        if self._state is None or stale or not worth(1.0, 1) or room < 1:
             return NO_DRAFT
         tokens, said = self._heads.best(self._state)
         if not np.isfinite(said).all():  # the target's state is not a number; its sampler will say so
