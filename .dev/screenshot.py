@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Sampling
+from slipstream.app.engine.requests import Sampling
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.tui.app import ChatApp

@@ -261,11 +261,13 @@ def test_the_state_is_that_of_the_last_accepted_token() -> None:
 def test_ranks_are_heard_down_to_the_first_rejection_only() -> None:
     heads = Said([[10, 11], [20, 21], [30, 31]], [[0.5, 0.2]] * 3)
     drafter = ready(heads)
+    text = History([5, 10, 21])
     for _ in range(400):
-        draft = drafter.draft(History([5, 6]), always, GREEDY)
+        draft = drafter.draft(text, always, GREEDY)
         above = draft.tree.tokens.index(10)
         step(drafter, (10, 21), (above,), draft)  # head 0 is right, then head 1 is: by its second token
-    tree = paths(drafter.draft(History([5, 6]), always, GREEDY))
+    assert not len(drafter.draft(History([5, 10, 21, 7]), always, GREEDY).tree)  # a step that it did not hear
+    tree = paths(drafter.draft(text, always, GREEDY))
     assert tree[(10,)] > 0.85 and tree[(11,)] < 0.05
     assert tree[(10, 21)] / tree[(10,)] > 0.85 and tree[(10, 20)] / tree[(10,)] < 0.1
     assert tree[(10, 21, 30)] / tree[(10, 21)] == pytest.approx(0.5, rel=1e-5)  # nothing is known of the third
