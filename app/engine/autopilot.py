@@ -6,6 +6,7 @@ drafters that cost next to nothing are scored on every step, whoever drafted it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -64,7 +65,7 @@ class Autopilot(Drafter):
         self.arms = [Arm(name, drafter) for name, drafter in drafters.items()]
         self.meter = Meter(costs)
         self.choice = Choice()
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self._costs, self._abilities = costs, abilities
         self._leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
         self._awake: list[Arm] = []
@@ -87,7 +88,7 @@ class Autopilot(Drafter):
     def begin(self, history: History) -> None:
         """Starts a reply: those that are awake hear the prompt."""
         self._last, self._measured, self._skipped = None, False, 0
-        self.tallies = {}
+        self.tallies.clear()
         self._costs.at(len(history.tokens))
         self._repeats.begin(history.tokens)
         for arm in self.arms:
@@ -168,6 +169,7 @@ class Autopilot(Drafter):
             arm.gained((best.value - second) / terms.rate if arm is who else 0.0)
         if len(parts) > 1:
             best = self._together(best, parts, terms, len(history.tokens))
+            who = who or max(parts, key=lambda part: part[1].value)[0]  # it may take several to be worth a pass
         size = len(best.draft.tree)
         if not size:
             self._plain_at, self.choice = self._step, self._plain
@@ -180,7 +182,7 @@ class Autopilot(Drafter):
             best.tokens,
             self.meter.plain_ms,
             self.meter.rate,
-            who is tried,
+            tried is not None and who is tried,
         )
         return best.draft
 
@@ -214,33 +216,30 @@ class Autopilot(Drafter):
         if step is None:
             return
         self._skipped = 0
-        asks = next((arm for arm in self._awake if arm.hidden), None)
-        took = self.meter.hear(step, 1e3 * (now - self._began), self._drafters_ms, asks)
+        asks, wall = next((arm for arm in self._awake if arm.hidden), None), 1e3 * (now - self._began)
+        took = self.meter.hear(step, wall, self._drafters_ms, asks)
         plain_ms = self.meter.plain_ms
         self._plain = Choice(plain_ms=plain_ms, rate=self.meter.rate)
         self._purse.earn(took + skipped * plain_ms, plain_ms)
         if self._who:
             self._who.chosen(self.choice.expected - 1, len(step.tokens) - 1)
-        self._tally(PLAIN).add(skipped, skipped, skipped * plain_ms, skipped * plain_ms, steps=skipped)
-        tally = self._tally(self._who.name if self._who else PLAIN)
+        if skipped:
+            self.tallies[PLAIN].add(skipped, skipped, skipped * plain_ms, skipped * plain_ms, steps=skipped)
+        tally = self.tallies[self._who.name if self._who else PLAIN]
         tally.add(self.choice.expected, len(step.tokens), took, plain_ms * len(step.tokens))
         if self._trial and self._trial.arm:
             self._lost_ms += took - plain_ms * len(step.tokens)
             if self._lost_ms > self._trial.milliseconds + _ENOUGH * plain_ms:
                 self._end_trial()
 
-    def _tally(self, name: str) -> Tally:
-        return self.tallies.setdefault(name, Tally())
-
     def _look(self, history: History) -> None:
         """Decides who rests, who leads, and what is tried."""
         self._costs.at(len(history.tokens))
         self._slope = self._costs.slope(min(_WIDE, self._abilities.max_rows))
         terms = self.meter.terms()
-        plain = terms.value(1.0, 1)
         known = [arm for arm in self.arms if arm.record.judged and not self._cheap(arm)]
         self._lead = max(known, key=lambda arm: arm.promise(terms), default=None)
-        if self._lead and self._lead.promise(terms) <= plain:
+        if self._lead and self._lead.promise(terms) <= terms.value(1.0, 1):
             self._lead = None
         awake = [arm for arm in self._awake if arm is not self._lead and self._stays(arm)]
         if self._lead:
@@ -280,8 +279,8 @@ class Autopilot(Drafter):
         light = [arm for arm in self.arms if arm not in self._awake and self._cheap(arm, _LIGHT)]
         best = max(light, key=lambda arm: (arm.record.gain_ms, -arm.costs_ms), default=None)
         if best:
-            best.wake(history)
             self._awake.append(best)
+            best.wake(history)
 
     def _stays(self, arm: Arm) -> bool:
         """Whether it is worth being asked at every step."""
