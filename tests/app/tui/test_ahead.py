@@ -86,7 +86,7 @@ async def test_nothing_is_read_while_a_reply_is_written(open_chat: Open) -> None
         assert len(chat.engine.prepared) == asked
         chat.engine.go()
         await chat.until(chat.idle)
-        await chat.until(lambda: read(chat)[-1] == ("user", "word " * 100))
+        await chat.until(lambda: read(chat)[-1:] == [("user", "word " * 100)])
 
 
 async def test_the_question_that_is_sent_is_what_was_read(open_chat: Open) -> None:
