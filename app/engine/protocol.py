@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
+from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop, Watch
 
 VERSION: Final = 1
 
@@ -75,6 +75,23 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """How much of the context a prompt takes, before it is sent.
+
+    Attributes:
+        request: Number of the ``Prepare`` that asked.
+        tokens: Tokens of the prompt as it would be read now; n_ctx or more is too long to be sent.
+        dropped_messages: Oldest messages that would be left out.
+        dropped_tokens: Tokens that would leave with them.
+    """
+
+    request: int
+    tokens: int
+    dropped_messages: int = 0
+    dropped_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Prefilling:
     """How far the prompt is read: ``done`` of ``total`` tokens."""
 
@@ -112,6 +129,8 @@ class Speed:
         accepted: Drafted tokens that the target accepted.
         steps: Steps so far.
         tokens: Tokens so far.
+        thought: Tokens of the thinking part, see ``slipstream.app.engine.thinking``.
+        thought_ms: Milliseconds that they took.
     """
 
     tok_per_s: float = 0.0
@@ -122,6 +141,48 @@ class Speed:
     accepted: int = 0
     steps: int = 0
     tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """One step as it is drawn: what was drafted, and what became of it.
+
+    Attributes:
+        step: Its number in the reply, from 1.
+        texts: Per node that might have been accepted, the text of its token; empty for a token that ends a reply.
+        parents: Per node, the index of its parent, smaller than its own; -1 below the text so far.
+        probs: Per node, the drafter's probability of it given its parent, 0 to 1.
+        sources: Per node, who drafted it.
+        path: The accepted nodes, root to leaf.
+        last: The token after them, which the target wrote itself.
+        probes: Number of nodes that were evaluated for the drafter's sake alone; they are not among the others.
+        ms: Milliseconds of the step.
+    """
+
+    step: int
+    texts: list[str]
+    parents: list[int]
+    probs: list[float]
+    sources: list[str]
+    path: list[int]
+    last: Piece
+    probes: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a step tells beside its text while somebody looks, see ``Watch``.
+
+    Attributes:
+        trees: Drafts, oldest first; of many quick steps only some.
+        by_drafter: As in ``Done``, of the reply so far.
+        drafter_depths: As in ``Done``, of the reply so far.
+    """
+
+    trees: list[DraftTree]
+    by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
+    drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +200,7 @@ class Stepped:
         speed: The figures so far.
         expected: Tokens that the autopilot expected of it; 0 where it did not choose.
         why: Why the autopilot chose so, in one line; empty where it has just been said.
+        watched: The drafts, while somebody looks at them.
     """
 
     request: int
@@ -151,6 +213,7 @@ class Stepped:
     speed: Speed
     expected: float = 0.0
     why: str = ""
+    watched: Watched | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +234,12 @@ class Done:
         speed: The final figures.
         by_depth: Per depth from 1: [steps that reached it, accepted there].
         by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
+        drafter_depths: Per drafter: ``by_depth`` of its drafts alone.
         phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps.
         exact: Whether the text is the target's own; typical acceptance changes it.
         auto: Per drafter that the autopilot chose: steps, tokens expected and real, milliseconds, and those that plain
             decoding would have taken.
+        dropped_tokens: Tokens that left with the oldest messages.
     """
 
     request: int
@@ -188,9 +253,11 @@ class Done:
     speed: Speed
     by_depth: list[list[int]] = field(default_factory=list)
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
+    drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
     exact: bool = True
     auto: dict[str, dict[str, float]] = field(default_factory=dict)
+    dropped_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +277,6 @@ class Failed:
     request: int = 0
 
 
-Frame = Load | Generate | Prepare | Stop | Quit | Hello | Loading | Loaded | Prefilling | Stepped | Done | Failed
+Frame = (
+    Load | Generate | Prepare | Stop | Watch | Quit | Hello | Loading | Loaded | Prefilling | Stepped | Done | Failed
+)

@@ -8,6 +8,8 @@ from typing import Final
 AUTO: Final = "auto"
 """The drafter that chooses among all others, step by step (``slipstream.app.engine.autopilot``)."""
 
+STATES_LIMIT: Final = 4 << 30
+"""Bytes that all kept KV caches take together, where their owner says nothing else."""
 
 PAUSE: Final = 0.25
 """Seconds without a key after which what is typed is worth reading, see ``Prepare``."""
@@ -46,6 +48,8 @@ class Load:
         same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
         gpu_layers: Layers on the GPU; -1 for all that fit.
         draft_gpu_layers: Layers of the draft model on the GPU; -1 for all.
+        states: Folder of kept KV caches, or None to keep none of system prompts.
+        states_limit: Bytes that all kept KV caches may take together; those that were used last stay. 0 keeps none.
         index: Folder of the indexes of text, or None to draft from none.
         chats: Database of the chats that are indexed, or None for none.
         spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
@@ -65,6 +69,8 @@ class Load:
     threads: int = 0
     index: str | None = None
     chats: str | None = None
+    states: str | None = None
+    states_limit: int = STATES_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,8 @@ class Generate:
         drafter: Who drafts.
         max_tokens: Most tokens of the reply; 0 means until it ends by itself or the context is full.
         stop: Strings that end the reply; they are not part of it.
-        state: File that keeps the KV cache of this chat between processes, or None.
+        state: File that keeps the KV cache of this chat between processes, or None. It is written once the chat is left,
+            or nothing was asked for a while, or the engine ends.
         frame_ms: Steps that come faster than this are joined into one event; 0 for an event a step.
     """
 
@@ -109,17 +116,23 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Reads the beginning of a prompt that is still being typed; whatever is asked next ends it, and nothing answers.
+    """Reads the beginning of a prompt that is still being typed; whatever is asked next ends it.
+
+    ``Counted`` answers at once, if nothing else is under way.
 
     Attributes:
         messages: The chat, oldest first; ends with what the user has typed so far, which may be nothing.
         drafter: Who will draft the reply.
         state: See ``Generate.state``.
+        request: Number that comes back with ``Counted``.
+        read: Whether to read it; else it is only counted.
     """
 
     messages: list[Message]
     drafter: str = "none"
     state: str | None = None
+    request: int = 0
+    read: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,13 @@ class Stop:
     """Ends the reply that is being written, prefill included; what was written stays."""
 
     request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Says whether somebody looks at the drafts: steps carry them from now on, or no longer; nothing answers."""
+
+    on: bool
 
 
 @dataclass(frozen=True, slots=True)
