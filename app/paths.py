@@ -25,6 +25,7 @@ class Paths:
         chats: The database of chats.
         models: Downloaded and imported models: ``<owner>/<repository>/<file>.gguf``.
         catalog: The owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist.
+        settings: The owner's settings; need not exist.
         presets: The owner's system prompts and sampling presets; need not exist.
         states: Kept KV caches of chats; may be deleted at any time.
         heads: Trained and imported heads.
@@ -38,6 +39,7 @@ class Paths:
     chats: Path
     models: Path
     catalog: Path
+    settings: Path
     presets: Path
     states: Path
     heads: Path
@@ -58,6 +60,7 @@ class Paths:
             return Paths(
                 chats=root / "chats.db",
                 catalog=root / "catalog.toml",
+                settings=root / "settings.toml",
                 presets=root / "presets.toml",
                 bundled=bundled,
                 **folders,
@@ -67,6 +70,7 @@ class Paths:
             platform.user_data_path / "chats.db",
             platform.user_data_path / "models",
             platform.user_data_path / "catalog.toml",
+            platform.user_config_path / "settings.toml",
             platform.user_config_path / "presets.toml",
             platform.user_cache_path / "states",
             platform.user_data_path / "heads",

@@ -1,0 +1,170 @@
+"""Reads the settings; whatever is wrong with the file, the program starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from slipstream.app.safe_text import one_line
+from slipstream.app.settings.setting import Value
+from slipstream.app.settings.values import KEYS, Settings, all_settings
+from slipstream.models.errors import UsageError
+from slipstream.models.quoting import shown_path
+
+MOST_BYTES: Final = 1 << 20
+"""A larger file is none of settings."""
+_PLACE: Final = re.compile(
+    r"^(?P<why>.*?)\s*\((?:at )?(?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a file says.
+
+    Attributes:
+        settings: The settings; a default where the file says nothing, or nothing that can be.
+        values: What it sets, by name.
+        problems: What is wrong with it, a line each.
+        broken: Why it cannot be read at all, or empty; nothing may be written to it then.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    values: MappingProxyType[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    problems: tuple[str, ...] = ()
+    broken: str = ""
+
+
+def load(path: Path) -> Read:
+    """Reads a file of settings; raises nothing.
+
+    Args:
+        path: ``settings.toml``; need not exist.
+    """
+    try:
+        text = text_of(path)
+        table = parsed(path, text)
+    except UsageError as error:
+        broken = f"{error.title} {error.hint}"
+        return Read(problems=(f"{broken} Until then the defaults hold.",), broken=broken)
+    return _checked(path, text, table)
+
+
+def text_of(path: Path) -> str:
+    """The text of a file, empty where there is none.
+
+    Raises:
+        UsageError: If it cannot be read, is no file, is too large, or is no UTF-8.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise _broken(path, "it is no file")
+        raw = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {shown_path(path)}: {(error.strerror or str(error)).lower()}.", "Fix its rights."
+        ) from error
+    if len(raw) > MOST_BYTES:
+        raise _broken(path, f"it has {len(raw):,} bytes, more than settings ever need")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
+        raise _broken(path, "it is not UTF-8", line, column) from error
+
+
+def parsed(path: Path, text: str) -> dict[str, Any]:
+    """The tables of a file.
+
+    Raises:
+        UsageError: If it is no TOML; it names line and column.
+    """
+    if not text.strip():
+        return {}
+    import tomllib  # many have no such file
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise _broken(path, "it is nested too deeply") from error
+    except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
+        found = _PLACE.match(str(error))
+        if not found:
+            raise _broken(path, str(error)) from error
+        last = text.rstrip().count("\n") + 1
+        line, column = found["line"] or last, found["column"] or len(text.rstrip().rsplit("\n", 1)[-1]) + 1
+        raise _broken(path, found["why"], int(line), int(column)) from error
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A question after the known word that is nearest, or nothing."""
+    found = difflib.get_close_matches(word.casefold(), list(known), 1, 0.6)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def line_of(text: str, group: str, key: str = "") -> int:
+    """The line where a table or a key of it stands, from 1; 0 where it cannot be told."""
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip()
+        if header := re.match(r"\[\s*([^\[\]]+?)\s*\]", words):
+            table = header[1].strip("\"'")
+            if table == group and not key:
+                return number
+        elif match := re.match(r"([\w.\-\"' ]+?)\s*=", words):
+            name = match[1].replace('"', "").replace("'", "").replace(" ", "")
+            if (f"{table}.{name}" if table else name) in ((f"{group}.{key}",) if key else (group,)):
+                return number
+    return 0
+
+
+def _broken(path: Path, why: str, line: int = 0, column: int = 0) -> UsageError:
+    where = f" at line {line}, column {column}" if line else ""
+    return UsageError(
+        f"{shown_path(path)} is broken{where}: {one_line(why).rstrip('.')}.",
+        "It was left as it is; mend it in an editor.",
+    )
+
+
+def _checked(path: Path, text: str, table: dict[str, Any]) -> Read:
+    known = all_settings()
+    groups = [*dict.fromkeys(each.group for each in known.values()), KEYS]
+    values: dict[str, Value] = {}
+    keys: dict[str, str] = {}
+    problems: list[str] = []
+
+    def wrong(why: str, group: str, key: str = "") -> None:
+        line = line_of(text, group, key)
+        problems.append(f"{shown_path(path)}{f', line {line}' if line else ''}: {one_line(why)}")
+
+    for group, entries in table.items():
+        if group not in groups:
+            wrong(
+                f"there are no settings named {one_line(group)}; they were left there.{nearest(group, groups)}", group
+            )
+        elif not isinstance(entries, dict):
+            wrong(f"{group} is no table; write [{group}] above its keys.", group)
+        elif group == KEYS:
+            keys = {str(action): str(key) for action, key in entries.items()}
+        else:
+            for key, value in entries.items():
+                name = f"{group}.{key}"
+                if name not in known:
+                    inside = [each.key for each in known.values() if each.group == group]
+                    elsewhere = [each.name for each in known.values() if each.key == key]
+                    like = nearest(key, inside) or (f" Did you mean {elsewhere[0]}?" if elsewhere else "")
+                    wrong(f"there is no setting {one_line(name)}; it was left there.{like}", group, key)
+                    continue
+                try:
+                    values[name] = known[name].checked(value)
+                except UsageError as error:
+                    default = str(known[name].default)
+                    default = default.lower() if isinstance(known[name].default, bool) else default or "nothing"
+                    wrong(f"{error.title.rstrip('.')}; {default} is taken.", group, key)
+    settings = Settings(keys=MappingProxyType(keys)).having(values)
+    return Read(settings, MappingProxyType(values), tuple(problems))

@@ -1,0 +1,160 @@
+"""One setting: its kind, its range, and what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar, cast
+
+from slipstream.models.errors import UsageError
+from slipstream.models.quoting import quoted
+
+Value = bool | int | float | str
+"""What a setting may hold."""
+When = Literal["at once", "in the next chat", "when a model is loaded next", "at the next start"]
+"""From when on a change counts."""
+ABOUT: Final = "slipstream.setting"
+"""Under this name a field's metadata keeps what is said of it."""
+_MOST_TEXT: Final = 20_000
+
+V = TypeVar("V", bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is said of a setting where it is declared.
+
+    Attributes:
+        text: What it does, in a line.
+        low: Least number.
+        high: Largest number.
+        above: Whether a number must be above ``low``.
+        choices: The words it may be; empty for any.
+        when: From when on a change counts.
+    """
+
+    text: str
+    low: float = 0.0
+    high: float = 0.0
+    above: bool = False
+    choices: tuple[str, ...] = ()
+    when: When = "at once"
+
+
+def setting(
+    default: V,
+    text: str,
+    *,
+    low: float = 0.0,
+    high: float = 0.0,
+    above: bool = False,
+    choices: tuple[str, ...] = (),
+    when: When = "at once",
+) -> V:
+    """A dataclass field that is a setting; see ``About``."""
+    about = About(text, low, high, above, choices, when)
+    return cast(V, field(default=default, metadata={ABOUT: about}))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting by its name.
+
+    Attributes:
+        group: Table of the file that it stands in.
+        key: Its key there.
+        default: What it is where nothing is settled; gives the kind.
+        about: What is said of it.
+    """
+
+    group: str
+    key: str
+    default: Value
+    about: About
+
+    @property
+    def name(self) -> str:
+        """Its name, such as ``sampling.top_k``."""
+        return f"{self.group}.{self.key}"
+
+    @property
+    def wanted(self) -> str:
+        """What it may be, in words."""
+        about = self.about
+        if isinstance(self.default, bool):
+            return "true or false"
+        if isinstance(self.default, str):
+            return f"one of {', '.join(about.choices)}" if about.choices else "a text"
+        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        if about.above:
+            return f"{kind} above {about.low:g} and at most {about.high:g}"
+        return f"{kind} from {_plain(about.low)} to {_plain(about.high)}"
+
+    def checked(self, value: object) -> Value:
+        """Gives a value as this setting holds it.
+
+        Raises:
+            UsageError: If it is of another kind or out of range.
+        """
+        about = self.about
+        good = False
+        if isinstance(self.default, bool):
+            good = isinstance(value, bool)
+        elif isinstance(self.default, str):
+            good = isinstance(value, str) and len(value) <= _MOST_TEXT and (not about.choices or value in about.choices)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            whole = isinstance(value, int) or not isinstance(self.default, int)
+            low = value > about.low if about.above else value >= about.low
+            good = whole and low and value <= about.high  # a NaN is nowhere
+        if not good:
+            raise UsageError(f"{self.name} is {_shown(value)}; it must be {self.wanted}.")
+        return float(cast(float, value)) if isinstance(self.default, float) else cast(Value, value)
+
+    def read(self, text: str) -> Value:
+        """Reads a value as a person types it: without quotes, with a comma for the decimal point, yes for true.
+
+        Raises:
+            UsageError: If it is none for this setting.
+        """
+        typed = text.strip()
+        value: object = typed
+        if isinstance(self.default, bool):
+            value = _WORDS.get(typed.casefold(), typed)
+        elif not isinstance(self.default, str):
+            value = _number(typed)
+        return self.checked(value)
+
+
+_WORDS: Final = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+def _number(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text.replace(",", "."))
+        except ValueError:
+            continue
+    return text
+
+
+def _plain(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:g}"
+
+
+def _shown(value: object) -> str:
+    """A value as the file would have it, short."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < 1e15 else "too large"
+    return quoted(value) if isinstance(value, str) else "a table or a list"

@@ -1,0 +1,172 @@
+"""Every setting: its name, its default, its range, and what it does.
+
+A group is a table of the file, a field a key of it; nothing else declares a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from slipstream.app.engine.requests import AUTO, Sampling
+from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
+
+LAST: Final = "last"
+"""``model.name``: the model that was chosen last."""
+KEYS: Final = "keys"
+"""The table of the file that maps actions to keys."""
+_USUAL: Final = Sampling()
+_CHAT: Final[When] = "in the next chat"
+_LOAD: Final[When] = "when a model is loaded next"
+_START: Final[When] = "at the next start"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Model."""
+
+    name: str = setting(
+        LAST, "model to begin with: last (what was chosen last), bundled, a name of the list, or a path", when=_START
+    )
+    drafter: str = setting(AUTO, "who drafts at first; auto chooses step by step, none decodes plainly", when=_START)
+    context: int = setting(0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD)
+    gpu_layers: int = setting(-1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD)
+    threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """Sampling."""
+
+    temperature: float = setting(
+        _USUAL.temperature, "how freely tokens are drawn; 0 takes the likeliest", high=10.0, when=_CHAT
+    )
+    top_k: int = setting(_USUAL.top_k, "keep so many of the best tokens; 0 is off", high=1_000_000, when=_CHAT)
+    top_p: float = setting(
+        _USUAL.top_p, "keep the best tokens with this much probability; 1 is off", above=True, high=1.0, when=_CHAT
+    )
+    min_p: float = setting(_USUAL.min_p, "keep tokens with this share of the best; 0 is off", high=0.99, when=_CHAT)
+    repetition_penalty: float = setting(
+        _USUAL.repetition_penalty, "above 1 makes what was said less likely; 1 is off", low=0.01, high=100.0, when=_CHAT
+    )
+    presence_penalty: float = setting(
+        _USUAL.presence_penalty, "taken from the logits of what was said; 0 is off", low=-100.0, high=100.0, when=_CHAT
+    )
+    typical: float = setting(
+        0.0, "threshold of Medusa's typical acceptance: faster, but it changes the text; 0 is off", high=1.0, when=_CHAT
+    )
+
+    def sampling(self, seed: int) -> Sampling:
+        """How tokens are drawn, with a seed."""
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Sampling(**(values | {"seed": seed, "typical": self.typical or None}))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySettings:
+    """Replies."""
+
+    system: str = setting("", "system prompt of new chats: a text, or the name of a kept one", when=_CHAT)
+    max_tokens: int = setting(0, "most tokens of a reply; 0 lets it end by itself", high=1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class AheadSettings:
+    """Reading ahead."""
+
+    read: bool = setting(True, "read what is typed before it is sent, so that the reply begins sooner")
+    on_battery: bool = setting(False, "do so on the battery, too")
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenSettings:
+    """Screen."""
+
+    theme: str = setting("slipstream-dark", "colours of the screen")
+    colours: bool = setting(False, "show at once who wrote which words, as F3 does")
+    sidebar: str = setting(
+        "fit", "list of chats: fit shows it where the screen is wide", choices=("fit", "open", "closed")
+    )
+    animation: str = setting("full", "how much moves; none suits slow lines", choices=("full", "basic", "none"))
+    mouse: bool = setting(True, "take the mouse; off leaves it to the terminal, to select text with", when=_START)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepingSettings:
+    """Keeping."""
+
+    chats: bool = setting(True, "keep chats; off forgets them when slipstream ends", when=_START)
+    days: int = setting(
+        0, "days after which a chat that is not pinned is deleted; 0 keeps all", high=36_500, when=_START
+    )
+    states_gb: float = setting(
+        4.0, "disk for states that reopen long chats without reading them again; 0 keeps none", high=1000.0, when=_LOAD
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """Hub."""
+
+    offline: bool = setting(False, "never ask the model hub, as HF_HUB_OFFLINE=1 does")
+    offer: bool = setting(True, "offer a model that fits this machine where only the bundled one is here")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings.
+
+    Attributes:
+        model: Which model, and how it is loaded.
+        sampling: How tokens are drawn in new chats and by ``run``.
+        reply: What leads and ends a reply.
+        ahead: What is read before it is sent.
+        screen: How the screen looks.
+        keeping: What stays on the disk.
+        hub: Whether and when the network is used.
+        keys: Keys by action, see ``slipstream.app.tui.keys``.
+    """
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    reply: ReplySettings = field(default_factory=ReplySettings)
+    ahead: AheadSettings = field(default_factory=AheadSettings)
+    screen: ScreenSettings = field(default_factory=ScreenSettings)
+    keeping: KeepingSettings = field(default_factory=KeepingSettings)
+    hub: HubSettings = field(default_factory=HubSettings)
+    keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def value(self, name: str) -> Value:
+        """The value of a setting by its name, such as ``sampling.top_k``."""
+        group, key = name.split(".")
+        value: Value = getattr(getattr(self, group), key)
+        return value
+
+    def having(self, values: Mapping[str, Value]) -> Settings:
+        """These settings with others in their places, by name."""
+        changed = self
+        for name, value in values.items():
+            group, key = name.split(".")
+            changed = replace(changed, **{group: replace(getattr(changed, group), **{key: value})})
+        return changed
+
+
+def all_settings() -> dict[str, Setting]:
+    """Every setting by name, in the order of the file."""
+    usual = Settings()
+    found = [
+        Setting(group.name, each.name, getattr(getattr(usual, group.name), each.name), each.metadata[ABOUT])
+        for group in fields(Settings)
+        if group.name != KEYS
+        for each in fields(getattr(usual, group.name))
+    ]
+    return {each.name: each for each in found}
+
+
+def titles() -> dict[str, str]:
+    """Title of each group, by its table's name."""
+    usual = Settings()
+    groups = (each.name for each in fields(Settings) if each.name != KEYS)
+    return {name: (getattr(usual, name).__doc__ or name).rstrip(".") for name in groups}
