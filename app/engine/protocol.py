@@ -278,5 +278,18 @@ class Failed:
 
 
 Frame = (
-    Load | Generate | Prepare | Stop | Watch | Quit | Hello | Loading | Loaded | Prefilling | Stepped | Done | Failed
+    Load
+    | Generate
+    | Prepare
+    | Stop
+    | Watch
+    | Quit
+    | Hello
+    | Loading
+    | Loaded
+    | Counted
+    | Prefilling
+    | Stepped
+    | Done
+    | Failed
 )

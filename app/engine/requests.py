@@ -54,6 +54,7 @@ class Load:
         chats: Database of the chats that are indexed, or None for none.
         spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
         threads: Threads of every pass; 0 for as many as help.
+        left_out: File that names the drafters that the autopilot leaves out, by model; None for none.
     """
 
     model: str
@@ -69,6 +70,7 @@ class Load:
     threads: int = 0
     index: str | None = None
     chats: str | None = None
+    left_out: str | None = None
     states: str | None = None
     states_limit: int = STATES_LIMIT
 
@@ -99,7 +101,7 @@ class Generate:
         drafter: Who drafts.
         max_tokens: Most tokens of the reply; 0 means until it ends by itself or the context is full.
         stop: Strings that end the reply; they are not part of it.
-        state: File that keeps the KV cache of this chat between processes, or None. It is written once the chat is left,
+        state: File that keeps the KV cache of this chat between processes, or None. Written once the chat is left,
             or nothing was asked for a while, or the engine ends.
         frame_ms: Steps that come faster than this are joined into one event; 0 for an event a step.
     """
