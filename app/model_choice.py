@@ -80,6 +80,7 @@ def load_of(
         derived=str(paths.derived),
         index=str(paths.index) if is_on(paths.index) else None,
         chats=str(paths.chats),
+        left_out=str(paths.drafters),
         drafter=drafter or AUTO,
         n_ctx=n_ctx,
         same_text=same_text,

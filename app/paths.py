@@ -13,7 +13,7 @@ import platformdirs
 from slipstream.models.errors import SlipstreamError
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
-FOLDERS = ("models", "states", "heads", "derived", "index", "training", "logs")
+FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
 """Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
 
 
@@ -27,11 +27,13 @@ class Paths:
         catalog: The owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist.
         settings: The owner's settings; need not exist.
         presets: The owner's system prompts and sampling presets; need not exist.
+        drafters: Which drafters the autopilot leaves out, by model; need not exist.
         states: Kept KV caches of chats; may be deleted at any time.
         heads: Trained and imported heads.
         derived: Files made of models, such as a model's first layers; may be deleted at any time.
         index: Indexed text of chats and files, for drafting; a folder for each kind of tokens.
         training: Work folders of training runs; without them a stopped run begins anew.
+        benches: Kept results of benchmarks that were run from the chat.
         logs: Logs of the engine; they hold no prompts and no replies.
         bundled: The models that ship with slipstream.
     """
@@ -41,11 +43,13 @@ class Paths:
     catalog: Path
     settings: Path
     presets: Path
+    drafters: Path
     states: Path
     heads: Path
     derived: Path
     index: Path
     training: Path
+    benches: Path
     logs: Path
     bundled: Path
 
@@ -62,6 +66,7 @@ class Paths:
                 catalog=root / "catalog.toml",
                 settings=root / "settings.toml",
                 presets=root / "presets.toml",
+                drafters=root / "drafters.toml",
                 bundled=bundled,
                 **folders,
             )
@@ -72,11 +77,13 @@ class Paths:
             platform.user_data_path / "catalog.toml",
             platform.user_config_path / "settings.toml",
             platform.user_config_path / "presets.toml",
+            platform.user_config_path / "drafters.toml",
             platform.user_cache_path / "states",
             platform.user_data_path / "heads",
             platform.user_cache_path / "derived",
             platform.user_data_path / "index",
             platform.user_cache_path / "training",
+            platform.user_data_path / "benches",
             platform.user_log_path,
             bundled,
         )
