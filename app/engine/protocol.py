@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop, Watch
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """Who wrote a piece of a reply: accepted from a drafter, or the target itself in one of three ways."""
@@ -23,6 +23,19 @@ class Hello:
     """The first frame."""
 
     version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life, every second while something is asked; the seconds are those that the machine was awake.
+
+    Attributes:
+        quiet: Seconds since the work last came further: a step, a chunk, a node of a graph, a tensor.
+        still: Seconds since the process last did anything that can be measured, such as to compute or to read a file.
+    """
+
+    quiet: float
+    still: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,7 @@ class Loaded:
         promise: "same text" or "same distribution" (DESIGN section 4).
         drafters: All drafters.
         plain_tok_per_s: Measured speed of plain decoding.
+        remark: What was changed because the process had ended before, for people; empty if nothing was.
     """
 
     name: str
@@ -72,6 +86,7 @@ class Loaded:
     promise: str
     drafters: list[DrafterOffer]
     plain_tok_per_s: float
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +300,7 @@ Frame = (
     | Watch
     | Quit
     | Hello
+    | Beat
     | Loading
     | Loaded
     | Counted

@@ -54,6 +54,7 @@ class Load:
         chats: Database of the chats that are indexed, or None for none.
         spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
         threads: Threads of every pass; 0 for as many as help.
+        halved: Times that the context is halved: with more of it, memory ran out.
         left_out: File that names the drafters that the autopilot leaves out, by model; None for none.
     """
 
@@ -68,6 +69,7 @@ class Load:
     draft_gpu_layers: int = -1
     spare_cores: int = 0
     threads: int = 0
+    halved: int = 0
     index: str | None = None
     chats: str | None = None
     left_out: str | None = None

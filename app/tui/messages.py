@@ -65,3 +65,10 @@ class ReplyFailed(Message):
     error: SlipstreamError
     begun: bool
     died: bool
+
+
+@dataclass
+class EngineEnded(Message):
+    """The engine's process ended while nothing was asked of it."""
+
+    error: SlipstreamError
