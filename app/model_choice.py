@@ -9,7 +9,7 @@ from typing import Final
 
 from slipstream.app.drafters.indexed import is_on
 from slipstream.app.engine.requests import AUTO, Load
-from slipstream.app.paths import Paths, private_folder, unwritable
+from slipstream.app.paths import Paths, write_private
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
@@ -106,14 +106,7 @@ def make_usual(paths: Paths, model: str) -> None:
     Raises:
         SlipstreamError: If that cannot be kept.
     """
-    private_folder(paths.models)
-    file = paths.models / _USUAL
-    new = file.with_name(f"{_USUAL}.{os.getpid()}")
-    try:
-        new.write_text(f"{model}\n", "utf-8")
-        new.replace(file)
-    except OSError as error:
-        raise unwritable(file, error) from error
+    write_private(paths.models / _USUAL, f"{model}\n")
 
 
 def is_path(name: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -15,6 +17,8 @@ from slipstream.models.errors import SlipstreamError
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
 """Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,46 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+def write_private(path: Path, text: str) -> None:
+    """Puts a text in a file's place, readable by its owner alone, whole or not at all; makes its folder.
+
+    Raises:
+        SlipstreamError: If it cannot be written; what was there stays as it was.
+    """
+    place = path.resolve()  # a link stays one: some keep such files elsewhere
+    private_folder(place.parent)
+    new = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        try:
+            handle = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            try:
+                raw = text.encode("utf-8")
+                while raw:
+                    raw = raw[os.write(handle, raw) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.replace(new, place)
+        except OSError:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+    with suppress(OSError):  # it is in place; some file systems flush no folders
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
 def unwritable(path: Path, error: OSError) -> SlipstreamError:
-    """Words the refusal of a folder."""
+    """Words the refusal of a file or a folder."""
     reason = (error.strerror or str(error)).lower()
-    return SlipstreamError(
-        f"cannot write to {path}: {reason}.",
-        f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to.",
-    )
+    hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
+    if error.errno in _FULL:
+        hint = f"Make some room and try again, or set {HOME_VARIABLE} to a folder on another disk."
+    elif error.errno == errno.EIO:
+        hint = f"The disk may be failing; set {HOME_VARIABLE} to a folder on another one."
+    return SlipstreamError(f"cannot write to {path}: {reason}.", hint)

@@ -39,6 +39,11 @@ class About:
     choices: tuple[str, ...] = ()
     when: When = "at once"
 
+    @property
+    def sentence(self) -> str:
+        """What it does, as a sentence."""
+        return f"{self.text[:1].upper()}{self.text[1:]}."
+
 
 def setting(
     default: V,
@@ -52,7 +57,8 @@ def setting(
 ) -> V:
     """A dataclass field that is a setting; see ``About``."""
     about = About(text, low, high, above, choices, when)
-    return cast(V, field(default=default, metadata={ABOUT: about}))
+    made: V = field(default=default, metadata={ABOUT: about})
+    return made
 
 
 @dataclass(frozen=True, slots=True)

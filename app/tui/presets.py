@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from slipstream.app.engine.requests import Sampling
-from slipstream.app.paths import private_folder, unwritable
+from slipstream.app.paths import write_private
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
 
@@ -88,13 +87,7 @@ class Presets:
         document.setdefault(kind, {})[name] = value
         import tomlkit  # seldom needed
 
-        private_folder(self._path.parent)
-        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        try:
-            new.write_text(tomlkit.dumps(document), "utf-8")
-            new.replace(self._path)
-        except OSError as error:
-            raise unwritable(self._path, error) from error
+        write_private(self._path, tomlkit.dumps(document))
 
     def _read(self) -> Any:
         import tomlkit

@@ -1,0 +1,105 @@
+"""The text of the settings file: every setting explained, and what its owner wrote left as it is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from contextlib import suppress
+from typing import Any, Final
+
+from slipstream.app.settings.reading import line_of
+from slipstream.app.settings.setting import Setting, Value
+from slipstream.app.settings.values import KEYS, all_settings, titles
+
+_HEAD: Final = """\
+# Settings of slipstream. What is commented out is at its default, which is shown.
+# The settings screen writes here, too; it keeps comments, and whatever it does not know.
+"""
+_KEYS: Final = """\
+# Keys: action = "key", such as
+# next-drafter = "f6"
+# "" takes a key away. Actions and their keys: slipstream settings list, or the help screen.
+"""
+
+
+def template() -> str:
+    """A file that sets nothing and explains everything."""
+    parts = [_HEAD]
+    known = all_settings().values()
+    for group, title in titles().items():
+        lines = [f"# {title}.", f"[{group}]"]
+        for each in known:
+            if each.group == group:
+                lines += [f"# {each.about.sentence} {each.wanted.capitalize()}; counts {each.about.when}."]
+                lines.append(_commented(each))
+        parts.append("\n".join(lines) + "\n")
+    parts.append(f"{_KEYS}[{KEYS}]\n")
+    return "\n".join(parts)
+
+
+def with_value(text: str, group: str, key: str, value: Value | None) -> str:
+    """The text with a key set, or taken out.
+
+    Args:
+        text: The file; empty for one that is not there yet. It must be good TOML.
+        group: The table.
+        key: The key.
+        value: What to set it to; None takes it out.
+    """
+    import tomlkit
+
+    text = text if text.strip() else template()
+    document = tomlkit.parse(text)
+    table = document.get(group)
+    known = all_settings().get(f"{group}.{key}")
+    if value is None:
+        if not isinstance(table, dict) or key not in table:
+            return text
+        line = line_of(text, group, key)
+        if known and line and _same(commented := _replaced(text, line, _commented(known)), text, group, key, None):
+            return commented
+        del table[key]
+        return tomlkit.dumps(document)
+    if not isinstance(table, dict):
+        document[group] = tomlkit.table()
+    elif known and key not in table and (line := _waiting(text, known)):
+        filled = _replaced(text, line, f"{key} = {tomlkit.item(value).as_string()}")
+        if _same(filled, text, group, key, value):
+            return filled
+    document[group][key] = value
+    return tomlkit.dumps(document)
+
+
+def _commented(each: Setting) -> str:
+    import tomlkit
+
+    return f"# {each.key} = {tomlkit.item(each.default).as_string()}"
+
+
+def _waiting(text: str, each: Setting) -> int:
+    """The line where the setting is commented out, from 1; 0 where it is not."""
+    begin = line_of(text, each.group)
+    for number, line in enumerate(text.splitlines()[begin:], begin + 1):
+        if line.lstrip().startswith("["):
+            return 0
+        if begin and re.match(rf"#\s*{re.escape(each.key)}\s*=", line):
+            return number
+    return 0
+
+
+def _replaced(text: str, line: int, by: str) -> str:
+    lines = text.splitlines(keepends=True)
+    end = lines[line - 1][len(lines[line - 1].rstrip("\r\n")) :]
+    return "".join([*lines[: line - 1], by + end, *lines[line:]])
+
+
+def _same(new: str, old: str, group: str, key: str, value: Value | None) -> bool:
+    """Whether a changed text says what the old one did, but for this key."""
+    with suppress(ValueError):
+        wanted: dict[str, Any] = tomllib.loads(old)
+        if value is None:
+            del wanted[group][key]
+        else:
+            wanted[group][key] = value
+        return tomllib.loads(new) == wanted
+    return False
