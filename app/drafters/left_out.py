@@ -32,7 +32,7 @@ def left_out(file: Path, fingerprint: str) -> frozenset[str]:
     return frozenset(map(str, names))
 
 
-def left_out_as_far_as_known(file: Path, fingerprint: str) -> frozenset[str]:
+def known_left_out(file: Path, fingerprint: str) -> frozenset[str]:
     """The same for whoever cannot ask the owner: a broken file leaves nobody out."""
     with suppress(UsageError):
         return left_out(file, fingerprint)

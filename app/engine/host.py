@@ -23,7 +23,7 @@ from slipstream.app.engine.protocol import (
     Prefilling,
     Stepped,
 )
-from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
+from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop, Watch
 from slipstream.app.paths import private_folder
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
@@ -43,6 +43,7 @@ class Engine:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._greeted = False
+        self._watched = False
         self._writing = threading.Lock()
 
     @property
@@ -83,6 +84,8 @@ class Engine:
         self.start()
         if not self._greeted:
             self._greet()
+            if self._watched:
+                self._send(Watch(True))  # the process before knew
         self._send(load)
         while True:
             event = self._receive("while it loaded the model")
@@ -115,10 +118,12 @@ class Engine:
 
     def prepare(self, prepare: Prepare) -> None:
         """Lets the engine read what is being typed, as long as it has nothing else to do; harmless if it has ended."""
-        process = self._process
-        if process and process.stdin:
-            with suppress(OSError, ValueError), self._writing:  # the next reply finds out why it has ended
-                write_frame(process.stdin, prepare)
+        self._tell(prepare)
+
+    def watch(self, on: bool) -> None:
+        """Has every step of this reply and the next ones carry its draft, or no longer; harmless at any time."""
+        self._watched = on
+        self._tell(Watch(on))
 
     def stop(self, request: int) -> None:
         """Ends a reply; its ``Done`` still comes."""
@@ -152,6 +157,13 @@ class Engine:
             self.close()
             raise SlipstreamError("the engine is of another version than the interface.", "Install slipstream again.")
         self._greeted = True
+
+    def _tell(self, message: Prepare | Watch) -> None:
+        """Sends what nothing answers; if the process has ended, the next reply finds out why."""
+        process = self._process
+        if process and process.stdin:
+            with suppress(OSError, ValueError), self._writing:
+                write_frame(process.stdin, message)
 
     def _send(self, message: Frame) -> None:
         process = self._process

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from slipstream.app.engine.protocol import Prefilling, Stepped
+from slipstream.app.engine.watching import together
 
 Event = Prefilling | Stepped
 
@@ -52,4 +53,5 @@ def joined(first: Stepped, second: Stepped) -> Stepped:
         speed=second.speed,
         expected=first.expected + second.expected,
         why=second.why or first.why,
+        watched=together(first.watched, second.watched),
     )

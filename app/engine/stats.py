@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from slipstream.app.engine.protocol import Origin, Speed
@@ -52,8 +53,8 @@ class ReplyStats:
         phases: Milliseconds of it, phase by phase.
         whole: Sums over all steps.
         by_drafter: Sums by who drafted.
-        by_depth: Per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
-            the end of the reply, was not reached.
+        drafter_depths: By who drafted, per depth from 1: [steps that reached it, accepted there]. A depth below the
+            first rejection, or below the end of the reply, was not reached.
     """
 
     plain: PlainClock
@@ -62,7 +63,7 @@ class ReplyStats:
     phases: Timings = field(default_factory=Timings)
     whole: Count = field(default_factory=Count)
     by_drafter: dict[str, Count] = field(default_factory=dict)
-    by_depth: list[list[int]] = field(default_factory=list)
+    drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
     _latest: deque[tuple[float, float, int]] = field(
         default_factory=lambda: deque(maxlen=_WINDOW)
     )  # ms a row, ms, tokens
@@ -80,17 +81,26 @@ class ReplyStats:
         if not step.draft.tree.drafted:
             self.plain.hear(milliseconds - step.timings.draft)
         depth, accepted = step.draft.tree.depth, len(step.path)
-        for count in (self.whole, self.by_drafter.setdefault(drafter_of(step), Count())):
+        drafter = drafter_of(step)
+        for count in (self.whole, self.by_drafter.setdefault(drafter, Count())):
             count.steps += 1
             count.drafted += accepted if step.ended else depth
             count.accepted += accepted
         reached = min(depth, accepted if step.ended else accepted + 1)
-        while len(self.by_depth) < reached:
-            self.by_depth.append([0, 0])
+        if not reached:
+            return
+        depths = self.drafter_depths.setdefault(drafter, [])
+        depths += ([0, 0] for _ in range(reached - len(depths)))
         first_ranked = _first_ranked(step)
         for at in range(reached):
-            self.by_depth[at][0] += 1
-            self.by_depth[at][1] += at < first_ranked
+            depths[at][0] += 1
+            depths[at][1] += at < first_ranked
+
+    @property
+    def by_depth(self) -> list[list[int]]:
+        """Per depth from 1: [steps that reached it, accepted there], whoever drafted."""
+        depths = zip_longest(*self.drafter_depths.values(), fillvalue=(0, 0))
+        return [[sum(reached), sum(accepted)] for reached, accepted in (zip(*at, strict=True) for at in depths)]
 
     def _undisturbed_rate(self) -> float:
         """Tokens a second over those of the latest steps that count, slowness taken per row evaluated."""

@@ -14,7 +14,7 @@ from typing import IO, Final
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.pace import Pace
 from slipstream.app.engine.protocol import Done, Failed, Frame, Hello, Loaded, Loading
-from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop
+from slipstream.app.engine.requests import Generate, Load, Prepare, Quit, Stop, Watch
 from slipstream.app.engine.session import Session
 from slipstream.models.errors import SlipstreamError
 
@@ -30,6 +30,7 @@ class Worker:
         self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
         self._stopped = 0  # replies up to this number are to end
         self._asked = self._answered = 0  # loads and replies
+        self._watched = False  # whether somebody looks at the drafts
         self._session: Session | None = None
         threading.Thread(target=self._listen, name="requests", daemon=True).start()
 
@@ -77,7 +78,7 @@ class Worker:
             raise SlipstreamError("no model is loaded.", "Load one first.")
         pace = Pace(self._tell, task.frame_ms)
         try:
-            return self._session.reply(task, pace, lambda: self._stopped >= task.request)
+            return self._session.reply(task, pace, lambda: self._stopped >= task.request, lambda: self._watched)
         finally:
             pace.flush()
 
@@ -93,6 +94,8 @@ class Worker:
             while (message := read_frame(self._requests)) is not None:
                 if isinstance(message, Stop):
                     self._stopped = max(self._stopped, message.request)
+                elif isinstance(message, Watch):
+                    self._watched = message.on
                 elif isinstance(message, Quit):
                     break
                 elif isinstance(message, Load | Generate):

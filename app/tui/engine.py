@@ -33,6 +33,9 @@ class ChatEngine(Protocol):
     def prepare(self, prepare: Prepare) -> None:
         """Reads what is being typed, as long as nothing else is asked; nothing answers, and nothing fails."""
 
+    def watch(self, on: bool) -> None:
+        """Has every step of this reply and the next ones carry its draft, or no longer; nothing fails."""
+
     def stop(self, request: int) -> None:
         """Ends a reply at once; its ``Done`` still comes."""
 

@@ -66,6 +66,10 @@ class EngineRoom(Widget):
         """Ends the reply under way."""
         self._engine.stop(self._request)
 
+    def watch(self, on: bool) -> None:
+        """Has steps carry their drafts, or no longer."""
+        self._engine.watch(on)
+
     def load(self, load: Load) -> None:
         """Loads a model, in place of one that is on its way; ``ModelReady`` or ``LoadFailed`` follows."""
         with self._lock:

@@ -66,6 +66,7 @@ class ScriptedEngine:
     asked: list[Generate] = field(default_factory=list)
     prepared: list[Prepare] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
+    watched: bool = False
     closed: bool = False
     loaded: Loaded = LOADED
     _signals: queue.Queue[str] = field(default_factory=queue.Queue)
@@ -124,6 +125,9 @@ class ScriptedEngine:
 
     def prepare(self, prepare: Prepare) -> None:
         self.prepared.append(prepare)
+
+    def watch(self, on: bool) -> None:
+        self.watched = on
 
     def stop(self, request: int) -> None:
         self.stopped.append(request)
