@@ -23,6 +23,7 @@ from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
 from slipstream.app.engine.text import TextStream
 from slipstream.app.engine.threads import Threads
+from slipstream.app.engine.watching import Lookout
 from slipstream.drafters import registry
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.base import Drafter, Step
@@ -103,7 +104,11 @@ class Session:
         return self._prompts
 
     def reply(
-        self, request: Generate, emit: Callable[[Prefilling | Stepped], None], cancelled: Callable[[], bool]
+        self,
+        request: Generate,
+        emit: Callable[[Prefilling | Stepped], None],
+        cancelled: Callable[[], bool],
+        watched: Callable[[], bool] = lambda: False,
     ) -> Done:
         """Writes one reply.
 
@@ -111,6 +116,7 @@ class Session:
             request: What is asked.
             emit: Hears how far the prompt is read, and every step.
             cancelled: Asked between chunks and steps; what was written until then stays.
+            watched: Whether somebody looks at the drafts; asked at every step.
 
         Returns:
             How it ended.
@@ -141,6 +147,7 @@ class Session:
         if self._threads:
             self._threads.begin()
         stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)
+        lookout = Lookout(watched, vocabulary, stats)
         pilot = drafter if isinstance(drafter, Autopilot) else None
         worth = Room(rules) if pilot else budget
         first_token_ms = 0.0
@@ -167,6 +174,7 @@ class Session:
                     stats.speed(),
                     pilot.choice.expected if pilot else 0.0,
                     str(pilot.choice) if pilot and budget.step % _SAY_EVERY == 1 else "",
+                    lookout.tell(step, milliseconds),
                 )
                 emit(report)
         rest = stream.finish(stopped=not rules.reason)
@@ -184,6 +192,7 @@ class Session:
             speed=stats.speed(),
             by_depth=stats.by_depth,
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
+            drafter_depths=stats.drafter_depths,
             phases=stats.phase_ms(),
             exact=request.sampling.typical is None,
             auto={name: asdict(tally) for name, tally in pilot.tallies.items()} if pilot else {},
