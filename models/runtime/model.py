@@ -42,6 +42,7 @@ class LlamaModel:
         on_progress: Callable[[float], None] | None = None,
         gpu_layers: int = -1,
         vocabulary_only: bool = False,
+        repack: bool = True,
     ) -> None:
         """Loads the file.
 
@@ -50,6 +51,7 @@ class LlamaModel:
             on_progress: Called with 0 to 1 while loading.
             gpu_layers: Layers to keep on the GPU; -1 for all that there are.
             vocabulary_only: Leave the weights on the disk: it can tokenize, and nothing else.
+            repack: Let the processor keep a copy of some weights in an order that it likes better.
 
         Raises:
             ModelFileError: If the file is not a model that llama.cpp can load.
@@ -60,6 +62,7 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         self.mtp = params.load_mtp = not without_mtp(self.header)
         params.vocab_only = vocabulary_only
+        params.use_extra_bufts = params.use_extra_bufts and repack
 
         def progress(share: float, _data: Any) -> bool:
             if on_progress:
