@@ -29,6 +29,8 @@ from slipstream.drafters.translation import Translation, shared_controls
 from slipstream.models.companions import companions
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf import Header, read_header
+from slipstream.models.probe import probe_once
+from slipstream.models.probe_record import ProbeRecord
 from slipstream.models.runtime.library import built, device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
@@ -42,12 +44,12 @@ _SMALL: Final = 1 << 30
 """Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
 
 
-def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, Loaded]:
+def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Session, Loaded]:
     """Loads what is asked.
 
     Args:
         request: Which model, which draft model.
-        on_progress: Hears 0 to 1.
+        on_progress: Hears 0 to 1; None while files are tried before their first use.
 
     Returns:
         The session and what to tell about it.
@@ -65,6 +67,9 @@ def load(request: Load, on_progress: Callable[[float], None]) -> tuple[Session, 
     if small_header:  # before the large file is read
         check_vocabulary(small_header)
     heads = companions(header, map(Path, request.heads))
+    if request.probed:
+        files = [header.path, *([small_header.path] if small_header else []), *filter(None, [heads.get("eagle3")])]
+        probe_once(files, ProbeRecord(Path(request.probed), built()), lambda: on_progress(None))
     fit = fitted(request, header, small_header, heads.values())
     with ExitStack() as opened:
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
