@@ -16,6 +16,8 @@ BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
 TUNED: Final = "bundled-tuned"
 TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
+PROBED: Final = "probed.json"
+"""File beside the derived ones that remembers which model files were tried, see ``Load.probed``."""
 _USUAL: Final = "usual-model"
 """File in the folder of models that names the one its owner chose last."""
 
@@ -77,6 +79,7 @@ def load_of(
         model=str(target),
         draft_model=draft_model,
         heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
+        probed=str(paths.derived / PROBED),
         derived=str(paths.derived),
         index=str(paths.index) if is_on(paths.index) else None,
         chats=str(paths.chats),

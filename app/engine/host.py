@@ -74,7 +74,7 @@ class Engine:
             )
         self._greeted = False
 
-    def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
+    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
         """Loads a model.
 
         Raises:

@@ -40,9 +40,9 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far a load is, 0 to 1."""
+    """How far a load is, 0 to 1; None while a file is checked before its first use."""
 
-    share: float
+    share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,8 @@ class Speed:
     accepted: int = 0
     steps: int = 0
     tokens: int = 0
+    thought: int = 0
+    thought_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

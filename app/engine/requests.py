@@ -42,6 +42,8 @@ class Load:
         model: Path of the target's GGUF.
         draft_model: Path of the draft model's GGUF, or None.
         heads: Paths of files of trained heads; those for another model are passed over.
+        probed: File that remembers which model files were tried in a process of their own, as each is before its first
+            use; None to try none.
         derived: Folder for files that are derived from the model, or None to keep none.
         drafter: The drafter that must be usable, by its name; a mismatch is an error.
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
@@ -61,6 +63,7 @@ class Load:
     model: str
     draft_model: str | None = None
     heads: list[str] = field(default_factory=list)
+    probed: str | None = None
     derived: str | None = None
     drafter: str = "none"
     n_ctx: int = 0

@@ -15,7 +15,7 @@ class ChatEngine(Protocol):
     ``load`` and ``reply`` block and are called from one thread at a time; ``prepare``, ``stop`` and ``close`` from any.
     """
 
-    def load(self, load: Load, on_progress: Callable[[float], None] | None = None) -> Loaded:
+    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
         """Loads a model; starts the engine if it is not running.
 
         Raises:

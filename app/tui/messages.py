@@ -12,9 +12,9 @@ from slipstream.models.errors import SlipstreamError
 
 @dataclass
 class LoadProgress(Message):
-    """A model is being loaded: ``share`` of it, 0 to 1."""
+    """A model is being loaded: ``share`` of it, 0 to 1; None while its file is checked before its first use."""
 
-    share: float
+    share: float | None
 
 
 @dataclass

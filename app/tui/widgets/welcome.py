@@ -69,8 +69,11 @@ class Welcome(Vertical):
                 yield self._offer
                 yield Static(Content("Tab puts one into the prompt · F1 shows all keys"), classes="tip")
 
-    def progress(self, share: float) -> None:
-        """Shows how far the load is."""
+    def progress(self, share: float | None) -> None:
+        """Shows how far the load is; None while the file is checked before its first use."""
+        if share is None:
+            self._state.update(Content(f"checking the file of {one_line(self._model)}\nbefore its first use"))
+            return
         done, rest = bar(share, BAR_WIDTH)
         start = len(text := f"loading {one_line(self._model)}\n")
         self._state.update(Content(f"{text}{done}{rest}", [Span(start, start + len(done), "$primary")]))
