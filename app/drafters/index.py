@@ -31,7 +31,7 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
     """Does what is asked of the index.
 
     Args:
-        options: ``paths``, ``model``, ``list``, ``remove``, ``on``, ``off``.
+        options: ``paths``, ``model``, ``list``, ``remove``, ``on``, ``off``, ``progress``.
         paths: Where things are kept.
 
     Returns:
@@ -60,7 +60,7 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
     header = read_header(Path(choose(paths, options.model).model))
     if options.list:
         return _list(header, paths.index)
-    return _index([_existing(path) for path in options.paths], header, paths.index)
+    return _index([_existing(path) for path in options.paths], header, paths.index, options.progress)
 
 
 def _existing(path: str) -> Path:
@@ -73,13 +73,13 @@ def _existing(path: str) -> Path:
     return found
 
 
-def _index(roots: Iterable[Path], header: Header, root: Path) -> int:
+def _index(roots: Iterable[Path], header: Header, root: Path, progress: bool) -> int:
     if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
         raise ModelFileError(f"{shown_path(header.path)} has no vocabulary.", "Get another conversion of the model.")
     from slipstream.models.runtime.model import LlamaModel
 
     with closing(open_index(root, header)) as found, closing(LlamaModel(header.path, vocabulary_only=True)) as model:
-        update = Update(found, model.tokenize, sys.stderr)
+        update = Update(found, model.tokenize, sys.stderr, progress)
         try:
             for path in roots:
                 update.take(path)

@@ -25,15 +25,18 @@ class Update:
     that was stopped goes on where it was.
     """
 
-    def __init__(self, index: TextIndex, tokenize: Callable[[str, bool], list[Token]], progress: IO[str]) -> None:
+    def __init__(
+        self, index: TextIndex, tokenize: Callable[[str, bool], list[Token]], progress: IO[str], lines: bool = False
+    ) -> None:
         """Reads nothing yet.
 
         Args:
             index: The index.
             tokenize: Of its vocabulary.
             progress: Where to show how far it is, if that is a terminal.
+            lines: Whether to show it as lines, wherever that is.
         """
-        self._index, self._tokenize, self._progress = index, tokenize, progress
+        self._index, self._tokenize, self._progress, self._lines = index, tokenize, progress, lines
         self._known = {name: document.stamp for name, document in index.documents().items()}
         self._pieces: list[Piece] = []
         self._outdated = set[str]()
@@ -103,12 +106,16 @@ class Update:
 
     def _show(self, last: bool = False) -> None:
         now = time.monotonic()
-        if not self._progress.isatty() or (now - self._shown < _SHOW_EVERY and not last):
+        silent = not self._lines and not self._progress.isatty()
+        if silent or (now - self._shown < _SHOW_EVERY and not last):
             return
         self._shown = now
         files = self._new + self._changed + self._same + len(self._pieces)
-        line = "" if last else f"{files:,} files, {self._tokens + self._size:,} tokens"
-        print(f"\r\x1b[K{line}", end="", file=self._progress, flush=True)
+        line = f"{files:,} files, {self._tokens + self._size:,} tokens"
+        if self._lines:
+            print(line, file=self._progress, flush=True)
+        else:
+            print("\r\x1b[K" if last else f"\r\x1b[K{line}", end="", file=self._progress, flush=True)
 
 
 def is_below(name: str, place: str) -> bool:

@@ -57,6 +57,7 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     index.add_argument("--remove", action="append", metavar="PATH", help="forget a file or folder; may be repeated")
     index.add_argument("--off", action="store_true", help="index no chats, and draft from no index")
     index.add_argument("--on", action="store_true", help="the opposite of --off, and the default")
+    index.add_argument("--progress", action="store_true", help="say how far it is in lines, also where no terminal is")
 
 
 def _model_option(parser: argparse.ArgumentParser) -> None:

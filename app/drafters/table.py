@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.drafters.files import heads_files, shown_size
+from slipstream.app.drafters.heads_file import HeadsFile, heads_file
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
@@ -15,12 +16,11 @@ from slipstream.drafters.parts import Parts
 from slipstream.drafters.registry import METHODS
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.vocabulary import folder_of
-from slipstream.models.companions import HEAD_ARCHITECTURES, TARGET_KEY
+from slipstream.models.companions import HEAD_ARCHITECTURES
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import Header, read_header
-from slipstream.models.heads import ARCHITECTURE, HeadsInfo, identity, read_info
+from slipstream.models.heads import identity
 from slipstream.models.heads_check import METHODS as TRAINED_METHODS
-from slipstream.models.heads_stale import stale
 from slipstream.models.quoting import shown_path
 from slipstream.models.types import Abilities
 
@@ -47,44 +47,24 @@ def table(model: str | None, paths: Paths) -> str:
             rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, _serves_untrained(name, load, header), ""))
     own = identity(header)
     for folder in (paths.bundled, paths.heads):
-        rows += [row for path in heads_files(folder) if (row := _row(path, own, header))]
+        rows += [_row(file) for path in heads_files(folder) if (file := heads_file(path, own, header))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
 
 
-def _row(path: Path, own: str, header: Header) -> tuple[str, ...] | None:
-    """A file of heads; None for a model."""
-    try:
-        theirs = read_header(path)
-        size = shown_size(path.stat().st_size)
-        if theirs.architecture in HEAD_ARCHITECTURES:
-            return _row_of_model_head(theirs, own, header, size)
-        if theirs.architecture != ARCHITECTURE:
-            return None
-        info = read_info(path)
-    except (SlipstreamError, OSError):
-        return (*[_UNKNOWN] * 5, "no: damaged, or not readable", shown_path(path))
-    on = f"{len(info.chats)} chats" if info.text == "chats" else info.text
-    verdict = _serves(path, info, own, header)
-    return info.method, one_line(info.target_name), on, _first_depth(info), size, verdict, shown_path(path)
-
-
-def _row_of_model_head(theirs: Header, own: str, header: Header, size: str) -> tuple[str, ...]:
-    """A file of heads that llama.cpp runs itself; it names its model by its content only."""
-    fits = theirs.metadata.get(TARGET_KEY) == own
-    verdict = "yes" if fits else "no: trained for another model"
-    trained_for = one_line(header.name) if fits else _UNKNOWN
-    return theirs.architecture, trained_for, _UNKNOWN, _UNKNOWN, size, verdict, shown_path(theirs.path)
-
-
-def _serves(path: Path, info: HeadsInfo, own: str, header: Header) -> str:
-    if info.target != own:
-        return f"no: trained for another {'version of it' if info.target_name == header.name else 'model'}"
-    if deleted := stale(path):
-        return f"yes; stale: trained on {len(deleted)} deleted chat{'s' * (len(deleted) > 1)}; train again"
-    return "yes"
+def _row(file: HeadsFile) -> tuple[str, ...]:
+    """A file of heads."""
+    verdict = f"no: {file.why_not}" if file.why_not else f"yes; stale: {file.stale}" if file.stale else "yes"
+    cells = (
+        file.method,
+        file.trained_for,
+        file.trained_on,
+        "" if file.first_depth is None else f"{file.first_depth:.2f}",
+        "" if file.size is None else shown_size(file.size),
+    )
+    return *(cell or _UNKNOWN for cell in cells), verdict, shown_path(file.path)
 
 
 def _serves_untrained(name: str, load: Load, header: Header) -> str:
@@ -98,9 +78,3 @@ def _serves_untrained(name: str, load: Load, header: Header) -> str:
         index = None  # damaged: the command that the table then names says so
     lacking = METHODS[name].lacks(Parts(facts, text_index=index, header=header))
     return f"no: {lacking}" if lacking else "yes"
-
-
-def _first_depth(info: HeadsInfo) -> str:
-    shares = info.settings.get("acceptance")
-    first = shares[0] if isinstance(shares, list) and shares else None
-    return f"{first:.2f}" if isinstance(first, float) else _UNKNOWN

@@ -89,7 +89,9 @@ class FlightLog:
     def keep(self, pilot: Autopilot) -> None:
         """Writes the records down."""
         if self._memory:
-            kept = {"key": self._key, "arms": {arm.name: asdict(arm.record) for arm in pilot.arms if arm.record.judged}}
+            learnt = {arm.name: arm.record for arm in pilot.arms if arm.record.judged}
+            records = self._records() | learnt  # of those that are left out now, what was learnt before
+            kept = {"key": self._key, "arms": {name: asdict(record) for name, record in records.items()}}
             self._memory.write(AUTO, json.dumps(kept).encode())
 
     def _records(self) -> dict[str, Record]:

@@ -9,11 +9,10 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
-from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.tui.screens.ahead import AheadTalk
 from slipstream.app.tui.screens.chat_prompt import PromptTalk
 from slipstream.app.tui.screens.chats_walk import WalkTalk
-from slipstream.app.tui.screens.drafters import DraftersScreen
+from slipstream.app.tui.screens.drafters_talk import DraftersTalk
 from slipstream.app.tui.screens.help import HelpScreen
 from slipstream.app.tui.widgets.fence import FenceHead
 from slipstream.app.tui.widgets.reply import Reply
@@ -28,7 +27,7 @@ IN_THE_LIST = frozenset({"drafters", "recall", "again", "page", "go_on", "top", 
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 
-class ChatScreen(PromptTalk, WalkTalk, AheadTalk):
+class ChatScreen(DraftersTalk, PromptTalk, WalkTalk, AheadTalk):
     """A talk and the keys that steer it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -91,27 +90,6 @@ class ChatScreen(PromptTalk, WalkTalk, AheadTalk):
             return
         at = usable.index(self._drafter) + 1 if self._drafter in usable else 0
         self.draft_with(usable[at % len(usable)])
-
-    def action_drafters(self) -> None:
-        """Lists all drafters, to choose one or to see why one does not fit."""
-        if self._loaded is None:
-            self._hint("The model is not loaded yet.")
-            return
-        self.app.push_screen(DraftersScreen(self.offers(self._loaded), self._drafter), self.draft_with)
-
-    def offers(self, loaded: Loaded) -> list[DrafterOffer]:
-        """The drafters of the engine's list, and what the chat began with, which may be a chain of several."""
-        own = self._load.drafter
-        if any(offer.name == own for offer in loaded.drafters):
-            return loaded.drafters
-        return [DrafterOffer(own, True, about="what this chat began with"), *loaded.drafters]
-
-    def draft_with(self, name: str | None) -> None:
-        """Takes another drafter for the next reply."""
-        if name and name != self._drafter:
-            self._drafter = name
-            self.strip.switch(name, writing=self._turn is not None)
-            self._hint(f"Drafter from the next reply on: {name}")
 
     def action_colours(self) -> None:
         """Shows who wrote what, or Markdown."""

@@ -1,80 +1,280 @@
-"""All drafters: which serve the model, what they do, and why the others do not."""
+"""All drafters of the model: which serve it and what they gain here, why the others do not, and what would help."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from textwrap import wrap
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
+from textual.screen import Screen
+from textual.widgets import Footer, Static
 
-from slipstream.app.engine.protocol import DrafterOffer
-from slipstream.app.safe_text import one_line
+from slipstream.app.drafters.left_out import leave_out
+from slipstream.app.drafters.standing import Standing, standing
+from slipstream.app.engine.protocol import DrafterOffer, Loaded
+from slipstream.app.engine.requests import AUTO
+from slipstream.app.paths import Paths
+from slipstream.app.safe_text import clean, one_line
+from slipstream.app.tui.behind import behind
+from slipstream.app.tui.figures import rate
+from slipstream.app.tui.jobs import Jobs
+from slipstream.app.tui.screens.dialogs import ConfirmScreen
+from slipstream.app.tui.screens.drafters_dialogs import PathScreen, TrainScreen
+from slipstream.app.tui.screens.drafters_work import Work, importing, indexing, training
+from slipstream.app.tui.widgets.drafters_view import PLAIN, DraftersView
+from slipstream.app.tui.widgets.models_browser import Browser
+from slipstream.app.tui.widgets.models_view import sentence
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.heads_check import METHODS as TRAINED
 
-MARK = "● "
-BORDERS = 8
-"""Columns around the list: border, padding, and its scroll bar."""
+LOW: Final = 18
+"""Rows below which only what matters most is shown."""
+NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
 
 
-class DraftersScreen(ModalScreen[str | None]):
-    """A list of drafters. Closes with the name of the one to use, or None."""
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What to go on with.
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+d", "dismiss", "Back")]
+    Attributes:
+        name: The drafter.
+        load: Whether the model is to be loaded again, with what is new.
+    """
 
-    def __init__(self, offers: Sequence[DrafterOffer], current: str) -> None:
+    name: str
+    load: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the screen needs of the chat.
+
+    Attributes:
+        model: The model, as commands name it.
+        file: Its file.
+        jobs: What goes on beside the chat.
+        begin: Begins work, which goes on while the screen is closed.
+        news: What came of the last work; empty if there was none.
+        fresh: Whether something is here that the loaded model knows nothing of.
+    """
+
+    model: str
+    file: Path
+    jobs: Jobs
+    begin: Callable[[Work], None]
+    news: Callable[[], str]
+    fresh: Callable[[], bool]
+
+
+class DraftersScreen(Screen[Picked | None]):
+    """Lists drafters; what can be done with them goes on behind it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "use", "Use"),
+        Binding("r", "load", "Load again"),
+        Binding("space", "switch", "On/off"),
+        Binding("t", "train", "Train"),
+        Binding("i", "import", "Import"),
+        Binding("f", "index", "Index"),
+        Binding("x,delete", "cancel", "Cancel", key_display="x"),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("shift+down", "details(1)", "More details", show=False),
+        Binding("shift+up", "details(-1)", "Fewer details", show=False),
+        Binding("escape,ctrl+d", "leave", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, desk: Desk) -> None:
         """Keeps what to list.
 
         Args:
             offers: All drafters.
             current: The one that drafts the next reply.
+            loaded: The model.
+            desk: The chat.
         """
         super().__init__()
-        self._offers = offers
-        self._current = current
+        self._loaded, self._desk = loaded, desk
+        self._view = DraftersView(offers, current, loaded.plain_tok_per_s)
+        self.browser = Browser(self._view)
+        self._trouble = ""
 
     def compose(self) -> ComposeResult:
-        """The list."""
-        with Vertical(classes="sheet", id="drafters") as sheet:
-            sheet.border_title = "Drafters"
-            sheet.border_subtitle = "Enter chooses · Esc back"
-            yield OptionList(*(Option("", id=offer.name) for offer in self._offers), markup=False)
+        """From top to bottom."""
+        loaded = self._loaded
+        facts = (one_line(loaded.name), f"plain {rate(loaded.plain_tok_per_s)} tok/s", one_line(loaded.device))
+        yield Static(Content(f"Drafters for {' · '.join(facts)}"), classes="machine")
+        yield self.browser
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begins at the drafter in use."""
-        options = self.query_one(OptionList)
-        options.highlighted = next((at for at, offer in enumerate(self._offers) if offer.name == self._current), 0)
-        options.focus()
+        """Begins at the drafter in use, and looks for what is known of all."""
+        self.browser.rows.focus()
+        self.show_work()
+        self.browser.rows.highlighted = self._view.find(self._view.current) or 0
+        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
+        self.look()
 
     def on_resize(self) -> None:
-        """Writes the rows for the width there is."""
-        options = self.query_one(OptionList)
-        for offer in self._offers:
-            options.replace_option_prompt(offer.name, self._row(offer))
+        """Gives up what a low screen has no room for."""
+        self.set_class(self.size.height < LOW, "low")
 
-    def _row(self, offer: DrafterOffer) -> Content:
-        """The name, and beside it what the drafter does or why it cannot."""
-        width = max(len(one_line(other.name)) for other in self._offers)
-        indent = len(MARK) + width + 2
-        words = one_line(offer.about if offer.usable else offer.why_not)
-        room = max(min(self.size.width, 100) - BORDERS - indent, 12)
-        text = f"\n{' ' * indent}".join(wrap(words, room))
-        mark = Content(MARK if offer.name == self._current else " " * len(MARK)).stylize("$primary")
-        name = Content(f"{one_line(offer.name):<{width}}  ")
-        row = mark.append(name.stylize("bold") if offer.usable else name).append(Content(text))
-        return row if offer.usable else row.stylize("$foreground 45%")
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers what can be done with the drafter under the bar."""
+        offer, working = self._offer(), self._desk.jobs.job is not None
+        offered = {
+            "load": self._desk.fresh(),
+            "switch": offer is not None and offer.usable and offer.name not in (AUTO, PLAIN) and "+" not in offer.name,
+            "train": offer is not None and offer.name in TRAINED and not working,
+            "import": not working,
+            "index": not working,
+            "cancel": working,
+        }
+        return offered.get(action, True)
 
-    @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        offer = self._offers[event.option_index]
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Finds out anew what is known of the drafters."""
+        file = self._desk.file
+        behind(self, lambda: standing(file, Paths.default()), self._known, self._fail)
+
+    def _known(self, found: Standing) -> None:
+        self._view.standing, self._trouble = found, found.trouble
+        self.show_work()
+
+    def show_work(self) -> None:
+        """Shows how far the work is, and what came of it."""
+        job, news = self._desk.jobs.job, self._desk.news()
+        self._view.note = str(job) if job else news or self._trouble
+        self.browser.draw()
+        self.refresh_bindings()
+
+    def _offer(self) -> DrafterOffer | None:
+        at = self.browser.at
+        return None if at is None else self._view.offers[at]
+
+    # --- moving ---------------------------------------------------------------------------------------------------
+
+    def action_move(self, step: int) -> None:
+        """Moves the bar."""
+        self.browser.move(step)
+
+    def action_details(self, step: int) -> None:
+        """Scrolls the details, where there are more than fit."""
+        self.browser.scroll_details(step)
+
+    def action_leave(self) -> None:
+        """Goes back to the chat; work goes on."""
+        self.dismiss(None)
+
+    # --- choosing -------------------------------------------------------------------------------------------------
+
+    @on(Browser.Chosen)
+    def action_use(self) -> None:
+        """Drafts the next reply with the drafter under the bar."""
+        offer = self._offer()
+        if offer is None:
+            return
         if offer.usable:
-            self.dismiss(offer.name)
+            self.dismiss(Picked(offer.name))
+        elif self._arrived(offer.name):
+            self.dismiss(Picked(offer.name, load=True))
         else:
-            self.app.clear_notifications()
-            self.notify(f"{one_line(offer.name)} cannot draft for this model.", timeout=3, markup=False)
+            self._say(f"{offer.name} cannot draft for this model.")
+
+    def action_load(self) -> None:
+        """Loads the model again, with what is new; the drafter stays."""
+        self.dismiss(Picked(self._view.current, load=True))
+
+    def action_switch(self) -> None:
+        """Has the autopilot leave a drafter out, or no longer."""
+        offer = self._offer()
+        if offer is None or self._view.standing is None:
+            return
+        name, off, fingerprint = offer.name, not self._view.is_off(offer.name), self._loaded.fingerprint
+
+        def done(_: None) -> None:
+            self._say(f"auto {'leaves' if off else 'may choose'} {name}{' out' if off else ''} from the next reply on.")
+            self.look()
+
+        behind(self, lambda: leave_out(Paths.default().drafters, fingerprint, name, off), done, self._fail)
+
+    # --- work -----------------------------------------------------------------------------------------------------
+
+    def action_train(self) -> None:
+        """Asks what to train on, and begins."""
+        offer, known = self._offer(), self._view.standing
+        if offer is None:
+            return
+        if known and not known.trains:
+            self._say(NO_TORCH)
+            return
+        method, model = offer.name, self._desk.model
+
+        def answered(answer: tuple[str, int] | None) -> None:
+            if answer:
+                self._desk.begin(training(method, model, *answer))
+
+        self.app.push_screen(TrainScreen(method), answered)
+
+    def action_import(self) -> None:
+        """Asks for published heads, and imports them."""
+
+        def answered(path: str | None) -> None:
+            if path:
+                self._desk.begin(importing(path, self._desk.model))
+
+        about = "A folder with published Medusa heads or a Kangaroo adapter, or the file in it with the weights."
+        self.app.push_screen(PathScreen("Import heads", about, "imports"), answered)
+
+    def action_index(self) -> None:
+        """Asks for a folder, and indexes it."""
+
+        def answered(path: str | None) -> None:
+            if path:
+                self._desk.begin(indexing(path, self._desk.model))
+
+        about = (
+            "Text and code below it are drafted from, on this machine only; the same folder again takes what is new."
+        )
+        self.app.push_screen(PathScreen("Index a folder or file", about, "indexes"), answered)
+
+    def action_cancel(self) -> None:
+        """Asks, then stops the work."""
+        jobs = self._desk.jobs
+        if jobs.job is None:
+            return
+        if jobs.job.stopping:
+            jobs.stop()  # asked again: more firmly
+            return
+        title = jobs.job.title
+
+        def answered(yes: bool | None) -> None:
+            if yes and jobs.job and jobs.job.title == title:
+                jobs.stop()
+                self.show_work()
+
+        question = ConfirmScreen(f"{title}: cancel it?", "What it has done so far is kept.", "cancels")
+        self.app.push_screen(question, answered)
+
+    def _arrived(self, name: str) -> bool:
+        """Whether a drafter that the loaded model knows nothing of would serve it once it is loaded again."""
+        known = self._view.standing
+        files = known is not None and any(not file.why_not for file in known.of(name))
+        text = known is not None and name == "retrieval" and known.tokens > 0
+        return self._desk.fresh() and (files or text)
+
+    def _say(self, words: str) -> None:
+        self.app.clear_notifications()
+        self.notify(clean(words), timeout=4, markup=False)
+
+    def _fail(self, error: SlipstreamError) -> None:
+        self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)
