@@ -42,8 +42,6 @@ class Load:
         model: Path of the target's GGUF.
         draft_model: Path of the draft model's GGUF, or None.
         heads: Paths of files of trained heads; those for another model are passed over.
-        probed: File that remembers which model files were tried in a process of their own, as each is before its first
-            use; None to try none.
         derived: Folder for files that are derived from the model, or None to keep none.
         drafter: The drafter that must be usable, by its name; a mismatch is an error.
         n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
@@ -58,12 +56,13 @@ class Load:
         threads: Threads of every pass; 0 for as many as help.
         halved: Times that the context is halved: with more of it, memory ran out.
         left_out: File that names the drafters that the autopilot leaves out, by model; None for none.
+        probed: File that remembers which model files were tried in a process of their own, as each is before its first
+            use; None to try none.
     """
 
     model: str
     draft_model: str | None = None
     heads: list[str] = field(default_factory=list)
-    probed: str | None = None
     derived: str | None = None
     drafter: str = "none"
     n_ctx: int = 0
@@ -78,6 +77,7 @@ class Load:
     left_out: str | None = None
     states: str | None = None
     states_limit: int = STATES_LIMIT
+    probed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
