@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
+from slipstream.app.drafters.left_out import known_left_out
 from slipstream.app.engine.fitting import fitted, options_for
 from slipstream.app.engine.flight_log import FlightLog
+from slipstream.app.engine.keeper import Keeper
 from slipstream.app.engine.measuring import measure_plain
 from slipstream.app.engine.offers import check_drafter, offers
 from slipstream.app.engine.past_chats import PastChats
@@ -113,13 +116,17 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
         )
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         log = FlightLog(memory, f"{key} {built()} {device(0, *layers)} {physical_cores()}")
+        keeper = Keeper(target, key, request.states_limit, Path(request.states) if request.states else None)
         promise = log.promise(target, milliseconds)
         past = None
         if index and request.chats:
             past = PastChats(
                 ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
             )
-        session = Session(target, model, prompts, parts, plain, threads, key, opened.pop_all(), log, past)
+        left_out: Callable[[], frozenset[str]] = frozenset
+        if request.left_out:
+            left_out = partial(known_left_out, Path(request.left_out), header.fingerprint)
+        session = Session(target, model, prompts, parts, plain, threads, keeper, opened.pop_all(), log, past, left_out)
         opened.callback(session.close)
         # one that cannot serve is an error before the first token
         session.drafter(request.drafter, lambda share: on_progress(0.9 + 0.1 * share))

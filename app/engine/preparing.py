@@ -1,35 +1,97 @@
-"""Reads a prompt that is still being typed."""
+"""Reads prompts: those that are asked, and those that are still being typed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from slipstream.app.engine.keeper import Keeper
+from slipstream.app.engine.prompt import Prompt
 from slipstream.drafters.base import Drafter
 from slipstream.models.runtime.target import Prefill, PrefillChunk, Target
 from slipstream.models.types import History
 
 
-def read_ahead(
-    target: Target, drafter: Drafter, history: History, waiting: Callable[[], bool], cancelled: Callable[[], bool]
-) -> Prefill:
-    """Reads the beginning of a prompt as its reply would.
+class Reader:
+    """Reads prompts into the target's cache, and lets the drafter of the reply hear them.
 
-    Hidden states come once, with the pass that reads a token: so the drafter of the reply hears them now.
-
-    Args:
-        target: Reads; what it has read of another text is rewound.
-        drafter: Of the reply.
-        history: What to read.
-        waiting: Whether something else is asked; the chunk that is being read is then the last one, and is kept.
-        cancelled: Whether to leave at once.
+    Hidden states come once, with the pass that reads a token: so the drafter hears them while it is typed, too.
     """
-    target.request(drafter.needs.hidden)
-    drafter.begin(history)
-    left = False
 
-    def chunk_read(chunk: PrefillChunk) -> None:
-        nonlocal left
-        drafter.prefilled(chunk.tokens, chunk.hidden)
-        left = waiting()
+    def __init__(self, target: Target, keeper: Keeper) -> None:
+        """Keeps the parts."""
+        self._target, self._keeper = target, keeper
 
-    return target.prefill(history.tokens, chunk_read, lambda: left or cancelled())
+    def read(
+        self,
+        prompt: Prompt,
+        history: History,
+        drafter: Drafter,
+        state: str | None,
+        heard: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Prefill:
+        """Reads a prompt but for its last token, which the first step evaluates.
+
+        Args:
+            prompt: The prompt.
+            history: The same, as the drafter keeps it.
+            drafter: Of the reply.
+            state: See ``Generate.state``.
+            heard: Hears after every chunk how many tokens are in the cache.
+            cancelled: Whether to leave at once; what was read stays.
+        """
+        return self._read(history.tokens[:-1], prompt.system, history, drafter, state, heard, cancelled)
+
+    def read_ahead(
+        self,
+        prompt: Prompt,
+        drafter: Drafter,
+        state: str | None,
+        waiting: Callable[[], bool],
+        cancelled: Callable[[], bool],
+    ) -> Prefill:
+        """Reads the beginning of a prompt as its reply would.
+
+        Args:
+            prompt: What to read; what the cache holds of another text is rewound.
+            drafter: Of the reply.
+            state: See ``Generate.state``.
+            waiting: Whether something else is asked; the chunk that is being read is then the last one, and is kept.
+            cancelled: Whether to leave at once.
+        """
+        left = False
+
+        def heard(_done: int) -> None:
+            nonlocal left
+            left = waiting()
+
+        history = History(prompt.tokens)
+        return self._read(prompt.tokens, prompt.system, history, drafter, state, heard, lambda: left or cancelled())
+
+    def _read(
+        self,
+        tokens: list[int],
+        system: int,
+        history: History,
+        drafter: Drafter,
+        state: str | None,
+        heard: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Prefill:
+        target, keeper = self._target, self._keeper
+        keeper.enter(state, tokens, system)
+        target.request(drafter.needs.hidden)
+        drafter.begin(history)
+
+        def chunk_read(chunk: PrefillChunk) -> None:
+            drafter.prefilled(chunk.tokens, chunk.hidden)
+            heard(chunk.done)
+
+        first = None
+        if keeper.wants_system(tokens, system):
+            first = target.prefill(tokens[:system], chunk_read, cancelled)
+            if not first.complete:
+                return first
+            keeper.keep_system()
+        whole = target.prefill(tokens, chunk_read, cancelled)
+        return Prefill(first.reused, first.decoded + whole.decoded, whole.complete) if first else whole

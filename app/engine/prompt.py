@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from slipstream.app.engine.requests import Message
+from slipstream.app.engine.thinking import in_channels, leaves_open, split
 from slipstream.models.errors import ContextFullError, UsageError
-from slipstream.models.template import ChatTemplate
+from slipstream.models.template import ChatTemplate, TemplatePart
 from slipstream.models.types import Token
 
 _REPLY_ROOM: Final = 256
@@ -20,17 +22,39 @@ _UNSURE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that fits the context.
+    """A prompt that fits the context, or its beginning.
 
     Attributes:
         tokens: What the target reads.
         trimmed: Tokens that left with the oldest messages; positions of the noise go on counting them.
         dropped: Messages that left.
+        size: Tokens of the whole prompt, as it would be read now.
+        system: Tokens that it begins with up to the first message that is not the system's, which other chats with the
+            same system prompt share; 0 where there is none.
+        thinks: Whether it ends inside a thinking part, so that the reply begins there.
     """
 
     tokens: list[Token]
     trimmed: int
     dropped: int
+    size: int
+    system: int = 0
+    thinks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """Messages as the template writes them: tokens of each part, and which message it is (None: the template's own)."""
+
+    messages: Sequence[Message]
+    parts: list[tuple[int | None, list[Token]]]
+    tokens: list[Token]
+    thinks: bool
+
+    @property
+    def begun(self) -> int:
+        """Where the last message begins among the parts."""
+        return next((at for at, (content, _) in enumerate(self.parts) if content == len(self.messages) - 1), -1)
 
 
 class PromptBuilder:
@@ -53,8 +77,9 @@ class PromptBuilder:
     def build(self, messages: Sequence[Message], n_ctx: int) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
 
-        Where the last message is a reply, the prompt ends with it, so that it goes on. While there is room, the same
-        turns stay as when it began: it then goes on as if it had never stopped.
+        They leave a quarter of the context at a time, so that the next turns find the cache as it was. Where the last
+        message is a reply, the prompt ends with it, so that it goes on. While there is room, the same turns stay as
+        when it began: it then goes on as if it had never stopped.
 
         Raises:
             UsageError: If there is nothing to answer.
@@ -62,21 +87,22 @@ class PromptBuilder:
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
-        room = _room(n_ctx)
-        whole = self._tokens(messages)
-        begun = len(self._said(messages[-1])) if messages[-1].role == "assistant" else 0
-        kept, tokens = self._fitting(messages, whole, room + begun)
-        if begun and len(tokens) >= n_ctx:  # not one token more would fit
-            kept, tokens = self._fitting(messages, whole, room)
+        said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
+        asked = messages[:-1] if messages[-1].role == "assistant" else messages
+        whole = self._rendered(asked)
+        kept = self._fitting(whole, n_ctx, _room(n_ctx))
+        if len(kept.tokens) + len(said) >= n_ctx and said:  # not one token more would fit
+            kept = self._fitting(whole, n_ctx, _room(n_ctx) - len(said))
+        tokens = kept.tokens + said
         if len(tokens) >= n_ctx:
-            raise ContextFullError(
-                f"the prompt has {len(tokens):,} tokens, but the context holds {n_ctx:,}.",
-                "Shorten it, or load the model with a larger context (--context).",
-            )
-        return Prompt(tokens, len(whole) - len(tokens), len(messages) - len(kept))
+            raise self._too_long(kept, len(said), n_ctx)
+        left = len(asked) - len(kept.messages)
+        return Prompt(
+            tokens, len(whole.tokens) - len(kept.tokens), left, len(tokens), self._system_size(kept), kept.thinks
+        )
 
-    def beginning(self, messages: Sequence[Message], n_ctx: int, *, typed: bool = True) -> list[Token]:
-        """The tokens that a prompt most likely begins with once its last message is written to its end.
+    def beginning(self, messages: Sequence[Message], n_ctx: int, *, typed: bool = True) -> Prompt:
+        """What a prompt most likely begins with once its last message is written to its end.
 
         Args:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
@@ -87,38 +113,90 @@ class PromptBuilder:
             SlipstreamError: If the chat template refuses the chat.
         """
         last = messages[-1]
-        messages = [*messages[:-1], last if last.content.strip() else Message(last.role, ".")]
-        parts = list(self._parts(messages))
-        whole = self._opened(_joined(parts))
-        kept, shorter = self._fitting(messages, whole, _room(n_ctx))
-        if shorter is not whole:
-            parts = list(self._parts(kept))
-        until = next((at for at, (content, _) in enumerate(parts) if content == len(kept) - 1), len(parts))
-        stable = parts[until][1][:-_UNSURE] if typed and until < len(parts) else []
-        return self._opened(_joined(parts[:until]) + stable)[: n_ctx - 1]
+        empty = not last.content.strip()
+        whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last])
+        kept = self._fitting(whole, n_ctx, _room(n_ctx))
+        until = kept.begun if kept.begun >= 0 else len(kept.parts)
+        written = kept.parts[until][1] if until < len(kept.parts) else []
+        tokens = self._opened(_joined(kept.parts[:until]) + (written[:-_UNSURE] if typed else []))[: n_ctx - 1]
+        return Prompt(
+            tokens,
+            len(whole.tokens) - len(kept.tokens),
+            len(whole.messages) - len(kept.messages),
+            len(kept.tokens) - (len(written) if empty else 0),
+            min(self._system_size(kept), len(tokens)),
+        )
 
-    def _fitting(
-        self, messages: Sequence[Message], whole: list[Token], room: int
-    ) -> tuple[Sequence[Message], list[Token]]:
-        """Lets the oldest turns leave until the prompt fits, or only the last one is left."""
-        kept, tokens = messages, whole
-        while len(tokens) > room and (shorter := _without_oldest_turn(kept)):
-            kept, tokens = shorter, self._tokens(shorter)
-        return kept, tokens
+    def _fitting(self, whole: _Rendered, n_ctx: int, room: int) -> _Rendered:
+        """Lets the oldest turns leave until the prompt fits, or only the last one is left.
 
-    def _tokens(self, messages: Sequence[Message]) -> list[Token]:
-        if messages[-1].role == "assistant":
-            return self._tokens(messages[:-1]) + self._said(messages[-1])
-        return self._opened(_joined(self._parts(messages)))
+        A quarter of the context becomes free where no turn longer than that has to leave for it. The choice depends on
+        the messages alone, whoever asks and however the chat came to be.
+        """
+        if len(whole.tokens) <= room:
+            return whole
+        messages = whole.messages
+        cuts = _cuts(messages)
+        made = {0: whole}
 
-    def _parts(self, messages: Sequence[Message]) -> Iterator[tuple[int | None, list[Token]]]:
-        """The tokens of each part of the prompt, and which message it is; None for the template's own text."""
-        for part in self._template.parts([{"role": m.role, "content": m.content} for m in messages]):
-            message = messages[part.content] if part.content is not None else None
-            if message and message.tokens and part.text.strip() == message.content.strip():
-                yield part.content, message.tokens  # as they were generated: the KV cache holds just these
-            else:
-                yield part.content, self._tokenize(part.text, message is None)
+        def shorter(count: int) -> _Rendered:
+            if count not in made:
+                system = messages[:1] if messages[0].role == "system" else []
+                made[count] = self._rendered([*system, *messages[cuts[count - 1] :]])
+            return made[count]
+
+        def fewest(size: int) -> int:
+            """Turns that have to leave for a prompt of so many tokens, or all but the last."""
+            return bisect_left(range(len(cuts)), True, key=lambda count: len(shorter(count).tokens) <= size)
+
+        step = max(n_ctx // 4, 1)
+        goal = len(whole.tokens) - -(-(len(whole.tokens) - room) // step) * step
+        needed, wanted = fewest(room), fewest(goal)
+        while wanted > needed and len(shorter(wanted).tokens) < goal - step:
+            wanted -= 1
+        return shorter(wanted)
+
+    def _rendered(self, messages: Sequence[Message]) -> _Rendered:
+        answers = [_sent(message) for message in messages]
+        written = self._template.parts([{"role": m.role, "content": m.content} for m in answers])
+        parts = [(part.content, self._tokens_of(part, answers)) for part in written]
+        ending = written[-1].text if written and written[-1].content is None else ""
+        return _Rendered(messages, parts, self._opened(_joined(parts)), leaves_open(ending))
+
+    def _tokens_of(self, part: TemplatePart, messages: Sequence[Message]) -> list[Token]:
+        message = messages[part.content] if part.content is not None else None
+        if message and message.tokens and part.text.strip() == message.content.strip():
+            return message.tokens  # as they were generated: the KV cache holds just these
+        return self._tokenize(part.text, message is None)
+
+    def _system_size(self, rendered: _Rendered) -> int:
+        """See ``Prompt.system``."""
+        contents = [content for content, _ in rendered.parts]
+        if rendered.messages[0].role != "system" or 0 not in contents:
+            return 0
+        until = next((at for at, content in enumerate(contents) if content), 0)
+        return len(self._opened(_joined(rendered.parts[:until])))
+
+    def _too_long(self, kept: _Rendered, said: int, n_ctx: int) -> ContextFullError:
+        """Says what takes the room, and what to do."""
+        size = len(kept.tokens) + said
+        last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
+        system = self._system_size(kept)
+        if said > n_ctx // 2:
+            return ContextFullError(
+                f"the reply and its question have {size:,} tokens, but the context holds {n_ctx:,}.",
+                "Ask in a new chat, or load the model with a larger context (--context).",
+            )
+        if system > last:
+            return ContextFullError(
+                f"the system prompt alone has {system:,} tokens, but the context holds {n_ctx:,}.",
+                "Shorten it, or load the model with a larger context (--context).",
+            )
+        return ContextFullError(
+            f"this message alone makes a prompt of {size:,} tokens, but the context holds {n_ctx:,}.",
+            f"Shorten it by {size - n_ctx + 1:,} tokens or more, send it in parts, or load the model with a larger "
+            "context (--context).",
+        )
 
     def _opened(self, tokens: list[Token]) -> list[Token]:
         """Puts what every text starts with before a prompt; some templates write it themselves."""
@@ -132,11 +210,17 @@ def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
     return [token for _, tokens in parts for token in tokens]
 
 
-def _without_oldest_turn(messages: Sequence[Message]) -> list[Message]:
-    """Drops the first user message and what answers it; empty where only the last message would be left to drop."""
+def _sent(message: Message) -> Message:
+    """A message as the template gets it: those that look for thoughts drop them, gpt-oss's takes the answer alone."""
+    if message.role == "assistant" and in_channels(message.content):
+        return Message(message.role, split(message.content).answer)
+    return message
+
+
+def _cuts(messages: Sequence[Message]) -> list[int]:
+    """The messages of the user that a shortened chat may begin with; the first one is where it begins in full."""
     system = 1 if messages[0].role == "system" else 0
-    following = next((at for at in range(system + 1, len(messages)) if messages[at].role == "user"), 0)
-    return [*messages[:system], *messages[following:]] if following else []
+    return [at for at in range(system + 1, len(messages)) if messages[at].role == "user"]
 
 
 def _room(n_ctx: int) -> int:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from pathlib import Path
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.budget import FixedBudget, Room
 from slipstream.app.engine.flight_log import FlightLog
+from slipstream.app.engine.keeper import Keeper
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
-from slipstream.app.engine.preparing import read_ahead
+from slipstream.app.engine.preparing import Reader
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import Done, Piece, Prefilling, Stepped
+from slipstream.app.engine.protocol import Counted, Done, Piece, Prefilling, Stepped
 from slipstream.app.engine.requests import AUTO, Generate, Message, Prepare
 from slipstream.app.engine.rules import Rules
-from slipstream.app.engine.states import read_state, write_state
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
-from slipstream.app.engine.text import TextStream
+from slipstream.app.engine.text import TextStream, Vocabulary, reusable
+from slipstream.app.engine.thinking import Thinking
 from slipstream.app.engine.threads import Threads
 from slipstream.app.engine.watching import Lookout
 from slipstream.drafters import registry
@@ -30,23 +30,12 @@ from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.parts import Parts
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.runtime.target import PrefillChunk, Target
+from slipstream.models.runtime.target import Target
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import History, Token, shared_prefix
 
 _SAY_EVERY: Final = 8
 """Steps between two reasons: a sentence takes 3 us to make, and longer to read."""
-
-
-class Vocabulary(Protocol):
-    """What a session asks of a vocabulary."""
-
-    @property
-    def ends(self) -> frozenset[Token]:
-        """The tokens that end a reply."""
-
-    def piece(self, token: Token) -> bytes:
-        """The bytes of a token."""
 
 
 class Session:
@@ -64,10 +53,11 @@ class Session:
         parts: Parts,
         plain: PlainClock,
         threads: Threads | None,
-        key: str,
+        keeper: Keeper,
         opened: ExitStack,
         log: FlightLog,
         past_chats: PastChats | None = None,
+        left_out: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """Takes over a target.
 
@@ -78,15 +68,18 @@ class Session:
             parts: What its drafters are made of.
             plain: Clock of plain decoding.
             threads: Chooses the number of threads; None where it is fixed.
-            key: Names model, build and settings: kept states are good for it alone.
+            keeper: Keeps the target's cache in files.
             opened: Closes everything above.
             log: Keeps what the autopilot learns.
             past_chats: Keeps the index of text in step with the chats; None where they are not indexed.
+            left_out: Says which drafters the autopilot leaves out now.
         """
         self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
         self._parts, self._plain, self._threads = parts, plain, threads
-        self._key, self._opened, self._log, self._past_chats = key, opened, log, past_chats
+        self._keeper, self._opened, self._log, self._past_chats = keeper, opened, log, past_chats
+        self._reader = Reader(target, keeper)
         self._drafters: dict[str, Drafter] = {}
+        self._left_out, self._left_out_before = left_out, frozenset[str]()
 
     @property
     def target(self) -> Target:
@@ -135,19 +128,15 @@ class Session:
         size = len(history.tokens)
         vocabulary = self._vocabulary
         rules = Rules(vocabulary.ends, n_ctx - size, request.max_tokens, request.stop, vocabulary.piece)
-        self._restore(request.state, history)
-        target.request(drafter.needs.hidden)
-        drafter.begin(history)
 
-        def chunk_read(chunk: PrefillChunk) -> None:
-            drafter.prefilled(chunk.tokens, chunk.hidden)
-            emit(Prefilling(request.request, chunk.done, chunk.total))
+        def heard(done: int) -> None:
+            emit(Prefilling(request.request, done, size - 1))
 
-        prefill = target.prefill(history.tokens[:-1], chunk_read, cancelled)
+        prefill = self._reader.read(prompt, history, drafter, request.state, heard, cancelled)
         if self._threads:
             self._threads.begin()
         stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)
-        lookout = Lookout(watched, vocabulary, stats)
+        lookout, mind = Lookout(watched, vocabulary, stats), Thinking.after(request.messages, prompt.thinks)
         pilot = drafter if isinstance(drafter, Autopilot) else None
         worth = Room(rules) if pilot else budget
         first_token_ms = 0.0
@@ -162,6 +151,8 @@ class Session:
                 if self._threads:
                     self._threads.hear(step)
                 pieces = self._pieces(step, stream)
+                if mind.hears(pieces):
+                    stats.think()
                 depth, accepted = step.draft.tree.depth, len(step.path)
                 report = Stepped(
                     request.request,
@@ -184,7 +175,7 @@ class Session:
             request=request.request,
             reason=rules.reason or "cancelled",
             text=stream.text,
-            tokens=self._reusable(history.tokens[size:], stream.text),
+            tokens=reusable(history.tokens[size:], stream.text, vocabulary),
             prompt_tokens=size,
             prefilled_tokens=(size if prefill.complete else prefill.reused + prefill.decoded) - prefill.reused,
             dropped_messages=prompt.dropped,
@@ -196,9 +187,16 @@ class Session:
             phases=stats.phase_ms(),
             exact=request.sampling.typical is None,
             auto={name: asdict(tally) for name, tally in pilot.tallies.items()} if pilot else {},
+            dropped_tokens=prompt.trimmed,
         )
 
-    def prepare(self, request: Prepare, waiting: Callable[[], bool], cancelled: Callable[[], bool]) -> None:
+    def prepare(
+        self,
+        request: Prepare,
+        waiting: Callable[[], bool],
+        cancelled: Callable[[], bool],
+        counted: Callable[[Counted], None] = lambda _: None,
+    ) -> None:
         """Reads the beginning of a prompt that is still being typed, so that its reply begins sooner.
 
         The reply reads what is missing, and rewinds what has changed. A cache that cannot be rewound is not written
@@ -206,23 +204,19 @@ class Session:
 
         Args:
             request: What is typed so far.
-            waiting: Whether something else is asked, see ``read_ahead``.
+            waiting: Whether something else is asked, see ``Reader.read_ahead``.
             cancelled: Whether to leave at once.
+            counted: Hears what it takes of the context, before anything is read.
 
         Raises:
             SlipstreamError: If the reply could not be written either.
         """
         drafter, abilities, cached = self.drafter(request.drafter), self._target.abilities, self._target.tokens
-        history = History(self._prompts.beginning(request.messages, abilities.n_ctx, typed=abilities.rewinds))
-        grows = cached and shared_prefix(cached, history.tokens) == len(cached)
-        if history.tokens and not waiting() and (abilities.rewinds or not grows):
-            self._restore(request.state, history)
-            read_ahead(self._target, drafter, history, waiting, cancelled)
-
-    def keep_state(self, path: str) -> None:
-        """Writes the cache of the chat into a file, for ``Generate.state`` of a later process."""
-        state = self._target.save()
-        write_state(Path(path), self._key, self._target.tokens, state)
+        prompt = self._prompts.beginning(request.messages, abilities.n_ctx, typed=abilities.rewinds)
+        counted(Counted(request.request, prompt.size, prompt.dropped, prompt.trimmed))
+        grows = cached and shared_prefix(cached, prompt.tokens) == len(cached)
+        if request.read and prompt.tokens and not waiting() and (abilities.rewinds or not grows):
+            self._reader.read_ahead(prompt, drafter, request.state, waiting, cancelled)
 
     def drafter(self, name: str, on_progress: Callable[[float], None] = lambda _share: None) -> Drafter:
         """Finds or makes a drafter.
@@ -234,15 +228,27 @@ class Session:
         Raises:
             UsageError: If it is unknown or cannot serve this target.
         """
+        if name == AUTO:
+            self._heed_left_out()
         if name not in self._drafters:
             made = self._autopilot(on_progress) if name == AUTO else registry.make(name, self._parts)
             self._drafters[name] = made
         return self._drafters[name]
 
+    def _heed_left_out(self) -> None:
+        """Drops an autopilot whose drafters are no longer those that its owner wants; the next knows what it knew."""
+        now = self._left_out()
+        pilot = self._drafters.pop(AUTO, None) if now != self._left_out_before else None
+        if isinstance(pilot, Autopilot):
+            self._log.keep(pilot)
+            pilot.close()
+        self._left_out_before = now
+
     def _autopilot(self, on_progress: Callable[[float], None]) -> Autopilot:
         plain_ms = self._plain.milliseconds
         assert plain_ms is not None  # loading has measured it
-        usable = [name for name in registry.METHODS if name != Plain.name and not registry.why_not(name, self._parts)]
+        wanted = [name for name in registry.METHODS if name != Plain.name and name not in self._left_out_before]
+        usable = [name for name in wanted if not registry.why_not(name, self._parts)]
         drafters = {name: registry.make(name, self._parts) for name in usable}
         return self._log.autopilot(drafters, self._target, plain_ms, on_progress)
 
@@ -264,9 +270,15 @@ class Session:
 
     def idle(self) -> bool:
         """Does a little of what can wait while nothing is asked; says whether there is more of it."""
+        if self._keeper.due() == 0.0:
+            self._keeper.keep()
         with suppress(SlipstreamError):  # costs speed, and is tried again after the next reply
             return self._past_chats is not None and self._past_chats.catch_up()
         return False
+
+    def due(self) -> float | None:
+        """Seconds after which ``idle`` has something to do though nothing was asked; None for never."""
+        return self._keeper.due()
 
     def close(self) -> None:
         """Frees the drafters, then the models."""
@@ -275,32 +287,11 @@ class Session:
                 self._log.keep(drafter)
             drafter.close()
         self.idle()
+        self._keeper.close()
         self._opened.close()
-
-    def _restore(self, path: str | None, history: History) -> None:
-        """Takes a kept state where it covers more of the prompt than the cache does."""
-        if not path or shared_prefix(self._target.tokens, history.tokens):
-            return
-        kept = read_state(Path(path), self._key)
-        if kept and shared_prefix(kept[0], history.tokens):
-            try:
-                self._target.restore(kept[1], kept[0])
-            except SlipstreamError:
-                return  # the prompt is read again
 
     def _pieces(self, step: Step, stream: TextStream) -> list[Piece]:
         pieces: list[Piece] = []
         for token, (origin, source) in zip(step.tokens, origins(step), strict=True):
             pieces += stream.feed(self._vocabulary.piece(token), origin, source)
         return pieces
-
-    def _reusable(self, tokens: list[Token], text: str) -> list[Token]:
-        """The reply's tokens that stand for just this text, without its end; none if it ends amid one of them."""
-        size, wanted = 0, text.encode()
-        for count, token in enumerate(tokens):
-            piece = self._vocabulary.piece(token)
-            if size == len(wanted) and (piece or token in self._vocabulary.ends):
-                tokens = tokens[:count]
-                break
-            size += len(piece)
-        return tokens if b"".join(map(self._vocabulary.piece, tokens)) == wanted else []

@@ -49,6 +49,8 @@ class ReplyStats:
     Attributes:
         plain: The clock of plain decoding; heard when a step drafted nothing.
         tokens: Tokens emitted.
+        thought: Those of the thinking part.
+        thought_ms: Milliseconds that they took.
         seconds: Time of all steps, what is done between them included.
         phases: Milliseconds of it, phase by phase.
         whole: Sums over all steps.
@@ -59,6 +61,8 @@ class ReplyStats:
 
     plain: PlainClock
     tokens: int = 0
+    thought: int = 0
+    thought_ms: float = 0.0
     seconds: float = 0.0
     phases: Timings = field(default_factory=Timings)
     whole: Count = field(default_factory=Count)
@@ -96,6 +100,10 @@ class ReplyStats:
             depths[at][0] += 1
             depths[at][1] += at < first_ranked
 
+    def think(self) -> None:
+        """What was heard so far belongs to the thinking part, which comes first."""
+        self.thought, self.thought_ms = self.tokens, 1e3 * self.seconds
+
     @property
     def by_depth(self) -> list[list[int]]:
         """Per depth from 1: [steps that reached it, accepted there], whoever drafted."""
@@ -127,6 +135,8 @@ class ReplyStats:
             accepted=whole.accepted,
             steps=whole.steps,
             tokens=self.tokens,
+            thought=self.thought,
+            thought_ms=self.thought_ms,
         )
 
 

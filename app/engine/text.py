@@ -4,8 +4,33 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from typing import Protocol
 
 from slipstream.app.engine.protocol import Origin, Piece
+from slipstream.models.types import Token
+
+
+class Vocabulary(Protocol):
+    """What is asked of a vocabulary to read what a model wrote."""
+
+    @property
+    def ends(self) -> frozenset[Token]:
+        """The tokens that end a reply."""
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes of a token."""
+
+
+def reusable(tokens: list[Token], text: str, vocabulary: Vocabulary) -> list[Token]:
+    """The reply's tokens that stand for just this text, without its end; none if it ends amid one of them."""
+    size, wanted = 0, text.encode()
+    for count, token in enumerate(tokens):
+        piece = vocabulary.piece(token)
+        if size == len(wanted) and (piece or token in vocabulary.ends):
+            tokens = tokens[:count]
+            break
+        size += len(piece)
+    return tokens if b"".join(map(vocabulary.piece, tokens)) == wanted else []
 
 
 class TextStream:

@@ -49,9 +49,6 @@ class Worker:
                 answer = Failed(error.title, error.hint, error.code, number)
             self._answered += 1
             self._tell(answer)
-            if isinstance(task, Generate) and task.state and isinstance(answer, Done) and self._session:
-                with suppress(OSError):  # a full disk costs the next start its head start, nothing else
-                    self._session.keep_state(task.state)
         if self._session:
             self._session.close()
 
@@ -62,7 +59,8 @@ class Worker:
             try:
                 return self._work.get(timeout=patience)
             except queue.Empty:
-                patience = 0.0 if self._session and self._session.idle() else None
+                more = self._session is not None and self._session.idle()
+                patience = 0.0 if more else self._session.due() if self._session else None
 
     def _load(self, task: Load) -> Loaded:
         from slipstream.app.engine.loading import load
@@ -87,7 +85,7 @@ class Worker:
         stopped = self._stopped
         if self._session and self._work.empty():
             with suppress(SlipstreamError):
-                self._session.prepare(task, lambda: not self._work.empty(), lambda: self._stopped > stopped)
+                self._session.prepare(task, lambda: not self._work.empty(), lambda: self._stopped > stopped, self._tell)
 
     def _listen(self) -> None:
         with suppress(ProtocolError, OSError):

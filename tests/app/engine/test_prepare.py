@@ -13,6 +13,7 @@ import pytest
 
 from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.host import Engine
+from slipstream.app.engine.keeper import Keeper
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.protocol import Done
@@ -69,7 +70,8 @@ def fake() -> Session:
     plain.hear(1.0)
     parts = Parts(target.abilities, FakeTarget(n_ctx=2048, blur=0.3))
     prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
-    return Session(target, letters, prompts, parts, plain, None, "fake", ExitStack(), FlightLog(None, ""))
+    keeper = Keeper(target, "fake", 1 << 30)
+    return Session(target, letters, prompts, parts, plain, None, keeper, ExitStack(), FlightLog(None, ""))
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +161,13 @@ def test_what_waits_ends_the_reading_after_a_chunk_which_is_kept(fake: Session) 
 def test_a_kept_state_is_taken_before_anything_is_read(fake: Session, tmp_path: Path) -> None:
     target = fake.target
     assert isinstance(target, FakeTarget)
-    prepare(fake, STORY, "none")
+    state = str(tmp_path / "a.state")
+    fake.prepare(Prepare([*EARLIER, Message("user", STORY)], state=state), lambda: False, lambda: False)
     known = len(target.tokens)
-    fake.keep_state(str(tmp_path / "a.state"))
-    fake.forget()
+    fake.prepare(Prepare([Message("user", "Another chat.")]), lambda: False, lambda: False)
+    assert len(target.tokens) < known
     decodes = target.decodes
-    request = Prepare([*EARLIER, Message("user", STORY + " And then it slept.")], state=str(tmp_path / "a.state"))
+    request = Prepare([*EARLIER, Message("user", STORY + " And then it slept.")], state=state)
     fake.prepare(request, lambda: False, lambda: False)
     assert len(target.tokens) > known and target.decodes == decodes + 1
 
