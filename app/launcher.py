@@ -18,14 +18,14 @@ SMALLEST = (40, 12)
 """Columns and rows that the chat needs."""
 RESET = b"".join(
     (
+        b"\x1b[<u",  # plain keys, which each screen has its own record of
         b"\x1b[?1049l",  # the screen that was there before
         b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l",  # no mouse reports
         b"\x1b[?1004l\x1b[?2004l\x1b[?2048l",  # no focus, paste or size reports
-        b"\x1b[<u\x1b[>4;0m",  # plain keys
         b"\x1b[?7h\x1b[?25h\x1b[0m",  # wrapping, cursor, colours
     )
 )
-"""Undoes what a chat does to a terminal; harmless where nothing was done."""
+"""Undoes what a chat does to a terminal. Where nothing was done it would: move the cursor, take others' keys away."""
 
 
 def terminal_size_problem(columns: int, lines: int) -> str | None:
@@ -36,7 +36,9 @@ def terminal_size_problem(columns: int, lines: int) -> str | None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs a command as the child that owns the terminal, and restores the terminal if it ends badly.
+    """Runs a command as the child that owns the terminal, and restores the terminal if the child did not.
+
+    A child that cleaned up, or was ended before it drew, has left the attributes as they were: then nothing is done.
 
     Where standard input is no terminal, and on Windows, the command only runs.
 
@@ -65,8 +67,8 @@ def run(argv: Sequence[str]) -> int:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-    if code != 0:
-        with suppress(OSError, termios.error):  # the terminal may be gone
+    with suppress(OSError, termios.error):  # the terminal may be gone
+        if termios.tcgetattr(terminal) != before:
             os.write(next(filter(os.isatty, (2, 1, terminal))), RESET)  # the chat draws on standard error
             termios.tcsetattr(terminal, termios.TCSANOW, before)
     return code

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.screen import Screen
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.paths import Paths
+from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.conversation import Conversation
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.engine_room import EngineRoom
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models import Desk, Models, manager
+from slipstream.app.tui.presets import values_of
 from slipstream.app.tui.screens.chat import ChatScreen
 from slipstream.app.tui.slash import COMMANDS
 from slipstream.app.tui.theme import DARK, LIGHT
@@ -43,7 +46,8 @@ class ChatApp(App[int]):
         sampling: Sampling | None = None,
         model: str = "",
         models: Callable[[], Models] = manager,
-        ahead: bool = True,
+        settings: SettingsFile | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         """Prepares the chat; the engine is asked only once the screen is up.
 
@@ -55,7 +59,8 @@ class ChatApp(App[int]):
             sampling: How tokens are drawn.
             model: What to call the model while it loads; its file's name if empty.
             models: Makes who knows the models, when they are first needed.
-            ahead: Whether to read what is typed before it is sent, unless the machine runs on its battery.
+            settings: What its owner has settled; None for what the usual file says.
+            notes: What to say at the start.
 
         Raises:
             UsageError: If there is no such chat.
@@ -67,9 +72,13 @@ class ChatApp(App[int]):
         if self.theme == "textual-dark":  # TEXTUAL_THEME chose no other
             self.theme = DARK.name
         self._engine = engine
-        self._room = EngineRoom(engine, store, ahead)
+        self.settings = settings or SettingsFile(Paths.default().settings)
+        now = self.settings.settings
+        self._room = EngineRoom(engine, store, now.ahead)
         self._desk = Desk(models)
-        conversation = Conversation(store, sampling or Sampling(), chat)
+        drawn = sampling or now.sampling.sampling(seed=0)
+        asked = bool(values_of(drawn, self.settings.kept.sampling.sampling(seed=0)))  # just now, for this chat
+        conversation = Conversation(store, drawn, chat, now.reply, asked)
         self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem, self._desk)
 
     def get_default_screen(self) -> Screen[None]:
@@ -77,12 +86,20 @@ class ChatApp(App[int]):
         return self._chat
 
     def on_mount(self) -> None:
-        """Ends cleanly, with the terminal restored, when the system asks to."""
-        if sys.platform == "win32":
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            loop.add_signal_handler(number, self.exit, None, 128 + number)
+        """Ends cleanly, with the terminal restored, when the system asks to or nobody waits for it any more."""
+        if sys.platform != "win32" and not self.is_headless:
+            from slipstream.app.tui.terminal import leave_cleanly
+
+            leave_cleanly(self)
+
+    def get_driver_class(self) -> type[Driver]:
+        """A driver that gives back a terminal whatever became of it."""
+        usual = super().get_driver_class()
+        if sys.platform != "win32":
+            from slipstream.app.tui.terminal import ChatDriver, LinuxDriver
+
+            return ChatDriver if usual is LinuxDriver else usual
+        return usual
 
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""

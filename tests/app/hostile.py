@@ -7,15 +7,13 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import sys
 import termios
 import time
 from fcntl import ioctl
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+from tests.app.terminal import PATIENCE, process_on
 
 PAYLOADS = (
     "\x1b]0;t\x07", "\x1b]2;t\x1b\\", "\x1b]4;1;rgb:00/00/00\x07", "\x1b]8;;http://e.vil\x1b\\x\x1b]8;;\x1b\\",
@@ -41,17 +39,7 @@ def on_a_terminal(program: str, *arguments: str, size: tuple[int, int] = (160, 2
     """Runs a Python program on a pseudo-terminal of columns and lines, and returns all that it was sent."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-    environment = os.environ | {
-        "TERM": "xterm-256color",
-        "COLORTERM": "truecolor",
-        "TEXTUAL_ANIMATIONS": "none",
-        "SLIPSTREAM_HOME": str(home),
-        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True, cwd=ROOT,
-    )  # fmt: skip
+    process = process_on(slave, [sys.executable, "-c", program, *arguments], home)
     os.close(slave)
     sent, end = bytearray(), time.monotonic() + PATIENCE
     while True:

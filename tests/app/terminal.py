@@ -1,0 +1,223 @@
+"""A real terminal for a program: a pseudo-terminal, a terminal emulator behind it, and a shell that waits in front."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyte
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds; a busy machine is slow, a program that shows nothing for so long has failed."""
+_SHELL = 'printf started; "$@"; echo "left $?."; read -r _'
+"""Starts a program as a job of its own, as an owner's shell does, and tells how it ended once the terminal is back."""
+_PR_SET_PDEATHSIG = 1
+_NOT_EMULATED = re.compile(rb"\x1b\[[<>=][0-9;]*[a-zA-Z]|\x1b\[\?\d+\$p")
+_UNENDED = re.compile(rb"\x1b(?:\[[<>=?0-9;$]*)?\Z")
+_PUSH, _POP = re.compile(rb"\x1b\[>\d+u"), b"\x1b[<u"
+_ALTERNATE = 1049
+_LONGEST = 64  # bytes of a sequence
+
+
+class _Screen(pyte.Screen):
+    """pyte's screen, and the other one that full-screen programs draw on."""
+
+    alternate = False
+
+    def set_mode(self, *modes: int, **more: Any) -> None:
+        super().set_mode(*modes, **more)
+        if more.get("private") and _ALTERNATE in modes and not self.alternate:
+            self.alternate = True
+            self._main = copy.deepcopy(dict(self.buffer)), copy.copy(self.cursor)
+            self.erase_in_display(2)
+
+    def reset_mode(self, *modes: int, **more: Any) -> None:
+        super().reset_mode(*modes, **more)
+        if more.get("private") and _ALTERNATE in modes and self.alternate:
+            self.alternate = False
+            lines, self.cursor = self._main
+            self.buffer.clear()
+            self.buffer.update(lines)
+            self.dirty.update(range(self.lines))
+
+
+def process_on(
+    terminal: int, command: Sequence[str], home: Path, more: Iterable[tuple[str, str]] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a program whose controlling terminal this is; it dies with this process, however this one ends.
+
+    Args:
+        terminal: The program's side of a pseudo-terminal.
+        command: The program.
+        home: Where slipstream keeps everything.
+        more: More variables of its environment.
+    """
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def before() -> None:
+        os.login_tty(terminal)  # else nobody hears that the terminal was closed
+        if libc:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    environment = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "TEXTUAL_ANIMATIONS": "none",
+        "SLIPSTREAM_HOME": str(home),
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+        **dict(more),
+    }
+    return subprocess.Popen(command, env=environment, cwd=ROOT, preexec_fn=before)
+
+
+class Terminal:
+    """A terminal with a program on it."""
+
+    def __init__(
+        self, *command: str, home: Path, size: tuple[int, int] = (80, 24), more: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Starts a program in a terminal of columns and lines; the other arguments are those of ``process_on``."""
+        self._master, self._slave = pty.openpty()
+        self._screen = _Screen(*size)
+        self._stream = pyte.ByteStream(self._screen)
+        self._rest = b""
+        self._keyboards = 0
+        self.sent = bytearray()
+        """All that the terminal was sent."""
+        self.resize(*size)
+        self._before = self.state
+        shell = ["sh", "-mc", _SHELL, "sh", *command]
+        self._shell = process_on(self._slave, shell, home, more)
+
+    # --- what is seen ---------------------------------------------------------------------------------------------
+
+    @property
+    def shown(self) -> str:
+        """The screen as text."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """All that a program can change of a terminal: attributes, modes, screen, protocols of the keyboard."""
+        return (
+            termios.tcgetattr(self._slave),
+            frozenset(self._screen.mode),
+            self._screen.alternate,
+            self._screen.cursor.hidden,
+            self._keyboards,
+        )
+
+    @property
+    def as_before(self) -> bool:
+        """Whether the terminal is as it was before the program."""
+        return self.state == self._before
+
+    @property
+    def code(self) -> int | None:
+        """The program's exit code as its shell saw it; None while it runs."""
+        left = re.search(rb"left (\d+)\.", self.sent)
+        return int(left[1]) if left else None
+
+    def read(self, seconds: float = 0.0) -> bool:
+        """Takes what the terminal was sent; whether there was something within these seconds."""
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        try:
+            new = os.read(self._master, 1 << 16)
+        except OSError:  # the last process has left the terminal
+            return False
+        self.sent += new
+        whole = self._rest + new
+        unended = _UNENDED.search(whole, max(len(whole) - _LONGEST, 0))
+        end = unended.start() if unended else len(whole)
+        whole, self._rest = whole[:end], whole[end:]
+        self._keyboards += len(_PUSH.findall(whole)) - whole.count(_POP)
+        self._stream.feed(_NOT_EMULATED.sub(b"", whole))
+        return True
+
+    def until(self, done: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        """Lets the program run until something holds."""
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, self.shown
+            self.read(0.05)
+
+    def shows(self, *texts: str) -> None:
+        """Lets the program run until its screen has all of these."""
+        self.until(lambda: all(text in self.shown for text in texts))
+
+    # --- what is done ---------------------------------------------------------------------------------------------
+
+    def type(self, keys: str) -> None:
+        """Presses keys."""
+        os.write(self._master, keys.encode())
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Gives the terminal another size."""
+        self._screen.resize(lines, columns)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def ended(self) -> int:
+        """Waits until the program has ended and its shell has the terminal again.
+
+        Returns:
+            Its exit code; 128 and the signal's number if a signal ended it.
+        """
+        self.until(lambda: self.code is not None)
+        code = self.code
+        assert code is not None
+        return code
+
+    def hang_up(self) -> None:
+        """Closes the window."""
+        os.close(self._master)
+        os.close(self._slave)
+        self._master = self._slave = -1
+        self._shell.wait(PATIENCE)
+
+    def close(self) -> None:
+        """Ends whatever is left."""
+        if self._master >= 0:
+            self.hang_up()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def gone(process: int, seconds: float = PATIENCE) -> bool:
+    """Waits until a process has ended, as long as that takes or for some seconds; whether it has."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, 0)
+            if not _is_zombie(process):
+                time.sleep(0.005)
+                continue
+        return True
+    return False
+
+
+def _is_zombie(process: int) -> bool:
+    """Whether a process has ended, but its parent has not heard of it yet."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True).stdout
+    return state.strip().startswith("Z")
