@@ -1,27 +1,48 @@
-"""Copies of the chats from before their tables were changed."""
+"""Copies of the chats: one a day, and one from before their tables were changed."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Final
 
 from slipstream.app.paths import unwritable
 
-KEPT = 3
-"""Backups that stay; the oldest leave first."""
+VERSIONS: Final = 3
+"""Backups of earlier versions that stay; the oldest leave first."""
+DAYS: Final = 7
+"""Daily backups that stay."""
+DAY: Final = 86400.0
 
 
 def backups(path: Path) -> list[Path]:
-    """The backups of a database, of the oldest version first."""
+    """All backups of a database."""
+    return of_versions(path) + of_days(path)
+
+
+def of_versions(path: Path) -> list[Path]:
+    """The backups from before tables were changed, of the oldest version first."""
     return sorted(
         path.parent.glob(f"{path.stem}-version-*{path.suffix}"), key=lambda backup: (len(backup.name), backup)
     )
 
 
-def keep_backup(path: Path, version: int) -> None:
-    """Copies a database, whole or not at all, for its owner alone.
+def of_days(path: Path) -> list[Path]:
+    """The daily backups, oldest first."""
+    return sorted(path.parent.glob(f"{path.stem}-day-*{path.suffix}"))
+
+
+def age(path: Path) -> float:
+    """Seconds since the newest daily backup; without one, for ever."""
+    newest = of_days(path)[-1:]
+    return abs(time.time() - newest[0].stat().st_mtime) if newest else float("inf")
+
+
+def keep_version(path: Path, version: int) -> None:
+    """Backs a database up before its tables are changed; see ``_copy``.
 
     Args:
         path: The database; its writers wait meanwhile.
@@ -31,21 +52,32 @@ def keep_backup(path: Path, version: int) -> None:
         SlipstreamError: If the copy cannot be written.
         sqlite3.Error: If the database cannot be read, or the disk is full.
     """
-    backup = path.with_name(f"{path.stem}-version-{version}{path.suffix}")
-    part = backup.with_name(f".{backup.name}.{os.getpid()}")
-    try:
-        os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        # page by page and not VACUUM INTO, which may number the rows anew
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE").fetchall()  # a copy of a log's database would make a log itself
-        os.replace(part, backup)
-    except OSError as error:
-        raise unwritable(backup, error) from error
-    finally:
-        part.unlink(missing_ok=True)
-    for old in backups(path)[:-KEPT]:
+    _copy(path, path.with_name(f"{path.stem}-version-{version}{path.suffix}"))
+    for old in of_versions(path)[:-VERSIONS]:
         old.unlink(missing_ok=True)
+
+
+def keep_day(path: Path) -> None:
+    """Backs a database up, if the newest daily backup is a day old; one with faults leaves those there are.
+
+    Args:
+        path: The database.
+
+    Raises:
+        SlipstreamError: If the copy cannot be written.
+        sqlite3.Error: If the database cannot be read or is damaged, or the disk is full.
+    """
+    if age(path) < DAY:
+        return
+    _copy(path, path.with_name(f"{path.stem}-day-{time.strftime('%Y-%m-%d')}{path.suffix}"))
+    for old in of_days(path)[:-DAYS]:
+        old.unlink(missing_ok=True)
+
+
+def drop_parts(path: Path) -> None:
+    """Deletes copies that a kill cut short: nobody would forget deleted chats in them."""
+    for part in path.parent.glob(f".{path.stem}-*{path.suffix}.*"):
+        part.unlink(missing_ok=True)
 
 
 def forget_in_backups(path: Path, chat: str) -> None:
@@ -72,3 +104,21 @@ def optimize(db: sqlite3.Connection) -> None:
     tables = db.execute("SELECT name FROM sqlite_master WHERE name IN ('message_words', 'title_words')").fetchall()
     for (table,) in tables:
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+
+
+def _copy(path: Path, backup: Path) -> None:
+    """Copies a database, whole and sound or not at all, for its owner alone."""
+    part = backup.with_name(f".{backup.name}.{os.getpid()}")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
+        # page by page and not VACUUM INTO, which may number the rows anew
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE").fetchall()  # a copy of a log's database would make a log itself
+            if (verdict := str(copy.execute("PRAGMA integrity_check(1)").fetchone()[0])) != "ok":
+                raise sqlite3.DatabaseError(f"database corruption: {verdict}")
+        os.replace(part, backup)
+    except OSError as error:
+        raise unwritable(backup, error) from error
+    finally:
+        part.unlink(missing_ok=True)

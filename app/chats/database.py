@@ -5,19 +5,22 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from slipstream.app.chats.backups import keep_day
 from slipstream.app.chats.opening import hold, open_database, storage_error
+from slipstream.app.chats.place import Writers
+from slipstream.models.errors import SlipstreamError
 
 
 class Database:
-    """A file that is open; one thread at a time reads or writes.
+    """A file that is open; one thread of one process at a time writes.
 
     Attributes:
         path: The file.
         alone: Whether no other process had it open.
-        notice: A line for the user if a damaged file had to be set aside on opening, else "".
+        notice: A line for the user if a damaged file had to be replaced on opening, else "".
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,18 +31,30 @@ class Database:
         """
         self.path = path
         self._lock = threading.RLock()
-        self._hold, self.alone = hold(path)
-        try:
-            self._db, self.notice = open_database(path, self.alone)
-        except BaseException:
-            self._hold.close()
-            raise
+        with ExitStack() as opened:
+            self._hold, self.alone = hold(path)
+            opened.callback(self._hold.close)
+            self._writers = Writers(path)
+            opened.callback(self._writers.close)
+            with self._writers.alone():
+                self._db, self.notice = open_database(path, self.alone)
+            opened.pop_all()
+        self._logged = self._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
     def close(self) -> None:
-        """Closes the file; calling it again does nothing."""
-        with self._lock:
-            self._db.close()
-            self._hold.close()
+        """Closes the file, and backs it up once a day; calling it again does nothing."""
+        with self._lock, ExitStack() as last:
+            last.callback(self._hold.close)
+            last.callback(self._writers.close)
+            ended = self._hold.closed
+            if not ended:
+                with suppress(SlipstreamError):  # another process writes on and on
+                    last.enter_context(self._writers.alone())
+            last.callback(self._db.close)  # it may empty the log
+            if self.alone and not ended:
+                with suppress(SlipstreamError, sqlite3.Error):  # tried again at the next end
+                    if self._db.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
+                        keep_day(self.path)
 
     @contextmanager
     def _read(self) -> Iterator[None]:
@@ -50,10 +65,16 @@ class Database:
                 raise storage_error(self.path, error) from error
 
     @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No thread and no other process writes meanwhile."""
+        with self._read(), self._writers.alone():
+            yield
+
+    @contextmanager
     def _write(self, durable: bool = False) -> Iterator[None]:
-        """One transaction; ``durable`` ones have reached the disk when it ends."""
-        with self._read():
-            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        """One transaction; ``durable`` ones have reached the disk when it ends, without a log all have."""
+        with self._alone():
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable or not self._logged else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

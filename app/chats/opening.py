@@ -1,32 +1,37 @@
-"""Opens the database of chats: private modes, safe settings, and a damaged file set aside, never deleted."""
+"""Opens the database of chats: private modes, safe settings, and a damaged file rescued, never deleted."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sqlite3
-import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
+from slipstream.app.chats.backups import DAY, age, backups, drop_parts
+from slipstream.app.chats.place import is_remote
+from slipstream.app.chats.rescue import drop_old, finish, rescue
 from slipstream.app.chats.schema import migrate
+from slipstream.app.chats.write_ahead import is_damaged
 from slipstream.app.paths import private_folder, unwritable
 from slipstream.models.errors import SlipstreamError
 
-SETTINGS = (
-    "busy_timeout=5000",  # another slipstream may be writing
-    "journal_mode=WAL",
-    "synchronous=NORMAL",
+SETTINGS: Final = (
+    "busy_timeout=5000",  # another program may be reading
+    "synchronous=FULL",
     "fullfsync=ON",  # macOS: an fsync alone may stay in the drive
     "foreign_keys=ON",
     "mmap_size=0",
     "cell_size_check=ON",
     "secure_delete=ON",
 )
-SIDE_FILES = ("", "-wal", "-shm")
-QUICK_TO_CHECK = 32 << 20
-"""Bytes of a database that is checked at every start; a larger one only after a crash."""
-_DAMAGED = ("malformed", "not a database", "file is encrypted", "database corruption")
+QUICK_TO_CHECK: Final = 32 << 20
+"""Bytes of a database that is checked at every start; a larger one after a crash, and when no backup succeeds."""
+UNCHECKED: Final = 7 * DAY
+"""Seconds after which all of a database is checked; a daily backup is checked, too."""
+_DAMAGED: Final = ("malformed", "not a database", "file is encrypted", "database corruption")
+_DAMAGED_AT_START: Final = ("no such table", "already exists", "duplicate column name", "unsupported file format")
+"""What a file says whose list of tables, or version, is not what was written."""
 
 
 def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
@@ -37,28 +42,67 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
         alone: Whether no other process has it open; only then may a damaged one be moved.
 
     Returns:
-        The connection, and a line for the user if a damaged file was set aside, else "".
+        The connection, and a line for the user if a damaged file was replaced, else "".
 
     Raises:
         SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
     """
     private_folder(path.parent)
-    unclean = path.with_name(path.name + "-wal").exists()  # a clean end removes it
-    _create(path)
+    why = ""
+    if alone:
+        try:
+            finish(path)
+            drop_parts(path)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        drop_old(path)
+        why = _damage(path)
     try:
-        return _connect(path, check=alone and (unclean or path.stat().st_size < QUICK_TO_CHECK)), ""
+        if not why:
+            unclean = path.with_name(path.name + "-wal").exists()  # a clean end removes it
+            _create(path)
+            small = path.stat().st_size < QUICK_TO_CHECK
+            check = "integrity" if age(path) > UNCHECKED else "quick" if small or unclean else ""
+            return _connect(path, check if alone else ""), ""
     except sqlite3.DatabaseError as error:
-        if not is_damage(error):
+        if not is_damage(error) and not any(word in str(error) for word in _DAMAGED_AT_START):
             raise storage_error(path, error) from error
         if not alone:
             raise SlipstreamError(
                 f"the chats in {path} are damaged.",
-                "Close every other slipstream and start again: they are set aside then.",
+                "Close every other slipstream and start again: what can be read is rescued then.",
             ) from error
-    aside = _set_aside(path)
-    _create(path)
-    notice = f"The chats in {path.name} could not be read ({aside.name} keeps them as they are); a new file was begun."
-    return _connect(path, check=False), notice
+        why = "was damaged"
+    try:
+        notice = rescue(path, why)
+        _create(path)
+        return _connect(path, ""), notice
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a database that SQLite would not notice, or not survive; else empty."""
+    if path.is_dir():
+        return "was a folder"
+    log = path.with_name(path.name + "-wal")
+    logged = log.exists() and log.stat().st_size > 0
+    header = _header(path)
+    if header == b"" and (logged or backups(path)):
+        return "was empty"
+    if header and (len(header) < 100 or not {*header[18:20]} <= {1, 2}):  # SQLite would write over it, or not at all
+        return "was damaged"
+    return "had a damaged log" if logged and is_damaged(log) else ""
+
+
+def _header(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(100)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -69,7 +113,9 @@ def is_damage(error: sqlite3.Error) -> bool:
 def storage_error(path: Path, error: sqlite3.Error) -> SlipstreamError:
     """Words an error of the database."""
     if is_damage(error):
-        return SlipstreamError(f"the chats in {path} are damaged.", "Start slipstream again: it sets the file aside.")
+        return SlipstreamError(
+            f"the chats in {path} are damaged.", "Start slipstream again: it rescues what can be read."
+        )
     reason = str(error)
     if "locked" in reason or "busy" in reason:
         return SlipstreamError(f"{path} is in use by another program.", "Close it and try again.")
@@ -123,28 +169,16 @@ def _create(path: Path) -> None:
         raise unwritable(path, error) from error
 
 
-def _connect(path: Path, check: bool) -> sqlite3.Connection:
+def _connect(path: Path, check: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        for setting in SETTINGS:
+        # a write-ahead log wants memory that all its readers share
+        for setting in (*SETTINGS, f"journal_mode={'TRUNCATE' if is_remote(path.parent) else 'WAL'}"):
             db.execute(f"PRAGMA {setting}").fetchall()
-        if check and (verdict := str(db.execute("PRAGMA quick_check(1)").fetchone()[0])) != "ok":
+        if check and (verdict := str(db.execute(f"PRAGMA {check}_check(1)").fetchone()[0])) != "ok":
             raise sqlite3.DatabaseError(f"database corruption: {verdict}")
         migrate(db, path)
     except BaseException:
         db.close()
         raise
     return db
-
-
-def _set_aside(path: Path) -> Path:
-    stamp = time.strftime("%Y-%m-%d-%H%M%S")
-    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
-    number = 2
-    while aside.exists():
-        aside = path.with_name(f"{path.stem}-damaged-{stamp}-{number}{path.suffix}")
-        number += 1
-    for side in SIDE_FILES:
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(path.with_name(path.name + side), aside.with_name(aside.name + side))
-    return aside

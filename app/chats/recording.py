@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.chats.store import ChatStore
@@ -27,8 +28,9 @@ def recorded(
 ) -> Iterator[Event]:
     """Passes a reply's events on and keeps the reply.
 
-    The reply ends in the store as "done"; as "interrupted" if the engine died or the reader went away; as "failed" if
-    the engine refused it before the first word, unless it has words already.
+    A write that fails ends no reply: its text is written with what follows, and only if the last write fails too, there
+    is an error. The reply ends in the store as "done"; as "interrupted" if the engine died or the reader went away; as
+    "failed" if the engine refused it before the first word, unless it has words already.
 
     Args:
         events: What ``Engine.reply`` yields.
@@ -36,6 +38,9 @@ def recorded(
         message: Number of the reply, from ``ChatStore.begin_reply``.
         clock: Seconds, for tests.
         before: The reply of that number as ``ChatStore.go_on`` gave it, if it goes on.
+
+    Raises:
+        SlipstreamError: If the engine fails, or the whole reply cannot be kept.
     """
     text: list[str] = []
     tokens: list[int] = []
@@ -51,8 +56,10 @@ def recorded(
                 text += [piece.text for piece in event.pieces]
                 tokens += event.tokens
                 if tokens and (clock() - written >= APPEND_EVERY or event.ms >= SLOW_STEP):
-                    store.append_reply(message, "".join(text), tokens if in_tokens else [])
-                    text, tokens, written = [], [], clock()
+                    with suppress(SlipstreamError):  # a disk may have room again
+                        store.append_reply(message, "".join(text), tokens if in_tokens else [])
+                        text, tokens = [], []
+                    written = clock()
             elif isinstance(event, Done):
                 whole, all_tokens = event.text, event.tokens
                 if before:
@@ -60,7 +67,11 @@ def recorded(
                     joined = in_tokens and (bool(event.tokens) or not event.text)
                     all_tokens = before.tokens + event.tokens if joined else []
                 figures = _figures(before, Figures.of(event))
-                store.finish_reply(message, text=whole, tokens=all_tokens, reason=event.reason, figures=figures)
+                try:
+                    store.finish_reply(message, text=whole, tokens=all_tokens, reason=event.reason, figures=figures)
+                except SlipstreamError as error:
+                    hint = f"The end of this reply is not kept: copy it before you leave. {error.hint}"
+                    raise SlipstreamError(error.title, hint) from error
                 over = True
             yield event
     except SlipstreamError as error:
@@ -70,9 +81,10 @@ def recorded(
         raise
     finally:
         if not over:
-            store.append_reply(message, "".join(text), tokens if in_tokens else [])
             known = _figures(before, Figures(speed)) if begun else before.figures if before else None
-            store.finish_reply(message, "interrupted", figures=known)
+            with suppress(SlipstreamError):  # what is raised says more; the next start marks the reply
+                store.append_reply(message, "".join(text), tokens if in_tokens else [])
+                store.finish_reply(message, "interrupted", figures=known)
 
 
 def _figures(before: StoredMessage | None, rest: Figures) -> Figures:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from slipstream.app.chats.backups import keep_backup
+from slipstream.app.chats.backups import keep_version
 from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
 """A message whose words can be found: not one that is being written, nor one that the engine refused."""
+_FUTURE = 100
+"""Migrations that newer releases may have added; a number beyond is damage."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -105,13 +107,15 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
 
     Raises:
         SlipstreamError: If a newer slipstream made the file, or there is no room for a backup.
-        sqlite3.Error: If it cannot be read or written.
+        sqlite3.Error: If it cannot be read or written, or is damaged.
     """
     kept = False
     while _version(db) != len(MIGRATIONS):
         db.execute("BEGIN IMMEDIATE")  # a second process may be migrating: look again inside the lock
         try:
             version = _version(db)
+            if version < 0 or version > len(MIGRATIONS) + _FUTURE:
+                raise sqlite3.DatabaseError(f"database corruption: version {version}")
             if version > len(MIGRATIONS):
                 raise SlipstreamError(
                     "these chats were written by a newer slipstream.",
@@ -119,8 +123,8 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
                 )
             if version < len(MIGRATIONS):
                 if version > 0 and not kept:
-                    keep_backup(path, version)
-                    kept = True
+                    keep_version(path, version)
+                kept = True  # one of what was before is enough; of a new file there is nothing to keep
                 for statement in MIGRATIONS[version]:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {version + 1}")

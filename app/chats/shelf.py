@@ -196,7 +196,7 @@ class Shelf(Database):
         with self._write(durable=True):  # last, so that the next start goes on where a kill cut it short
             self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
             optimize(self._db)
-        with self._read():  # deleted text stays in the log until it is emptied
+        with self._alone():  # deleted text stays in the log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         chat_deleted(chat, self._heads, self._index)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from contextlib import closing
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.chats.backups import backups
+from slipstream.app.chats.backups import DAYS, backups, of_days, of_versions
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.schema import MIGRATIONS
@@ -187,7 +188,7 @@ def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> 
         assert [hit.message for hit in store.search("half")] == [6]
         assert [hit.message for hit in store.search("old")] == [None]
         assert not store.search("refused")
-        (backup,) = backups(path)
+        (backup,) = of_versions(path)
         assert stat.S_IMODE(backup.stat().st_mode) == 0o600
         with closing(sqlite3.connect(backup)) as db:
             assert db.execute("PRAGMA user_version").fetchone() == (1,)
@@ -195,7 +196,7 @@ def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> 
         store.delete("aaaaaa")
     assert b"sandpiper" not in everything(tmp_path), "a backup forgets what is deleted"
     with closing(ChatStore(path)) as store:
-        assert backups(path) == [backup]
+        assert of_versions(path) == [backup]
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,4 +221,42 @@ def test_only_a_few_backups_stay(tmp_path: Path) -> None:
         (tmp_path / f"chats-version-{version}.db").touch()
     older(tmp_path / "chats.db")
     ChatStore(tmp_path / "chats.db").close()
-    assert [path.stem[-2:] for path in backups(tmp_path / "chats.db")] == ["-2", "-9", "10"]
+    assert [path.stem[-2:] for path in of_versions(tmp_path / "chats.db")] == ["-2", "-9", "10"]
+
+
+def test_a_backup_a_day_is_made_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    ChatStore(path).close()
+    assert not backups(path), "there is nothing to back up"
+    with closing(ChatStore(path)) as store:
+        say(store, store.create().id, "the plover nests", "avocet")
+    (first,) = of_days(path)
+    assert stat.S_IMODE(first.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(first)) as db:
+        assert db.execute("SELECT count(*) FROM messages").fetchone() == (2,)
+    with closing(ChatStore(path)) as store:
+        chat = store.create().id
+        say(store, chat, "the dunlin nests", "godwit")
+    assert b"dunlin" not in first.read_bytes(), "one a day is enough"
+    for day in range(1, 9):
+        first.rename(first.with_name(f"chats-day-2020-01-0{day}.db"))
+        os.utime(first.with_name(f"chats-day-2020-01-0{day}.db"), (1.0, 1.0))
+        (tmp_path / ".chats-day-2019-12-31.db.12").write_bytes(b"cut short")
+        ChatStore(path).close()
+        assert b"dunlin" in first.read_bytes()
+    assert len(of_days(path)) == DAYS and first in of_days(path)
+    assert not list(tmp_path.glob(".chats-*"))
+    with closing(ChatStore(path)) as store:
+        store.delete(chat)
+    assert b"dunlin" not in everything(tmp_path)
+
+
+def test_a_file_with_faults_makes_no_backup(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with closing(ChatStore(path)) as store:
+        say(store, store.create().id, "the plover nests", "avocet")
+        store._db.execute("PRAGMA writable_schema = ON")
+        store._db.execute("UPDATE sqlite_master SET rootpage = 3 WHERE name = 'messages_of_parent'")
+    assert not backups(path)
+    with closing(ChatStore(path)) as store:
+        assert "2 messages in 1 chats were rescued" in store.notice

@@ -1,0 +1,112 @@
+"""What the place of the chats allows: a write-ahead log or not, and one writer at a time among processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from slipstream.app.paths import unwritable
+from slipstream.models.errors import SlipstreamError
+
+_REMOTE: Final = re.compile(
+    r"nfs4?|cifs|smb[23]?|smbfs|9p|virtiofs|afs|afpfs|ceph|glusterfs|lustre|gpfs|beegfs|ncpfs|davfs|webdav"
+    r"|fuse\.(sshfs|rclone|s3fs|glusterfs|ceph.*|davfs.*|gvfsd.*|smbnetfs)"
+)
+"""File systems that other machines may share: the memory of a write-ahead log is not seen by them."""
+_MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000
+"""Where ``struct statfs`` has its flags, and the one of a local disk."""
+_WINDOWS_REMOTE = 4
+_AGAIN: Final = 0.005
+
+
+def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a folder is on a network file system, as far as the system says.
+
+    Args:
+        path: The folder.
+        mounts: Linux's table of mounts.
+    """
+    path = path.resolve()
+    with suppress(OSError, AttributeError, ValueError):
+        if sys.platform == "win32":
+            return bool(ctypes.windll.kernel32.GetDriveTypeW(path.anchor) == _WINDOWS_REMOTE)
+        if sys.platform == "darwin":
+            facts = ctypes.create_string_buffer(4096)
+            if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), facts):
+                return False
+            return not int.from_bytes(facts.raw[_MACOS_FLAGS : _MACOS_FLAGS + 4], "little") & _MACOS_LOCAL
+        best, kind = -1, ""
+        for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
+            fields, _, system = line.partition(" - ")
+            point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4]))
+            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last of equals hides others
+                best, kind = len(point.parts), system.split(" ")[0]
+        return _REMOTE.fullmatch(kind) is not None
+    return False
+
+
+class Writers:
+    """A queue of the processes that write to one database, each alone.
+
+    SQLite has a lock of its own for writing, but its releases before 3.51.3 may damage a file when one connection
+    empties the log while another writes ("WAL-reset bug"); behind this lock no two do either at once.
+    """
+
+    def __init__(self, path: Path, patience: float = 5.0) -> None:
+        """Opens the lock's file, or makes it.
+
+        Args:
+            path: The database.
+            patience: Seconds to wait for another process.
+
+        Raises:
+            SlipstreamError: If the place cannot be written to.
+        """
+        self._path, self._patience = path, patience
+        name = path.with_name(path.name + ".writer")
+        try:
+            self._file: IO[bytes] = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
+        except OSError as error:
+            raise unwritable(name, error) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Waits until no other process writes, and keeps them waiting.
+
+        Raises:
+            SlipstreamError: If another one writes for too long.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows: SQLite's own lock has to do
+            yield
+            return
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise SlipstreamError(
+                        f"{self._path} is in use by another slipstream.", "Wait until it is done, or close it."
+                    ) from None
+                time.sleep(_AGAIN)
+            except OSError:  # a file system without locks
+                break
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
