@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,8 @@ from slipstream.models.vocabulary import check_vocabulary, same_vocabulary
 
 _WEIGHT: Final = 4
 """Plain steps that the measurement at load counts as: enough to outweigh one that was disturbed."""
+_LEAST_CONTEXT: Final = 512
+"""Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
 _SMALL: Final = 1 << 30
 """Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
 
@@ -74,6 +77,7 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
         files = [header.path, *([small_header.path] if small_header else []), *filter(None, [heads.get("eagle3")])]
         probe_once(files, ProbeRecord(Path(request.probed), built()), lambda: on_progress(None))
     fit = fitted(request, header, small_header, heads.values())
+    fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
     with ExitStack() as opened:
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
         options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.engine.protocol import Counted, Done, Loaded, Prefilling, Stepped
 from slipstream.app.engine.requests import Generate, Load, Prepare
+from slipstream.models.errors import EngineDiedError
 
 
 class ChatEngine(Protocol):
@@ -31,13 +32,19 @@ class ChatEngine(Protocol):
         """
 
     def prepare(self, prepare: Prepare) -> None:
-        """Reads what is being typed, as long as nothing else is asked; nothing answers, and nothing fails."""
+        """Counts and reads what is being typed, as long as nothing else is asked; nothing fails."""
+
+    def tell_count(self, told: Callable[[Counted], None]) -> None:
+        """Has this called, from any thread, with what every ``prepare`` takes of the context."""
 
     def watch(self, on: bool) -> None:
         """Has every step of this reply and the next ones carry its draft, or no longer; nothing fails."""
 
+    def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
+        """Has this called, in some thread, when the engine's process ends while nothing is asked of it."""
+
     def stop(self, request: int) -> None:
-        """Ends a reply at once; its ``Done`` still comes."""
+        """Ends a reply at once; its ``Done`` still comes. May wait for an engine that hangs."""
 
     def close(self) -> None:
         """Ends the engine; a ``reply`` that is waiting raises ``EngineDiedError``."""

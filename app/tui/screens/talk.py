@@ -12,6 +12,7 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.tui.conversation import Turn
 from slipstream.app.tui.figures import footnote
 from slipstream.app.tui.messages import (
+    EngineEnded,
     ReplyDone,
     ReplyFailed,
     ReplyPrefilling,
@@ -156,6 +157,13 @@ class TalkScreen(ChatView):
                 await self._show_chat()
         await self.transcript.add(Notice(message.error.title, message.error.hint))
         await self._ended()
+
+    @on(EngineEnded)
+    async def _engine_ended(self, message: EngineEnded) -> None:
+        if not self._room.busy:  # else what is asked meanwhile has started it again
+            self._loaded = None
+            self.prompt.border_subtitle = "the engine has ended; the next message starts it again"
+            await self.transcript.add(Notice(message.error.title, message.error.hint))
 
     async def _ended(self) -> None:
         self._turn = self._reply = None

@@ -67,6 +67,7 @@ class ScriptedEngine:
     prepared: list[Prepare] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
     watched: bool = False
+    end: Callable[[EngineDiedError], None] = field(default=lambda error: None)
     closed: bool = False
     loaded: Loaded = LOADED
     _signals: queue.Queue[str] = field(default_factory=queue.Queue)
@@ -128,6 +129,9 @@ class ScriptedEngine:
 
     def watch(self, on: bool) -> None:
         self.watched = on
+
+    def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
+        self.end = told
 
     def stop(self, request: int) -> None:
         self.stopped.append(request)
