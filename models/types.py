@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
@@ -83,6 +83,10 @@ class TokenTree:
         """Checks the layout, once, so that nobody after needs to, and measures it on the way: a tree lives one step."""
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
+        if not self.probes and self.parents is _path(len(self.parents)):  # by far the most frequent tree
+            zeros = (0,) * len(self.parents)
+            self._measured(tuple(range(1, len(self.parents) + 1)), zeros, zeros, 1)
+            return
         open_path = [ROOT]  # root to the previous node: a depth-first node hangs on one of these
         probed_under: set[int] = set()
         depths, first, last, leaf = list[int](), list[int](), [0] * len(self.parents), 0
@@ -102,10 +106,10 @@ class TokenTree:
                 raise ValueError(f"node {node} is acceptable but stands below or after a probe")
         for node in open_path[1:]:
             last[node] = leaf
-        object.__setattr__(self, "depths", tuple(depths))
-        object.__setattr__(self, "first_leaves", tuple(first))
-        object.__setattr__(self, "last_leaves", tuple(last))
-        object.__setattr__(self, "leaves", leaf + 1)
+        self._measured(tuple(depths), tuple(first), tuple(last), leaf + 1)
+
+    def _measured(self, depths: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], leaves: int) -> None:
+        self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # it is frozen
 
     def __len__(self) -> int:
         """Number of nodes."""
@@ -135,7 +139,13 @@ class TokenTree:
     @staticmethod
     def chain(tokens: Sequence[Token]) -> TokenTree:
         """Builds the tree of one path."""
-        return TokenTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)))
+        return TokenTree(tuple(tokens), _path(len(tokens)))
+
+
+@cache
+def _path(length: int) -> tuple[int, ...]:
+    """The parents of a path's nodes; one tuple a length, so that a path is known by it."""
+    return tuple(range(-1, length - 1))
 
 
 EMPTY_TREE: Final = TokenTree()

@@ -16,7 +16,7 @@ from slipstream.models.types import History
 _NEW: Final = 0.1  # weight of the latest step in an average, once there are enough of them
 _STALE: Final = 0.3  # the same for the first steps after a rest
 _GAIN: Final = 0.03  # the same for what it gains, which comes seldom and in large pieces
-_SETTLED: Final = 24  # steps in which a drafter is asked after a rest before it may rest again
+_SETTLED: Final = 24  # steps in which a drafter is asked after a rest before it may rest again, at the most
 _FURTHER: Final = 4  # nodes that a draft may go deeper than the best one of late was right
 _FORGET: Final = 0.98  # of that depth, with each draft that was not so good
 _DISTURBED: Final = 4.0
@@ -26,6 +26,10 @@ _LEAST_MS: Final = 0.01  # below it no clock tells times apart
 _CAUTION: Final = 0.9
 _BELIEF: Final = 4.0  # tokens for which what is expected is believed at first
 _FADE: Final = 0.97  # of what came of older drafts, with each one after them
+_CHEAP: Final = 0.02  # share of a plain pass up to which a drafter may be asked in vain
+LIGHT: Final = 0.08
+"""Share of a plain pass up to which a drafter is woken when the text repeats itself."""
+
 _GUESS: Final = (1.6, 3.0, 0.1)
 """What a drafter that was never asked is taken to bring: tokens, rows, milliseconds as a share of a plain pass."""
 
@@ -93,6 +97,8 @@ class Arm:
         limits: Its ``worth``.
         hidden: Whether it asks for hidden states.
         last: The autopilot's step in which it was asked last.
+        called: Whether it was woken because the text repeats itself.
+        paid: Whether a token that it drafted came since it was woken.
     """
 
     def __init__(self, name: str, drafter: Drafter) -> None:
@@ -102,6 +108,7 @@ class Arm:
         self.record, self.calibration = Record(), Calibration()
         self.limits = Limits(self.calibration.path)
         self.last = 0
+        self.called = self.paid = False
         self._begun = False  # whether it has heard of this reply
         self._fresh = 0  # times that it was asked since it was woken
         self._heard = False  # whether it has heard a step since it was woken
@@ -124,11 +131,6 @@ class Arm:
         return self._heard or not self.hidden
 
     @property
-    def settling(self) -> bool:
-        """Whether it was woken so lately that what it gains is not known."""
-        return self._fresh < _SETTLED
-
-    @property
     def trust(self) -> float:
         """What came of the drafts that were chosen, against what was expected of them.
 
@@ -136,6 +138,20 @@ class Arm:
         not worth the risk.
         """
         return _CAUTION * min(self.record.came / self.record.expected, 1.0)
+
+    def settling(self, step_ms: float, most_ms: float) -> bool:
+        """Whether it was woken so lately that what it gains is not known.
+
+        Args:
+            step_ms: What it takes to have it awake for a step.
+            most_ms: What that may have come to since it was woken.
+        """
+        return self._fresh < _SETTLED and self._fresh * step_ms < most_ms
+
+    def cheap(self, plain_ms: float, share: float = _CHEAP) -> bool:
+        """Whether it may be asked in vain: asking costs no more than this share of a plain pass."""
+        known = self.record.asked > 2 and not self.record.ahead and not self.hidden
+        return known and self.costs_ms < share * plain_ms
 
     def promise(self, terms: Terms) -> float:
         """What a step of it is worth, by its record (see ``Terms.value``)."""
@@ -158,6 +174,7 @@ class Arm:
     def rest(self) -> None:
         """Notes that it hears no steps from now on."""
         self._fresh, self._heard = 0, False
+        self.called = self.paid = False
 
     def draft(self, history: History, sampler: Sampler, step: int, deepest: int) -> Draft:
         """Asks it for a draft of at most ``deepest`` levels, and notes what that took.
@@ -215,6 +232,7 @@ class Arm:
         record = self.record
         record.expected = _FADE * record.expected + expected / self.trust  # what it said itself
         record.came = _FADE * record.came + came
+        self.paid = self.paid or came > 0
 
     def passed(self, ratio: float) -> None:
         """Notes how many times longer than usual a pass took while it asked for hidden states."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import ClassVar, Final
 
-from slipstream.app.engine.arm import Arm
+from slipstream.app.engine.arm import LIGHT, Arm
+from slipstream.app.engine.budget import deepest
 from slipstream.app.engine.choice import PLAIN, Choice, Tally
 from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.meter import Meter
@@ -20,16 +20,17 @@ from slipstream.app.engine.probing import LASTS, Purse, Trial, trials
 from slipstream.app.engine.pruning import Part, Terms, best_part
 from slipstream.app.engine.repeats import Repeats
 from slipstream.app.engine.requests import AUTO
+from slipstream.app.engine.together import best_together
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
-from slipstream.drafters.merge import merged
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token
 
-_CHEAP: Final = 0.02  # share of a plain pass up to which a drafter may be asked in vain
-_MERGE_MS: Final = 2.0  # a pass must take so long before drafts are merged, which takes 0.1 ms
 _WIDE: Final = 33  # rows among which the least price of a row is looked for
-_LIGHT: Final = 0.08  # share of a plain pass up to which a drafter is woken when the text repeats itself
-_STREAK: Final = 3  # tokens in a row that end a run which has occurred before
+_STREAK: Final = (3, 8)
+"""Tokens in a row that end a run which has occurred before: the more, the more often a light one was woken in vain."""
+
+_PATIENCE: Final = 0.5  # plain steps that a light one may cost before it shows a gain
+_NEW: Final = 0.1  # weight of the latest step in an average
 _ENOUGH: Final = 1.5  # plain steps that a trial may lose beyond what was expected, before it ends
 
 
@@ -82,7 +83,9 @@ class Autopilot(Drafter):
         self._measured = False  # whether the last step was timed: of plain steps, while all rest, one in a few is
         self._skipped = 0  # plain steps since then that were not
         self._plain = Choice()
-        self._began = self._drafters_ms = 0.0
+        self._began = self._drafters_ms = self._own_ms = 0.0
+        self._choosing_ms = 0.0  # what the autopilot's own work takes in a step in which somebody is awake
+        self._call = _STREAK[0]
         self.needs = Needs(leaves=self._leaves)  # type: ignore[misc]  # of those that are awake, not of the class
 
     def begin(self, history: History) -> None:
@@ -91,6 +94,7 @@ class Autopilot(Drafter):
         self.tallies.clear()
         self._costs.at(len(history.tokens))
         self._repeats.begin(history.tokens)
+        self._call = max(_STREAK[0], self._call - 1)
         for arm in self.arms:
             arm.begin()
         for arm in self._awake:
@@ -105,22 +109,26 @@ class Autopilot(Drafter):
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Chooses, and drafts."""
         self._step += 1
+        began = perf_counter()
         if self._measured:
-            self._settle(perf_counter())
-        if not self._awake and self._trial is None and self._step % LASTS and self._repeats.streak < _STREAK:
+            self._settle(began)
+        if not self._awake and self._trial is None and self._step % LASTS and self._repeats.streak < self._call:
             self._plain_at, self._measured, self.choice = self._step, False, self._plain
             self._skipped += 1
             return NO_DRAFT
-        self._began, self._measured, self._drafters_ms, self._who = perf_counter(), True, 0.0, None
-        if self._repeats.streak >= _STREAK:
+        self._began, self._measured, self._drafters_ms, self._who = began, True, 0.0, None
+        if self._repeats.streak >= self._call:
             self._wake_light(history)
         if self._step % LASTS == 0 and (self._awake or self._purse.milliseconds >= self._purse.least):
             self._look(history)
         self._guesses.clear()
+        chosen = NO_DRAFT
         if not self._awake or (self._trial and self._trial.arm is None):
             self._plain_at, self.choice = self._step, self._plain
-            return NO_DRAFT
-        return self._choose(history, worth, sampler)
+        else:
+            chosen = self._choose(history, worth, sampler)
+        self._own_ms = 1e3 * (perf_counter() - began) - self._drafters_ms
+        return chosen
 
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to those that are awake, with what they had guessed."""
@@ -144,7 +152,7 @@ class Autopilot(Drafter):
 
     def _choose(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Asks the cheap ones, then the one that leads if it promises more than they do."""
-        terms, deepest = self.meter.terms(), _deepest(worth)
+        terms, room = self.meter.terms(), deepest(worth)
         tried = self._trial.arm if self._trial else None
         lead, who = tried or self._lead, None
         best = Part(NO_DRAFT, 1.0, terms.value(1.0, 1))
@@ -152,14 +160,14 @@ class Autopilot(Drafter):
         parts: list[tuple[Arm, Part]] = []
         for arm in self._awake:
             if arm is not lead and arm is not self._lead:
-                part = self._ask(arm, history, sampler, terms, deepest)
+                part = self._ask(arm, history, sampler, terms, room)
                 parts.append((arm, part))
                 if part.value > best.value:
                     best, second, who = part, best.value, arm
                 else:
                     second = max(second, part.value)
         if lead and lead.ready and (lead is tried or lead.promise(terms) >= best.value):
-            part = self._ask(lead, history, sampler, terms, deepest)
+            part = self._ask(lead, history, sampler, terms, room)
             parts.append((lead, part))
             if part.value >= best.value or lead.record.ahead:
                 best, second, who = part, best.value, lead
@@ -168,7 +176,7 @@ class Autopilot(Drafter):
         for arm, _ in parts:
             arm.gained((best.value - second) / terms.rate if arm is who else 0.0)
         if len(parts) > 1:
-            best = self._together(best, parts, terms, len(history.tokens))
+            best = best_together(best, parts, terms, self._abilities, len(history.tokens))
             who = who or max(parts, key=lambda part: part[1].value)[0]  # it may take several to be worth a pass
         size = len(best.draft.tree)
         if not size:
@@ -199,17 +207,6 @@ class Autopilot(Drafter):
         self._drafters_ms += 1e3 * (perf_counter() - began)
         return part
 
-    def _together(self, best: Part, parts: Sequence[tuple[Arm, Part]], terms: Terms, size: int) -> Part:
-        """Merges what several drafted, where that is worth more than the best alone."""
-        drafted = [(arm, part.draft) for arm, part in parts if part.draft.tree.drafted and not part.draft.tree.probes]
-        if len(drafted) < 2 or best.draft.tree.probes or terms.rows[1] < _MERGE_MS:
-            return best
-        drafts = [replace(draft, probs=tuple(arm.calibration.probs(draft))) for arm, draft in drafted]
-        tree = merged(drafts, self._abilities, size)
-        slower, trust = max(arm.record.slower for arm, _ in drafted), min(arm.trust for arm, _ in drafted)
-        part = best_part(tree, tree.probs, terms, slower, trust)
-        return part if part.value > best.value else best
-
     def _settle(self, now: float) -> None:
         """Takes what the last step cost; the plain ones before it that were not timed cost what such a step does."""
         step, self._last, skipped = self._last, None, self._skipped
@@ -217,7 +214,9 @@ class Autopilot(Drafter):
             return
         self._skipped = 0
         asks, wall = next((arm for arm in self._awake if arm.hidden), None), 1e3 * (now - self._began)
-        took = self.meter.hear(step, wall, self._drafters_ms, asks)
+        took = self.meter.hear(step, wall, self._drafters_ms + self._own_ms, asks)
+        if self._awake:
+            self._choosing_ms += _NEW * (min(self._own_ms, 1.0) - self._choosing_ms)
         plain_ms = self.meter.plain_ms
         self._plain = Choice(plain_ms=plain_ms, rate=self.meter.rate)
         self._purse.earn(took + skipped * plain_ms, plain_ms)
@@ -237,22 +236,23 @@ class Autopilot(Drafter):
         self._costs.at(len(history.tokens))
         self._slope = self._costs.slope(min(_WIDE, self._abilities.max_rows))
         terms = self.meter.terms()
-        known = [arm for arm in self.arms if arm.record.judged and not self._cheap(arm)]
+        known = [arm for arm in self.arms if arm.record.judged and not arm.cheap(terms.rows[1])]
         self._lead = max(known, key=lambda arm: arm.promise(terms), default=None)
-        if self._lead and self._lead.promise(terms) <= terms.value(1.0, 1):
+        if self._lead and self._lead.promise(terms) <= terms.value(1.0, 1) + terms.rate * self._choosing_ms:
             self._lead = None
         awake = [arm for arm in self._awake if arm is not self._lead and self._stays(arm)]
         if self._lead:
             awake.append(self._lead)
         self._pay()
-        resting = [(arm, self._cheap(arm)) for arm in self.arms if arm not in awake]
+        resting = [(arm, arm.cheap(terms.rows[1])) for arm in self.arms if arm not in awake]
         since_plain = self._step - self._plain_at if awake else 0
-        self._trial = self._purse.choose(trials(resting, self._lead, terms, self._step, since_plain))
+        choosing_ms = 0.0 if awake else self._choosing_ms
+        self._trial = self._purse.choose(trials(resting, self._lead, terms, self._step, since_plain, choosing_ms))
         if self._trial and self._trial.arm:
             awake.append(self._trial.arm)
         for arm in self._awake:
             if arm not in awake:
-                arm.rest()
+                self._rest(arm)
         for arm in awake:
             arm.wake(history)
         self._awake = awake
@@ -270,31 +270,29 @@ class Autopilot(Drafter):
         self._pay()
         arm, self._trial = self._trial.arm if self._trial else None, None
         if arm and arm is not self._lead:
-            arm.rest()
+            self._rest(arm)
             self._awake.remove(arm)
+
+    def _rest(self, arm: Arm) -> None:
+        """Lets one rest; if it was woken by a repetition in vain, the next one must be longer."""
+        if arm.called:
+            self._call = _STREAK[0] if arm.paid else min(self._call + 1, _STREAK[1])
+        arm.rest()
 
     def _wake_light(self, history: History) -> None:
         """Wakes the best of those that cost little: the text repeats itself, and one of them may copy."""
         self._repeats.streak = 0
-        light = [arm for arm in self.arms if arm not in self._awake and self._cheap(arm, _LIGHT)]
+        light = [arm for arm in self.arms if arm not in self._awake and arm.cheap(self._costs.rows[1], LIGHT)]
         best = max(light, key=lambda arm: (arm.record.gain_ms, -arm.costs_ms), default=None)
         if best:
             self._awake.append(best)
+            best.called = True
             best.wake(history)
 
     def _stays(self, arm: Arm) -> bool:
         """Whether it is worth being asked at every step."""
         if arm.hidden or arm.record.ahead:
             return False
-        return arm.record.gain_ms > arm.costs_ms or (arm.settling and self._cheap(arm, _LIGHT))
-
-    def _cheap(self, arm: Arm, share: float = _CHEAP) -> bool:
-        """Whether it may be asked in vain: asking costs no more than this share of a plain pass."""
-        record = arm.record
-        known = record.asked > 2 and not record.ahead and not arm.hidden
-        return known and arm.costs_ms < share * self._costs.rows[1]
-
-
-def _deepest(worth: Worth) -> int:
-    """Most nodes deep that a draft may be."""
-    return next((depth for depth in range(64, 0, -1) if worth(1.0, depth)), 0)
+        step_ms = arm.costs_ms + (0.0 if self._lead else self._choosing_ms)
+        settling = arm.cheap(self._costs.rows[1], LIGHT) and arm.settling(step_ms, _PATIENCE * self.meter.plain_ms)
+        return settling or arm.record.gain_ms > step_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slipstream.app.engine.rules import Rules
+from slipstream.drafters.base import Worth
 
 
 @dataclass(slots=True)
@@ -45,3 +46,8 @@ class Room:
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth may still be accepted."""
         return depth < self.rules.left()
+
+
+def deepest(worth: Worth) -> int:
+    """Most nodes deep that a draft may be; 64 at the most."""
+    return next((depth for depth in range(64, 0, -1) if worth(1.0, depth)), 0)

@@ -88,7 +88,7 @@ class Purse:
 
 
 def trials(
-    resting: Iterable[tuple[Arm, bool]], lead: Arm | None, terms: Terms, step: int, since_plain: int
+    resting: Iterable[tuple[Arm, bool]], lead: Arm | None, terms: Terms, step: int, since_plain: int, choosing_ms: float
 ) -> Iterator[Trial]:
     """What could be tried, with what it is expected to lose.
 
@@ -98,6 +98,7 @@ def trials(
         terms: What tokens and time are worth.
         step: The number of this step.
         since_plain: Steps without a plain one; 0 while all rest.
+        choosing_ms: What choosing takes in a step, if nobody else is awake.
     """
     plain = terms.value(1.0, 1)
     best = max(plain, lead.promise(terms)) if lead else plain
@@ -105,7 +106,10 @@ def trials(
     for arm, cheap in resting:
         if terms.value(*_AT_BEST, arm.costs_ms) <= plain:
             continue
-        loss = _LISTEN * arm.costs_ms if cheap else LASTS * max(0.0, best - arm.promise(terms)) / terms.rate
+        if cheap:
+            loss = _LISTEN * (arm.costs_ms + choosing_ms)
+        else:
+            loss = LASTS * (max(0.0, best - arm.promise(terms)) / terms.rate + choosing_ms)
         yield Trial(arm, loss + waking, step - arm.last)
     if since_plain > _PLAIN_EVERY:
         yield Trial(None, LASTS * (best - plain) / terms.rate + waking, since_plain)

@@ -122,13 +122,13 @@ def test_a_trial_that_lost_more_than_its_price_leaves_a_debt() -> None:
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
     quick, slow = Arm("quick", Plain()), Arm("slow", Plain())
     quick.record.draft_ms, slow.record.draft_ms = 2.0, 15.0
-    found = trials([(quick, False), (slow, False)], None, terms(10, 12, 14, 16), step=100, since_plain=0)
+    found = trials([(quick, False), (slow, False)], None, terms(10, 12, 14, 16), step=100, since_plain=0, choosing_ms=0)
     assert [trial.arm for trial in found] == [quick]  # two tokens more for 6 ms of rows and 15 of drafting
 
 
 def test_plain_decoding_is_tried_where_it_was_not_for_long() -> None:
-    assert [trial.arm for trial in trials([], None, terms(10, 12, 14, 16), step=500, since_plain=300)] == [None]
-    assert not [*trials([], None, terms(10, 12, 14, 16), step=500, since_plain=100)]
+    assert [trial.arm for trial in trials([], None, terms(10, 12, 14, 16), step=500, since_plain=300, choosing_ms=0)] == [None]
+    assert not [*trials([], None, terms(10, 12, 14, 16), step=500, since_plain=100, choosing_ms=0)]
 
 
 def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
