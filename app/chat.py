@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -9,9 +10,12 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.paths import Paths
+from slipstream.app.settings.file import SettingsFile
 
 
-def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths, ahead: bool = True) -> int:
+def chat(
+    load: Load, sampling: Sampling, name: str | None, paths: Paths, settings: SettingsFile, notes: Sequence[str] = ()
+) -> int:
     """Runs the chat until its owner leaves.
 
     Args:
@@ -19,7 +23,8 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths, ahead: 
         sampling: How tokens are drawn.
         name: A kept chat to go on with, or a new name; None begins an unnamed one.
         paths: Where things are kept.
-        ahead: Whether to read what is typed before it is sent.
+        settings: What its owner has settled.
+        notes: What to say at the start.
 
     Returns:
         The exit code.
@@ -34,8 +39,9 @@ def chat(load: Load, sampling: Sampling, name: str | None, paths: Paths, ahead: 
         tidy(paths)
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
-        app = ChatApp(engine, replace(load, spare_cores=1), store, kept, sampling, ahead=ahead)
-        app.run()
+        load = replace(load, spare_cores=1, states=str(paths.states))
+        app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes)
+        app.run(mouse=settings.settings.screen.mouse)
         return app.return_code or 0
 
 

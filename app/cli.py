@@ -19,6 +19,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
     from slipstream.app.engine.requests import Load, Sampling
     from slipstream.app.paths import Paths
+    from slipstream.app.settings.file import SettingsFile
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,12 +120,15 @@ def _one_reply(options: argparse.Namespace) -> int:
     if not prompt:
         raise UsageError("the prompt is empty.", 'Give one with -p "…", or pipe text in.')
     paths = Paths.default()
+    kept = _settings(options, paths)
+    for problem in kept.problems:
+        _say(options, problem)
     request = RunRequest(
-        load=_load(options, paths),
+        load=_load(options, paths, kept),
         prompt=prompt,
         system=options.system,
-        sampling=_sampling(options),
-        max_tokens=options.max_tokens,
+        sampling=_sampling(options, kept),
+        max_tokens=kept.settings.reply.max_tokens,
         stop=options.stop,
         chat=options.chat,
         as_json=options.json,
@@ -139,11 +143,12 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     from slipstream.app.paths import Paths, private_folder
 
     paths = Paths.default()
-    load, sampling = _load(options, paths), _sampling(options)
+    kept = _settings(options, paths)
+    load, sampling = _load(options, paths, kept), _sampling(options, kept)
     if options.as_child:
         from slipstream.app.chat import chat
 
-        return chat(load, sampling, options.chat, paths, ahead=not options.no_prepare)
+        return chat(load, sampling, options.chat, paths, kept, options.note)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
@@ -151,46 +156,78 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
     private_folder(paths.chats.parent)
     check_files(load, paths.bundled)  # a file that is no model is one line here, not a notice on a screen
-    return launcher.run([sys.executable, "-m", "slipstream.app.cli", "--as-child", *arguments])
+    notes = [word for note in options.note for word in ("--note", note)]
+    drafter = [] if options.drafter or load.drafter == kept.settings.model.drafter else ["--drafter", load.drafter]
+    return launcher.run([sys.executable, "-m", "slipstream.app.cli", "--as-child", *notes, *drafter, *arguments])
 
 
-def _load(options: argparse.Namespace, paths: Paths) -> Load:
+def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
+    """What the owner has settled, and what the command line says instead."""
+    from slipstream.app.settings.file import SettingsFile
+    from slipstream.app.settings.given import given
+
+    return SettingsFile(paths.settings, given(vars(options)))
+
+
+def _say(options: argparse.Namespace, words: str) -> None:
+    """Tells something that is no error, on standard error and on the screen of the chat that follows."""
+    if not options.as_child:
+        print(f"slipstream: {one_line(words)}", file=sys.stderr)
+        options.note.append(one_line(words))
+
+
+def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
     """Which model and drafter; a wrong name is refused before anything is loaded."""
     from slipstream.app.model_choice import BUNDLED, choose, usual
+    from slipstream.app.settings.values import LAST
 
-    model = options.model or usual(paths)
+    settings = kept.settings.model
+    drafter = _drafter(options, settings.drafter)
+    model = usual(paths) if settings.name == LAST else settings.name
     try:
-        load = choose(paths, model, options.draft_model, options.drafter, options.context)
+        load = choose(paths, model, options.draft_model, drafter, settings.context)
     except SlipstreamError as error:
         if options.model or model == BUNDLED:
             raise
-        if not options.as_child:
-            words = f"{model}, chosen last, cannot be used: {error.title} Here is {BUNDLED}."
-            print(f"slipstream: {one_line(words)}", file=sys.stderr)
-        load = choose(paths, BUNDLED, options.draft_model, options.drafter, options.context)
-    if options.drafter and not options.as_child:  # this loads llama.cpp; a child's parent has done it
-        from slipstream.app.engine.offers import check_drafter
-
-        check_drafter(options.drafter)
-    if options.draft_gpu_layers < -1:
-        raise UsageError(f"draft-gpu-layers is {options.draft_gpu_layers}; it must be -1 (all) or more.")
-    return replace(load, draft_gpu_layers=options.draft_gpu_layers)
+        chosen = "chosen last" if settings.name == LAST else "of the settings"
+        _say(options, f"{model}, {chosen}, cannot be used: {error.title} Here is {BUNDLED}.")
+        load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
+    for name in ("gpu_layers", "draft_gpu_layers"):
+        if (getattr(options, name) or 0) < -1:
+            raise UsageError(f"{name.replace('_', '-')} is {getattr(options, name)}; it must be -1 (all) or more.")
+    return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 
-def _sampling(options: argparse.Namespace) -> Sampling:
+def _drafter(options: argparse.Namespace, settled: str) -> str | None:
+    """Who drafts, None for what fits; an unknown one of the settings gives way, one of the command line is refused."""
+    from slipstream.app.engine.requests import AUTO
+
+    if settled == AUTO and not options.drafter:
+        return None
+    if options.as_child:  # what follows loads llama.cpp; a child's parent has done it
+        return settled
+    from slipstream.app.engine.offers import check_drafter
+
+    try:
+        check_drafter(settled)
+    except SlipstreamError as error:
+        if options.drafter:
+            raise
+        _say(options, f"the drafter of the settings cannot be used: {error.title} Here is {AUTO}.")
+        return None
+    return settled
+
+
+def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     """How tokens are drawn; a value out of range is refused before anything is loaded."""
     from slipstream.app.engine.requests import Sampling
 
-    sampling = Sampling(
-        temperature=options.temp,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        repetition_penalty=options.repetition_penalty,
-        presence_penalty=options.presence_penalty,
-        seed=int.from_bytes(os.urandom(4)) >> 1 if options.seed is None else options.seed,
-        typical=options.typical,
-    )
+    if options.typical == 0:
+        raise UsageError(
+            "typical is 0; it must be above 0 and at most 1.", "Without the option, nothing changes the text."
+        )
+    seed = int.from_bytes(os.urandom(4)) >> 1 if options.seed is None else options.seed
+    sampling = kept.settings.sampling.sampling(seed)
     if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule
         from slipstream.models.sampling import Sampler
@@ -205,15 +242,20 @@ def _parser() -> _Parser:
     parser = _Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--note", action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument(
-        "--no-prepare", action="store_true", help="read nothing before it is sent (on battery, nothing is read anyway)"
+        "--no-prepare",
+        dest="read_ahead",
+        action="store_const",
+        const=False,
+        help="read nothing before it is sent (on battery, nothing is read anyway)",
     )
     _model_options(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")
     run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
     run.add_argument("--system", default="", help="system message")
-    run.add_argument("--max-tokens", type=int, default=0, metavar="N", help="most tokens of the reply (0: no limit)")
+    run.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the reply (0: no limit)")
     run.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
     )
@@ -252,15 +294,16 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option("--draft-model", metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
-    option("--context", type=int, default=0, metavar="N", help="context in tokens (0: the model's own)")
+    option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
+    option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
     option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
     option("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
-    option("--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the best token (0.8)")
-    option("--top-k", type=int, default=40, metavar="N", help="keep the N best tokens; 0 is off (40)")
-    option("--top-p", type=float, default=0.95, metavar="P", help="keep this much probability; 1 is off (0.95)")
-    option("--min-p", type=float, default=0.05, metavar="P", help="keep this share of the best; 0 is off (0.05)")
-    option("--repetition-penalty", type=float, default=1.0, metavar="X", help="1 is off (1)")
-    option("--presence-penalty", type=float, default=0.0, metavar="X", help="0 is off (0)")
+    option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (0.8)")
+    option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (40)")
+    option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (0.95)")
+    option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (0.05)")
+    option("--repetition-penalty", type=float, metavar="X", help="1 is off (1)")
+    option("--presence-penalty", type=float, metavar="X", help="0 is off (0)")
     option(
         "--typical",
         type=float,

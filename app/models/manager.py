@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,9 +17,11 @@ from slipstream.app.models.offers import CatalogOffer, QuantOffer, Removal, cata
 from slipstream.app.models.pairs import best_pair, checked_header, load_with, offers_for, that_fits
 from slipstream.app.models.references import Reference, chosen, in_catalog, reference
 from slipstream.app.paths import Paths, private_folder
+from slipstream.app.settings.reading import load
 from slipstream.models.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.fit import Fit, fit
+from slipstream.models.hub_address import told_offline
 from slipstream.models.pairing import PairOffer
 from slipstream.models.runtime.devices import Device, devices
 from slipstream.models.store import Checked, Installed, ModelStore, Removed
@@ -37,16 +40,13 @@ class ModelManager:
     """Everything that can be done with models; calls block, so an interface makes them in a thread."""
 
     def __init__(
-        self,
-        paths: Paths,
-        hub: Hub | None = None,
-        store: ModelStore | None = None,
-        downloads: Downloads | None = None,
+        self, paths: Paths, hub: Hub | None = None, store: ModelStore | None = None, downloads: Downloads | None = None
     ) -> None:
         """Keeps its parts; the hub's library is loaded only when the hub is first asked."""
         self.paths = paths
         self.store = store or store_of(paths)
         self._hub, self._downloads = hub, downloads
+        self._stays_offline = load(paths.settings).settings.hub.offline
         self._devices: list[Device] | None = None
         self._lock = threading.RLock()
 
@@ -57,7 +57,7 @@ class ModelManager:
             if self._hub is None:
                 from slipstream.models.hub import Hub
 
-                self._hub = Hub()
+                self._hub = Hub(offline=True if self._stays_offline else None)
             return self._hub
 
     @property
@@ -76,11 +76,16 @@ class ModelManager:
         """Whether the hub is not to be asked."""
         return self.hub.offline
 
+    def stay_offline(self, wanted: bool) -> None:
+        """Asks the hub no more, or again where the environment allows it."""
+        self._stays_offline = wanted
+        if self._hub:
+            self._hub.offline = wanted or told_offline(os.environ)
+
     def devices(self) -> list[Device]:
         """What this machine computes with; asked once, since memory that a model of ours takes is not gone for good."""
         with self._lock:
-            if self._devices is None:
-                self._devices = devices()
+            self._devices = self._devices or devices()
             return self._devices
 
     def catalog(self) -> Catalog:
@@ -94,11 +99,7 @@ class ModelManager:
         return self.store.installed()
 
     def fit_of(self, model: Installed) -> Fit:
-        """How an installed model runs here.
-
-        Raises:
-            ModelFileError: If it cannot be read.
-        """
+        """How an installed model runs here; a ``ModelFileError`` says that it cannot be read."""
         return fit(checked_header(model), self.devices())
 
     def pairs(self, name: str) -> list[PairOffer]:

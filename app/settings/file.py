@@ -35,6 +35,11 @@ class SettingsFile:
         return self._read.settings.having(self._over)
 
     @property
+    def kept(self) -> Settings:
+        """The settings of the file alone."""
+        return self._read.settings
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the file, a line each."""
         return self._read.problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -103,6 +102,8 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A question after the known word that is nearest, or nothing."""
+    import difflib  # seldom needed
+
     found = difflib.get_close_matches(word.casefold(), list(known), 1, 0.6)
     return f" Did you mean {found[0]}?" if found else ""
 

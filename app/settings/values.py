@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.engine.requests import AUTO, Sampling
+from slipstream.app.engine.requests import AUTO, STATES_LIMIT, Load, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 
 LAST: Final = "last"
@@ -40,22 +40,23 @@ class ModelSettings:
 class SamplingSettings:
     """Sampling."""
 
-    temperature: float = setting(
-        _USUAL.temperature, "how freely tokens are drawn; 0 takes the likeliest", high=10.0, when=_CHAT
-    )
-    top_k: int = setting(_USUAL.top_k, "keep so many of the best tokens; 0 is off", high=1_000_000, when=_CHAT)
+    temperature: float = setting(_USUAL.temperature, "how freely tokens are drawn; 0 takes the likeliest", high=10.0)
+    top_k: int = setting(_USUAL.top_k, "keep so many of the best tokens; 0 is off", high=1_000_000)
     top_p: float = setting(
-        _USUAL.top_p, "keep the best tokens with this much probability; 1 is off", above=True, high=1.0, when=_CHAT
+        _USUAL.top_p, "keep the best tokens with this much probability; 1 is off", above=True, high=1.0
     )
-    min_p: float = setting(_USUAL.min_p, "keep tokens with this share of the best; 0 is off", high=0.99, when=_CHAT)
+    min_p: float = setting(_USUAL.min_p, "keep tokens with this share of the best; 0 is off", high=0.99)
     repetition_penalty: float = setting(
-        _USUAL.repetition_penalty, "above 1 makes what was said less likely; 1 is off", low=0.01, high=100.0, when=_CHAT
+        _USUAL.repetition_penalty, "above 1 makes what was said less likely; 1 is off", low=0.01, high=100.0
     )
     presence_penalty: float = setting(
-        _USUAL.presence_penalty, "taken from the logits of what was said; 0 is off", low=-100.0, high=100.0, when=_CHAT
+        _USUAL.presence_penalty, "taken from the logits of what was said; 0 is off", low=-100.0, high=100.0
     )
     typical: float = setting(
-        0.0, "threshold of Medusa's typical acceptance: faster, but it changes the text; 0 is off", high=1.0, when=_CHAT
+        0.0,
+        "threshold of Medusa's typical acceptance: faster, but it changes the text; 0 is off",
+        high=1.0,
+        when=_START,
     )
 
     def sampling(self, seed: int) -> Sampling:
@@ -102,7 +103,10 @@ class KeepingSettings:
         0, "days after which a chat that is not pinned is deleted; 0 keeps all", high=36_500, when=_START
     )
     states_gb: float = setting(
-        4.0, "disk for states that reopen long chats without reading them again; 0 keeps none", high=1000.0, when=_LOAD
+        STATES_LIMIT / (1 << 30),
+        "disk for states that reopen long chats without reading them again; 0 keeps none",
+        high=1000.0,
+        when=_LOAD,
     )
 
 
@@ -137,6 +141,13 @@ class Settings:
     keeping: KeepingSettings = field(default_factory=KeepingSettings)
     hub: HubSettings = field(default_factory=HubSettings)
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def loading(self, load: Load) -> Load:
+        """A request that loads a model, as these settings load any."""
+        model, limit = self.model, int(self.keeping.states_gb * (1 << 30))
+        return replace(
+            load, n_ctx=model.context, gpu_layers=model.gpu_layers, threads=model.threads, states_limit=limit
+        )
 
     def value(self, name: str) -> Value:
         """The value of a setting by its name, such as ``sampling.top_k``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,8 +23,9 @@ from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.engine_room import EngineRoom
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models import Desk, Models, manager
-from slipstream.app.tui.presets import values_of
+from slipstream.app.tui.presets import led_by, values_of
 from slipstream.app.tui.screens.chat import ChatScreen
+from slipstream.app.tui.settled import Settled
 from slipstream.app.tui.slash import COMMANDS
 from slipstream.app.tui.theme import DARK, LIGHT
 
@@ -67,19 +69,17 @@ class ChatApp(App[int]):
         """
         super().__init__()
         teach_alt_enter()
-        self.register_theme(DARK)
-        self.register_theme(LIGHT)
-        if self.theme == "textual-dark":  # TEXTUAL_THEME chose no other
-            self.theme = DARK.name
         self._engine = engine
-        self.settings = settings or SettingsFile(Paths.default().settings)
-        now = self.settings.settings
+        file = settings or SettingsFile(Paths.default().settings)
+        now = file.settings
         self._room = EngineRoom(engine, store, now.ahead)
         self._desk = Desk(models)
         drawn = sampling or now.sampling.sampling(seed=0)
-        asked = bool(values_of(drawn, self.settings.kept.sampling.sampling(seed=0)))  # just now, for this chat
-        conversation = Conversation(store, drawn, chat, now.reply, asked)
+        asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
+        conversation = Conversation(store, drawn, chat, led_by(now.reply), asked)
         self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem, self._desk)
+        self.settled = Settled(self, file, self._chat, self._desk)
+        self._chat.notes = [*notes, *self.settled.problems]
 
     def get_default_screen(self) -> Screen[None]:
         """The chat is the first screen, so that the first picture is already it."""
@@ -87,6 +87,7 @@ class ChatApp(App[int]):
 
     def on_mount(self) -> None:
         """Ends cleanly, with the terminal restored, when the system asks to or nobody waits for it any more."""
+        self.settled.begin()
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import leave_cleanly
 
@@ -117,7 +118,8 @@ class ChatApp(App[int]):
         """The commands of the palette."""
         for command in COMMANDS:
             if command.plain or isinstance(screen, ChatScreen):
-                yield SystemCommand(command.title, command.help, partial(self._chat.choose_command, command))
+                shown = replace(command, key=self.settled.keys.now(command.key))
+                yield SystemCommand(command.title, shown.help, partial(self._chat.choose_command, command))
 
     def action_light_or_dark(self) -> None:
         """Switches between the two themes."""

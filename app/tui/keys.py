@@ -1,11 +1,32 @@
-"""A key that Textual does not know."""
+"""The keys of the chat: what each action is called, and which key its owner gave it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual.binding import Binding, BindingType
+from textual.keys import Keys
+from textual.widgets import TextArea
+
+from slipstream.app.safe_text import one_line
+from slipstream.app.settings.reading import nearest
+from slipstream.models.errors import UsageError
+
+_SAME: Final = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+h": "Backspace", "ctrl+j": "a new line"}
+"""What terminals send for these."""
+_OTHER_NAMES: Final = {
+    "pgup": "pageup", "pgdn": "pagedown", "pgdown": "pagedown", "esc": "escape", "del": "delete", "ins": "insert",
+    "return": "enter", "control": "ctrl", "option": "alt", "meta": "alt",
+}  # fmt: skip
+_SHOWN: Final = {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc"}
+_OF_THE_PROMPT: Final = frozenset(
+    {"enter", "alt+enter", "tab", "escape", "space", "backspace", "delete", "up", "down", "left", "right", "ctrl+p"}
+)
 
 
 class ExtraKeys(Enum):
@@ -21,3 +42,122 @@ def teach_alt_enter() -> None:
     """
     sequences = cast(dict[str, Any], ANSI_SEQUENCES_KEYS)
     sequences.setdefault("\x1b\r", (ExtraKeys.AltEnter,))
+
+
+def named(bindings: Iterable[Binding]) -> list[BindingType]:
+    """Gives every binding a name that the settings may map to a key: its own, or its action's in words.
+
+    Whatever has the focus, these keys come first; but Esc first leaves what is nearest.
+    """
+    return [
+        replace(each, id=each.id or _name(each.action), priority=each.priority or each.key != "escape")
+        for each in bindings
+    ]
+
+
+def shown(keys: str) -> str:
+    """Keys as people write them: ``Ctrl-G, PgUp``."""
+    return ", ".join(
+        "-".join(_SHOWN.get(part, part.capitalize()) for part in key.split("+")) for key in keys.split(",")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMap:
+    """The keys of every action.
+
+    Attributes:
+        usual: Keys by action, joined by commas, as they are by default.
+        own: Keys of the actions that have others; what Textual's keymap takes.
+        problems: What is wrong with the owner's keys, a line each; what is wrong is left out.
+    """
+
+    usual: Mapping[str, str]
+    own: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+    @staticmethod
+    def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
+        """Checks the keys that the settings give.
+
+        Args:
+            wanted: Keys by action.
+            bindings: Those that ``named`` made.
+        """
+        usual: dict[str, str] = {}
+        for binding in bindings:
+            if isinstance(binding, Binding) and binding.id:
+                both = [*usual.get(binding.id, "").split(","), *binding.key.split(",")]
+                usual[binding.id] = ",".join(dict.fromkeys(filter(None, both)))
+        free = {key for keys in usual.values() for key in keys.split(",")}
+        own: dict[str, str] = {}
+        problems: list[str] = []
+        for action, keys in wanted.items():
+            try:
+                if action not in usual:
+                    raise UsageError(f"there is no action {one_line(action)}.{nearest(action, usual)}")
+                own[action] = ",".join(_checked(action, key, free) for key in keys.split(","))
+            except UsageError as error:
+                problems.append(f"keys: {error.title}")
+        for clash in iter(lambda: _clash(usual, own), None):
+            mine, other, key = clash
+            del own[mine]
+            problems.append(f"keys: {shown(key)} is the key of both {mine} and {other}; {mine} keeps its own.")
+        return KeyMap(usual, {action: keys for action, keys in own.items() if keys != usual[action]}, tuple(problems))
+
+    def of(self, action: str) -> str:
+        """The keys of an action, as people write them."""
+        return shown(self.own.get(action) or self.usual[action])
+
+    def now(self, words: str) -> str:
+        """Words that name usual keys, such as "Ctrl-Up, Ctrl-Down", with the keys that do the same now."""
+        actions = {shown(key): action for action, keys in self.usual.items() for key in keys.split(",")}
+        parts = [self.of(actions[word]) if actions.get(word) in self.own else word for word in words.split(", ")]
+        return ", ".join(parts)
+
+
+def _name(action: str) -> str:
+    return action.split(".")[-1].split("(")[0].replace("_", "-")
+
+
+def _clash(usual: Mapping[str, str], own: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """An action with a key of its own that another action has, too; None where there is none."""
+    for mine, keys in own.items():
+        for other in usual:
+            taken = (own.get(other) or usual[other]).split(",")
+            if key := next((key for key in keys.split(",") if other != mine and key in taken), None):
+                return mine, other, key
+    return None
+
+
+def _checked(action: str, key: str, free: set[str]) -> str:
+    """A key as Textual spells it.
+
+    Args:
+        action: What it is for.
+        key: As its owner wrote it.
+        free: Keys that are actions' by default, so that no typing needs them.
+
+    Raises:
+        UsageError: If there is none of that name, or it is needed for typing.
+    """
+    words = [_OTHER_NAMES.get(word, word) for word in re.split(r"[+-]", key.strip().casefold())]
+    base, given = words[-1], set(words[:-1])
+    spelled = "+".join([*(word for word in ("alt", "ctrl", "shift") if word in given), base])
+    known = {each.value for each in Keys if not each.value.startswith("<")} | {each.value for each in ExtraKeys}
+    bare = spelled.removeprefix("alt+") if "alt" in given else spelled
+    if not given <= {"alt", "ctrl", "shift"} or not (bare in known or re.fullmatch(r"[a-z0-9]", bare)):
+        raise UsageError(f"{one_line(key.strip()) or 'nothing'} is no key; write one as ctrl+g, alt+x, f6 or pageup.")
+    if spelled == base and len(base) == 1:
+        raise UsageError(f"{base} alone is what one types; add ctrl or alt, or take a function key.")
+    if spelled in _SAME:
+        raise UsageError(f"terminals send {shown(spelled)} as {_SAME[spelled]}; take another key for {action}.")
+    if spelled not in free and (spelled in _OF_THE_PROMPT or spelled in _editing()):
+        raise UsageError(f"{shown(spelled)} is needed for typing; take another key for {action}.")
+    return spelled
+
+
+def _editing() -> set[str]:
+    """The keys that edit what is typed."""
+    bindings = (binding for binding in TextArea.BINDINGS if isinstance(binding, Binding))
+    return {key for binding in bindings for key in binding.key.split(",")} - {"f7", "f6"}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from slipstream.app.settings.values import HubSettings
+
 if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
     from slipstream.app.engine.requests import Load
     from slipstream.app.models.manager import CatalogOffer, QuantOffer, Removal
@@ -29,6 +31,9 @@ class Models(Protocol):
     @property
     def offline(self) -> bool:
         """Whether the hub is not to be asked; known at once."""
+
+    def stay_offline(self, wanted: bool) -> None:
+        """Asks the hub no more, or again where the environment allows it; returns at once."""
 
     def devices(self) -> list[Device]:
         """What this machine computes with."""
@@ -118,14 +123,31 @@ class Desk:
         """Keeps how to make it."""
         self._make = make
         self._lock = threading.Lock()
+        self._hub: HubSettings | None = None
         self.made: Models | None = None
         """The manager, once it is there."""
 
     def open(self) -> Models:
         """The manager; may take a moment."""
         with self._lock:
-            self.made = self.made or self._make()
+            if self.made is None:
+                self.made = self._make()
+                self._tell()
             return self.made
+
+    def settle(self, hub: HubSettings) -> None:
+        """Goes on as the settings say."""
+        self._hub = hub
+        self._tell()
+
+    @property
+    def offers(self) -> bool:
+        """Whether a model is offered where only the bundled one is here."""
+        return self._hub is None or self._hub.offer
+
+    def _tell(self) -> None:
+        if self.made and self._hub:
+            self.made.stay_offline(self._hub.offline)
 
 
 def manager() -> Models:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from slipstream.app.engine.requests import Sampling
-from slipstream.app.paths import write_private
+from slipstream.app.paths import Paths, write_private
 from slipstream.app.safe_text import one_line
-from slipstream.models.errors import UsageError
+from slipstream.app.settings.values import ReplySettings
+from slipstream.models.errors import SlipstreamError, UsageError
 
 FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
 """What a preset may set, by the names of ``Sampling``; the rest is the usual."""
@@ -70,14 +73,14 @@ class Presets:
         """
         self._keep("system", name, text)
 
-    def keep_preset(self, name: str, sampling: Sampling) -> None:
-        """Keeps how tokens are drawn under a name.
+    def keep_preset(self, name: str, sampling: Sampling, usual: Sampling | None = None) -> None:
+        """Keeps under a name how tokens are drawn, where that differs from the usual.
 
         Raises:
             UsageError: See ``keep_system``.
             SlipstreamError: If it cannot be written.
         """
-        self._keep("preset", name, values_of(sampling))
+        self._keep("preset", name, values_of(sampling, usual))
 
     def _keep(self, kind: str, name: str, value: object) -> None:
         if not name.isprintable() or len(name.split()) != 1 or name == NONE or len(name) > 40:
@@ -134,8 +137,16 @@ class Presets:
         return UsageError(f"{self._path} is broken: {one_line(why)}.", "It was left as it is; mend it in an editor.")
 
 
-def values_of(sampling: Sampling) -> dict[str, float]:
+def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, float]:
     """What a way to sample sets other than the usual."""
-    usual = Sampling()
+    usual = usual or Sampling()
     both = {field: (getattr(sampling, field), getattr(usual, field)) for field in FIELDS}
     return {field: value for field, (value, normal) in both.items() if value != normal}
+
+
+def led_by(reply: ReplySettings) -> ReplySettings:
+    """Settings of replies with the text of the system prompt that they name, where it is kept by name."""
+    if reply.system:
+        with suppress(SlipstreamError):  # a broken file is said when presets are used
+            return replace(reply, system=Presets(Paths.default().presets).systems().get(reply.system, reply.system))
+    return reply

@@ -1,4 +1,4 @@
-"""The two colour themes."""
+"""The colour themes: dark, light, and one of high contrast."""
 
 from __future__ import annotations
 
@@ -56,5 +56,33 @@ LIGHT = Theme(
         "scrollbar-corner-color": "#fbfaf7",
         "border": "#00766c",
         "border-blurred": "#cdc9be",
+    },
+)
+CONTRAST = Theme(
+    name="slipstream-contrast",
+    dark=True,
+    primary="#00ffff",
+    secondary="#9fc5ff",
+    accent="#ffb000",
+    warning="#ffff00",
+    error="#ff9a9a",
+    success="#5dff5d",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel="#1c1c1c",
+    variables={
+        "footer-background": "#000000",
+        "footer-key-foreground": "#00ffff",
+        "footer-description-foreground": "#ffffff",
+        "block-cursor-background": "#ffffff",
+        "block-cursor-foreground": "#000000",
+        "block-cursor-text-style": "bold",
+        "scrollbar": "#ffffff",
+        "scrollbar-background": "#000000",
+        "scrollbar-corner-color": "#000000",
+        "border": "#ffffff",
+        "border-blurred": "#b0b0b0",
+        "text-muted": "#e0e0e0",
     },
 )

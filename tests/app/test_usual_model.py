@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.models.kinds import write_kind
 
-from slipstream.app.cli import _load, _parser
+from slipstream.app.cli import _load, _parser, _settings
 from slipstream.app.model_choice import BUNDLED, choose, make_usual, usual
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.paths import Paths
@@ -19,7 +19,8 @@ def paths(tmp_path: Path) -> Paths:
 
 def loaded(paths: Paths, *arguments: str) -> str:
     """The file that the chat would load."""
-    return _load(_parser().parse_args(list(arguments)), paths).model
+    options = _parser().parse_args(list(arguments))
+    return _load(options, paths, _settings(options, paths)).model
 
 
 def test_it_is_the_bundled_one_until_its_owner_chooses_another(paths: Paths, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from slipstream.app.engine.requests import Sampling
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
-from slipstream.app.tui.presets import FIELDS, NONE, Presets, values_of
+from slipstream.app.settings.values import Settings
+from slipstream.app.tui.presets import FIELDS, NONE, Presets, led_by, values_of
 from slipstream.app.tui.screens.talk import TalkScreen
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -18,6 +19,29 @@ LARGEST_SEED = (1 << 63) - 1
 
 class SettingsTalk(TalkScreen):
     """A talk whose system prompt and sampling can be changed; both are kept with the chat."""
+
+    def settle(self, now: Settings, before: Settings | None) -> None:
+        """Goes on as the settings say.
+
+        Args:
+            now: The settings.
+            before: Those until now; None at the start.
+        """
+        self._settings = now
+        self._room.ahead = now.ahead
+        self._load = now.loading(self._load)
+        if before and (before.sampling, before.reply) != (now.sampling, now.reply):
+            self._conversation.settle(now.sampling.sampling(seed=0), led_by(now.reply))
+            self._show_settings()
+        if before is None or before.screen.sidebar != now.screen.sidebar:
+            self.sidebar.begin(now.screen.sidebar)
+        if now.screen.colours != (before.screen.colours if before else False):
+            self.show_colours(now.screen.colours)
+
+    def show_colours(self, on: bool) -> None:
+        """Shows who wrote what, or Markdown."""
+        self.transcript.colour(on)
+        self.strip.explain(on)
 
     async def _show_chat(self, at: int | None = None) -> None:
         """Shows the conversation, and how it is led."""
@@ -47,7 +71,7 @@ class SettingsTalk(TalkScreen):
                 f"there is no preset {one_line(name)}.",
                 f"There are {', '.join(map(one_line, presets))}; /keep-preset NAME keeps the present one.",
             )
-        usual = Sampling()
+        usual = self._conversation.usual
         values = {field: getattr(usual, field) for field in FIELDS} | presets[name]
         self._draw(replace(self._conversation.sampling, **values))
         self._hint(f"The next replies are drawn by the preset {one_line(name)}.")
@@ -62,7 +86,7 @@ class SettingsTalk(TalkScreen):
 
     def keep_preset(self, name: str) -> None:
         """Keeps how tokens are drawn now under a name."""
-        self._presets.keep_preset(name, self._conversation.sampling)
+        self._presets.keep_preset(name, self._conversation.sampling, self._conversation.usual)
         self._hint(f"Kept. /preset {one_line(name)} takes it in any chat.")
         self._show_settings()
 
@@ -106,11 +130,12 @@ class SettingsTalk(TalkScreen):
 
     def _sampling_name(self) -> str:
         """The preset that the next replies are drawn by, or what is set; empty for the usual."""
-        values = values_of(self._conversation.sampling)
+        usual = self._conversation.usual
+        values = values_of(self._conversation.sampling, usual)
         if not values:
             return ""
         with suppress(SlipstreamError):
             for name, kept in self._presets.presets().items():
-                if values_of(replace(Sampling(), **kept)) == values:  # type: ignore[arg-type]
+                if values_of(replace(usual, **kept), usual) == values:  # type: ignore[arg-type]
                     return name
         return f"temp {values['temperature']:g}" if set(values) == {"temperature"} else "own sampling"

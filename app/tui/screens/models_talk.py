@@ -87,7 +87,12 @@ class ModelsTalk(TalkScreen):
         await self._take(load, model.name)
 
     async def _take(self, load: Load, name: str) -> None:
-        self._load = replace(load, spare_cores=self._load.spare_cores)
+        own = self._load
+        self._load = replace(
+            load, spare_cores=own.spare_cores, draft_gpu_layers=own.draft_gpu_layers, states=own.states
+        )
+        if self._settings:
+            self._load = self._settings.loading(self._load)
         self._model, self._drafter = one_line(name), load.drafter
         self._loaded = None
         self.top_bar.loaded = None
@@ -118,7 +123,7 @@ class ModelsTalk(TalkScreen):
 
     def _look_for_offer(self) -> None:
         """Looks, once and behind the screen, for a model to begin with; an empty chat shows it. Asks no network."""
-        if not self._offered and self._welcome:
+        if not self._offered and self._welcome and self._desk.offers:
             self._offered = True
             behind(self, lambda: self._desk.open().offer_for_this_machine(), self._offer_came, lambda error: None)
 

@@ -102,6 +102,12 @@ class Sidebar(Vertical):
         self._wide = width >= WIDE
         self._lay_out()
 
+    def begin(self, how: str) -> None:
+        """Shows itself as the settings say: "fit", "open" or "closed"."""
+        self._shown_wide, self._shown_over = how != "closed", how == "open"
+        self._lay_out()
+        self.update(self._current)
+
     def toggle(self) -> bool:
         """Opens and takes the focus; or closes if it has it. Says whether it has the focus now."""
         focus = not (self.display and self.has_focus_within)

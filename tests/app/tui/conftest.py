@@ -10,6 +10,7 @@ from textual.message import Message
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 
 Open = Callable[..., AbstractAsyncContextManager[Driver]]
@@ -31,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[ChatStore]:
 
 
 @pytest.fixture
-def open_chat(store: ChatStore) -> Open:
+def open_chat(store: ChatStore, tmp_path: Path) -> Open:
     """Opens the chat over a scripted engine; waits until the model is loaded, unless the engine holds the load."""
 
     @asynccontextmanager
@@ -49,7 +50,8 @@ def open_chat(store: ChatStore) -> Open:
         log: list[Message] = []
         load = Load("mini.gguf", drafter=drafter)
         sampling = Sampling(seed=7, typical=typical)
-        app = ChatApp(engine, load, store, chat, sampling, models=lambda: models or ScriptedModels(), ahead=ahead)
+        settled = SettingsFile(tmp_path / "settings.toml", {} if ahead else {"ahead.read": False})
+        app = ChatApp(engine, load, store, chat, sampling, models=lambda: models or ScriptedModels(), settings=settled)
         async with app.run_test(size=size, message_hook=log.append) as pilot:
             driver = Driver(app, pilot, engine, store, log)
             if not engine.hold_load:

@@ -241,6 +241,7 @@ class ScriptedModels:
     catalogue: list[CatalogOffer] = field(default_factory=lambda: list(OFFERS))
     first: CatalogOffer | None = None
     offline: bool = False
+    stays_offline: list[bool] = field(default_factory=list)
     fails: dict[str, SlipstreamError] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
     calls: list[tuple[str, object]] = field(default_factory=list)
@@ -267,6 +268,9 @@ class ScriptedModels:
         if self.offline:
             raise SlipstreamError("slipstream is offline.", "Unset HF_HUB_OFFLINE to ask the hub.")
         return self._answer(name, argument, result)
+
+    def stay_offline(self, wanted: bool) -> None:
+        self.stays_offline.append(wanted)
 
     def devices(self) -> list[Device]:
         return [

@@ -1,0 +1,89 @@
+"""What the settings mean on the screen."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, cast
+
+from textual.app import App
+
+from slipstream.app.settings.file import SettingsFile
+from slipstream.app.settings.reading import nearest
+from slipstream.app.settings.setting import Value
+from slipstream.app.settings.values import Settings
+from slipstream.app.tui.keys import KeyMap
+from slipstream.app.tui.models import Desk
+from slipstream.app.tui.screens.chat import ChatScreen
+from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
+from slipstream.models.errors import SlipstreamError
+
+THEME: Final = "screen.theme"
+
+
+class Settled:
+    """Carries settings to the parts of the chat, at the start and when one changes."""
+
+    def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, desk: Desk) -> None:
+        """Keeps the parts, and takes the theme: the first picture has it.
+
+        Args:
+            app: The program.
+            file: The settings.
+            chat: The chat.
+            desk: Who knows the models.
+        """
+        self.file = file
+        self._app, self._chat, self._desk = app, chat, desk
+        for theme in (DARK, LIGHT, CONTRAST):
+            app.register_theme(theme)
+        self.problems = list(file.problems)
+        """What of the settings cannot be done, a line each."""
+        self._themed_before = app.theme != "textual-dark"  # TEXTUAL_THEME chose another
+        self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)
+        """The keys of the chat."""
+        self.problems += self.keys.problems
+        self._now: Settings | None = None
+        self._show_theme()
+
+    def begin(self) -> None:
+        """Carries all of them, once the chat is on the screen."""
+        self.apply()
+        self._app.theme_changed_signal.subscribe(self._app, lambda theme: self._theme_chosen(theme.name))
+
+    def apply(self) -> None:
+        """Carries what has changed."""
+        before, now = self._now, self.file.settings
+        self._now = now
+        if before is None or before.keys != now.keys:
+            self.keys = KeyMap.made(now.keys, ChatScreen.BINDINGS)
+            self._app.set_keymap(dict(self.keys.own))
+        if before is None or before.screen != now.screen:
+            self._show_theme()
+            self._app.animation_level = cast(Literal["full", "basic", "none"], now.screen.animation)
+        self._chat.settle(now, before)
+        self._desk.settle(now.hub)
+
+    def change(self, name: str, value: Value) -> None:
+        """Settles a value and carries it; raises what ``SettingsFile.change`` does, once it holds."""
+        try:
+            self.file.change(name, value)
+        finally:
+            self.apply()
+
+    def _show_theme(self) -> None:
+        wanted = self.file.settings.screen.theme
+        if self._themed_before and not self.file.where(THEME):
+            return
+        if wanted not in self._app.available_themes:
+            like = nearest(wanted, self._app.available_themes)
+            self.problems.append(f"{THEME}: there is no theme {wanted!r}; {DARK.name} is taken.{like}")
+            wanted = DARK.name
+        self._app.theme = wanted
+
+    def _theme_chosen(self, name: str) -> None:
+        """Keeps a theme that was chosen otherwise than in the settings."""
+        if name == self._app.theme and name != self.file.settings.screen.theme:
+            self._themed_before = False
+            try:
+                self.file.change(THEME, name)
+            except SlipstreamError as error:
+                self._app.notify(f"{error.title} {error.hint}", severity="warning", markup=False)
