@@ -6,7 +6,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -58,7 +58,10 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     plan = _plan(options, settings)
     peers = PeerChoice.of(options.peer, options.peer_python)
     paths = Paths.default()
+    if options.no_memory:
+        settings = replace(settings, drafter_steps=0)
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
+    measured = replace(measured, heads=[*measured.heads, *options.heads])
     check_files(measured)
     for option in ("json", "svg"):
         if file := getattr(options, option):

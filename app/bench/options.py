@@ -60,6 +60,12 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         "--draft-model", default=argparse.SUPPRESS, metavar="PATH", help="a draft model's .gguf, of the same vocabulary"
     )
     bench.add_argument(
+        "--heads", action="append", default=[], metavar="FILE", help="heads beside those in the folder of heads"
+    )
+    bench.add_argument(
+        "--no-memory", action="store_true", help="part drafters does not load the model again for each one's memory"
+    )
+    bench.add_argument(
         "--typical",
         type=float,
         nargs="?",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.app.paths import private_folder, unwritable
+from slipstream.app.paths import write_private
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import UsageError
 
@@ -64,14 +63,7 @@ def leave_out(file: Path, fingerprint: str, name: str, off: bool) -> None:
         document[_OFF][fingerprint] = sorted(names)
     else:
         document[_OFF].pop(fingerprint, None)
-    private_folder(file.parent)
-    new = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        with open(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as written:
-            written.write(tomlkit.dumps(document))
-        new.replace(file)
-    except OSError as error:
-        raise unwritable(file, error) from error
+    write_private(file, tomlkit.dumps(document))
 
 
 def _text(file: Path) -> str:

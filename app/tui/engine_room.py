@@ -62,6 +62,10 @@ class EngineRoom(Widget):
         self._request += 1
         return self._request
 
+    def release(self) -> None:
+        """Ends the engine, which frees its memory; ``load`` starts it again. It blocks."""
+        self._engine.close()
+
     def stop(self) -> None:
         """Ends the reply under way."""
         self._engine.stop(self._request)

@@ -121,6 +121,9 @@ COMMANDS: tuple[Command, ...] = (
         key="Ctrl-D",
     ),
     Command("next", "Next drafter", "from the next reply on", lambda chat, _: chat.action_next_drafter(), key="F2"),
+    Command(
+        "bench", "Benchmark", "what drafting gains on this machine", lambda chat, _: chat.action_bench(), key="F8"
+    ),
     Command("colours", "Colours", "who wrote which words", lambda chat, _: chat.action_colours(), key="F3"),
     Command(
         "help", "Keys and figures", "all keys, and what the figures mean", lambda chat, _: chat.action_help(), key="F1"

@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
 from slipstream.app.tui.screens.ahead import AheadTalk
+from slipstream.app.tui.screens.bench_talk import BenchTalk
 from slipstream.app.tui.screens.chat_prompt import PromptTalk
 from slipstream.app.tui.screens.chats_walk import WalkTalk
-from slipstream.app.tui.screens.drafters_talk import DraftersTalk
 from slipstream.app.tui.screens.help import HelpScreen
 from slipstream.app.tui.widgets.fence import FenceHead
 from slipstream.app.tui.widgets.reply import Reply
@@ -27,7 +27,7 @@ IN_THE_LIST = frozenset({"drafters", "recall", "again", "page", "go_on", "top", 
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 
-class ChatScreen(DraftersTalk, PromptTalk, WalkTalk, AheadTalk):
+class ChatScreen(BenchTalk, PromptTalk, WalkTalk, AheadTalk):
     """A talk and the keys that steer it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,6 +45,7 @@ class ChatScreen(DraftersTalk, PromptTalk, WalkTalk, AheadTalk):
         Binding("ctrl+up,alt+up", "select(-1)", "Messages", show=False, priority=True),
         Binding("ctrl+down,alt+down", "select(1)", "Next message", show=False, priority=True),
         Binding("f5", "again", "Again", show=False, priority=True),
+        Binding("f8", "bench", "Benchmark", show=False, priority=True),
         Binding("ctrl+r", "recall", "Search prompts", show=False, priority=True),
         Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),

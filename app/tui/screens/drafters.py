@@ -1,78 +1,29 @@
-"""All drafters of the model: which serve it and what they gain here, why the others do not, and what would help."""
+"""The drafters screen: its keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.screen import Screen
-from textual.widgets import Footer, Static
 
 from slipstream.app.drafters.left_out import leave_out
-from slipstream.app.drafters.standing import Standing, standing
-from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.engine.requests import AUTO
 from slipstream.app.paths import Paths
-from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.behind import behind
-from slipstream.app.tui.figures import rate
-from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
 from slipstream.app.tui.screens.drafters_dialogs import PathScreen, TrainScreen
-from slipstream.app.tui.screens.drafters_work import Work, importing, indexing, training
-from slipstream.app.tui.widgets.drafters_view import PLAIN, DraftersView
+from slipstream.app.tui.screens.drafters_list import DraftersList, Picked
+from slipstream.app.tui.screens.drafters_work import importing, indexing, training
+from slipstream.app.tui.widgets.drafters_view import PLAIN
 from slipstream.app.tui.widgets.models_browser import Browser
-from slipstream.app.tui.widgets.models_view import sentence
-from slipstream.models.errors import SlipstreamError
 from slipstream.models.heads_check import METHODS as TRAINED
 
-LOW: Final = 18
-"""Rows below which only what matters most is shown."""
 NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """What to go on with.
-
-    Attributes:
-        name: The drafter.
-        load: Whether the model is to be loaded again, with what is new.
-    """
-
-    name: str
-    load: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What the screen needs of the chat.
-
-    Attributes:
-        model: The model, as commands name it.
-        file: Its file.
-        jobs: What goes on beside the chat.
-        begin: Begins work, which goes on while the screen is closed.
-        news: What came of the last work; empty if there was none.
-        fresh: Whether something is here that the loaded model knows nothing of.
-    """
-
-    model: str
-    file: Path
-    jobs: Jobs
-    begin: Callable[[Work], None]
-    news: Callable[[], str]
-    fresh: Callable[[], bool]
-
-
-class DraftersScreen(Screen[Picked | None]):
-    """Lists drafters; what can be done with them goes on behind it."""
+class DraftersScreen(DraftersList):
+    """All drafters: which serve the model, what they gain here, why the others do not serve, and what would help."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "use", "Use"),
@@ -91,41 +42,6 @@ class DraftersScreen(Screen[Picked | None]):
         Binding("escape,ctrl+d", "leave", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, desk: Desk) -> None:
-        """Keeps what to list.
-
-        Args:
-            offers: All drafters.
-            current: The one that drafts the next reply.
-            loaded: The model.
-            desk: The chat.
-        """
-        super().__init__()
-        self._loaded, self._desk = loaded, desk
-        self._view = DraftersView(offers, current, loaded.plain_tok_per_s)
-        self.browser = Browser(self._view)
-        self._trouble = ""
-
-    def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        loaded = self._loaded
-        facts = (one_line(loaded.name), f"plain {rate(loaded.plain_tok_per_s)} tok/s", one_line(loaded.device))
-        yield Static(Content(f"Drafters for {' · '.join(facts)}"), classes="machine")
-        yield self.browser
-        yield Footer(show_command_palette=False)
-
-    def on_mount(self) -> None:
-        """Begins at the drafter in use, and looks for what is known of all."""
-        self.browser.rows.focus()
-        self.show_work()
-        self.browser.rows.highlighted = self._view.find(self._view.current) or 0
-        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
-        self.look()
-
-    def on_resize(self) -> None:
-        """Gives up what a low screen has no room for."""
-        self.set_class(self.size.height < LOW, "low")
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offers what can be done with the drafter under the bar."""
         offer, working = self._offer(), self._desk.jobs.job is not None
@@ -138,28 +54,6 @@ class DraftersScreen(Screen[Picked | None]):
             "cancel": working,
         }
         return offered.get(action, True)
-
-    # --- what is known --------------------------------------------------------------------------------------------
-
-    def look(self) -> None:
-        """Finds out anew what is known of the drafters."""
-        file = self._desk.file
-        behind(self, lambda: standing(file, Paths.default()), self._known, self._fail)
-
-    def _known(self, found: Standing) -> None:
-        self._view.standing, self._trouble = found, found.trouble
-        self.show_work()
-
-    def show_work(self) -> None:
-        """Shows how far the work is, and what came of it."""
-        job, news = self._desk.jobs.job, self._desk.news()
-        self._view.note = str(job) if job else news or self._trouble
-        self.browser.draw()
-        self.refresh_bindings()
-
-    def _offer(self) -> DrafterOffer | None:
-        at = self.browser.at
-        return None if at is None else self._view.offers[at]
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
@@ -271,10 +165,3 @@ class DraftersScreen(Screen[Picked | None]):
         files = known is not None and any(not file.why_not for file in known.of(name))
         text = known is not None and name == "retrieval" and known.tokens > 0
         return self._desk.fresh() and (files or text)
-
-    def _say(self, words: str) -> None:
-        self.app.clear_notifications()
-        self.notify(clean(words), timeout=4, markup=False)
-
-    def _fail(self, error: SlipstreamError) -> None:
-        self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)

@@ -22,7 +22,8 @@ from slipstream.app.tui.screens.models_talk import ModelsTalk
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
-    from slipstream.app.tui.screens.drafters import DraftersScreen, Picked
+    from slipstream.app.tui.screens.drafters import DraftersScreen
+    from slipstream.app.tui.screens.drafters_list import Picked
     from slipstream.app.tui.screens.drafters_work import Work
 
 
@@ -43,7 +44,8 @@ class DraftersTalk(ModelsTalk):
         if self._loaded is None:
             self._hint("The model is not loaded yet.")
             return
-        from slipstream.app.tui.screens.drafters import Desk, DraftersScreen
+        from slipstream.app.tui.screens.drafters import DraftersScreen
+        from slipstream.app.tui.screens.drafters_list import Desk
 
         model = model_name(self._load, Paths.default())
         desk = Desk(model, Path(self._load.model), self.jobs, self._begin_work, lambda: self._news, lambda: self._fresh)

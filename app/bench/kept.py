@@ -1,0 +1,146 @@
+"""Results of benchmarks that were run from the chat: kept, listed, read again and deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from slipstream.app.bench.chart import Style, chart
+from slipstream.app.bench.drafter_tables import drafters_text
+from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.intervals import Ratio
+from slipstream.app.paths import private_folder, unwritable
+
+_NAME: Final = "%Y-%m-%d %H.%M.%S"
+_LARGEST: Final = 20_000_000  # bytes; a result has some ten thousand
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result.
+
+    Attributes:
+        path: Its file.
+        when: When it was kept, in the machine's own time.
+        report: What it found; None where the file cannot be read.
+        processor: What it was measured on.
+        problem: Why it cannot be read; empty if it can.
+    """
+
+    path: Path
+    when: datetime
+    report: DrafterReport | None = None
+    processor: str = ""
+    problem: str = ""
+
+
+def kept_results(folder: Path) -> list[Kept]:
+    """All results, the newest first; what cannot be read is among them and says why."""
+    return sorted((_read(path) for path in folder.glob("*.json")), key=lambda kept: kept.when, reverse=True)
+
+
+def place_for(folder: Path, when: datetime) -> Path:
+    """The file of a new result, in a folder that is made.
+
+    Raises:
+        SlipstreamError: If the folder cannot be written to.
+    """
+    stem = when.strftime(_NAME)
+    place, count = private_folder(folder) / f"{stem}.json", 1
+    while place.exists():
+        count += 1
+        place = folder / f"{stem} ({count}).json"
+    return place
+
+
+def keep(written: Path, place: Path) -> Kept | None:
+    """Takes what a benchmark wrote.
+
+    Args:
+        written: The file of its figures; it is gone afterwards.
+        place: See ``place_for``.
+
+    Returns:
+        The result; None where the benchmark ended before it had one.
+
+    Raises:
+        SlipstreamError: If it cannot be kept.
+    """
+    try:
+        if not written.exists() or not written.stat().st_size:
+            written.unlink(missing_ok=True)
+            return None
+        written.chmod(0o600)
+        written.replace(place)
+    except OSError as error:
+        raise unwritable(place, error) from error
+    return _read(place)
+
+
+def delete(kept: Kept) -> None:
+    """Deletes a result.
+
+    Raises:
+        SlipstreamError: If it cannot be deleted.
+    """
+    try:
+        kept.path.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(kept.path, error) from error
+
+
+def _read(path: Path) -> Kept:
+    """Reads a result; what another version wrote, or somebody by hand, must not harm a screen that draws it."""
+    when = _when(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError
+        figures = json.loads(path.read_text("utf-8"))
+        report = _report(figures["drafters"])
+        chart(report.rows, Style())  # what can be drawn has numbers in all places
+        drafters_text(report)
+        return Kept(path, when, report, str(figures["machine"]["processor"]))
+    except OSError as error:
+        return Kept(path, when, problem=f"it cannot be read: {(error.strerror or str(error)).lower()}")
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        return Kept(path, when, problem="it is damaged, or of another version of slipstream")
+
+
+def _when(path: Path) -> datetime:
+    with suppress(ValueError):
+        return datetime.strptime(path.stem.split(" (")[0], _NAME)
+    with suppress(OSError):
+        return datetime.fromtimestamp(path.stat().st_mtime)
+    return datetime.min
+
+
+def _report(found: Mapping[str, Any]) -> DrafterReport:
+    rows = [DrafterFigures(**{**row, "speedup": _ratio(row["speedup"])}) for row in found["rows"]]
+    best = [
+        BestFixed(
+            **{
+                **row,
+                "speedup": _ratio(row["speedup"]),
+                "auto": _maybe(row["auto"]),
+                "auto_over_best": _maybe(row["auto_over_best"]),
+            }
+        )
+        for row in found["best"]
+    ]
+    if not rows:
+        raise ValueError
+    return DrafterReport(**{**found, "rows": rows, "best": best})
+
+
+def _ratio(found: Mapping[str, Any]) -> Ratio:
+    low, high = found["low"], found["high"]
+    return Ratio(float(found["value"]), None if low is None else float(low), None if high is None else float(high))
+
+
+def _maybe(found: Mapping[str, Any] | None) -> Ratio | None:
+    return None if found is None else _ratio(found)

@@ -1,0 +1,194 @@
+"""The benchmark: run it on the model of the chat, see it as bars and figures, keep what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from slipstream.app.bench.kept import Kept, delete, kept_results
+from slipstream.app.paths import Paths
+from slipstream.app.safe_text import clean, one_line
+from slipstream.app.tui.behind import behind
+from slipstream.app.tui.jobs import Jobs
+from slipstream.app.tui.screens.bench_form import BenchForm
+from slipstream.app.tui.screens.bench_plan import BenchPlan
+from slipstream.app.tui.screens.bench_result import BenchResult
+from slipstream.app.tui.screens.dialogs import ConfirmScreen
+from slipstream.app.tui.widgets.bench_view import BenchView
+from slipstream.app.tui.widgets.models_browser import WIDE, Browser
+from slipstream.app.tui.widgets.models_view import sentence
+from slipstream.models.errors import SlipstreamError
+
+LOW: Final = 18
+"""Rows below which only what matters most is shown."""
+BESIDE: Final = 40
+"""Columns of the details where they stand beside the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchDesk:
+    """What the screen needs of the chat.
+
+    Attributes:
+        model: The model's name.
+        drafters: Those that serve it; none while it is not loaded.
+        plain_tok_per_s: Its plain speed.
+        jobs: What goes on beside the chat.
+        begin: Begins a benchmark; it goes on while the screen is closed.
+        news: What came of the last one; empty if there was none.
+        last: What was measured last.
+    """
+
+    model: str
+    drafters: tuple[str, ...]
+    plain_tok_per_s: float
+    jobs: Jobs
+    begin: Callable[[BenchPlan], None]
+    news: Callable[[], str]
+    last: BenchPlan
+
+
+class BenchScreen(Screen[None]):
+    """Lists earlier results, and begins a benchmark."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "new", "New"),
+        Binding("enter", "open", "Open"),
+        Binding("x,delete", "delete", "Delete", key_display="x"),
+        Binding("c", "cancel", "Cancel"),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("shift+down", "details(1)", "More details", show=False),
+        Binding("shift+up", "details(-1)", "Fewer details", show=False),
+        Binding("escape,f8", "leave", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, desk: BenchDesk) -> None:
+        """Keeps what it needs of the chat."""
+        super().__init__()
+        self._desk = desk
+        self._view = BenchView()
+        self.browser = Browser(self._view)
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield Static(Content(f"Benchmark of {one_line(self._desk.model)} on this machine"), classes="machine")
+        yield self.browser
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Looks for earlier results."""
+        self.browser.rows.focus()
+        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
+        self.show_work()
+        self.look()
+
+    def on_resize(self) -> None:
+        """Fits the bars, and gives up what a low screen has no room for."""
+        wide = self.size.width >= WIDE
+        self._view.width = BESIDE if wide else max(self.size.width - 5, 20)
+        self.set_class(self.size.height < LOW, "low")
+        self.browser.describe()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers what can be done now."""
+        kept, working = self._kept(), self._desk.jobs.job is not None
+        offered = {
+            "new": not working,
+            "open": kept is not None and kept.report is not None,
+            "delete": kept is not None,
+            "cancel": working,
+        }
+        return offered.get(action, True)
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Lists the results anew."""
+        behind(self, lambda: kept_results(Paths.default().benches), self._known, self._fail)
+
+    def _known(self, results: list[Kept]) -> None:
+        self._view.results, self._view.ready = results, True
+        self.show_work()
+
+    def show_work(self) -> None:
+        """Shows how far the benchmark is, and what came of it."""
+        job = self._desk.jobs.job
+        self._view.note = str(job) if job else self._desk.news()
+        self.browser.draw()
+        self.refresh_bindings()
+
+    def _kept(self) -> Kept | None:
+        at = self.browser.at
+        return None if at is None else self._view.results[at]
+
+    # --- moving ---------------------------------------------------------------------------------------------------
+
+    def action_move(self, step: int) -> None:
+        """Moves the bar."""
+        self.browser.move(step)
+
+    def action_details(self, step: int) -> None:
+        """Scrolls the details, where there are more than fit."""
+        self.browser.scroll_details(step)
+
+    def action_leave(self) -> None:
+        """Goes back to the chat; the benchmark goes on."""
+        self.dismiss(None)
+
+    # --- what can be done -----------------------------------------------------------------------------------------
+
+    def action_new(self) -> None:
+        """Asks what to measure, and begins."""
+        desk = self._desk
+        if not desk.drafters:
+            self._say("The model is not loaded yet.")
+            return
+
+        def answered(plan: BenchPlan | None) -> None:
+            if plan:
+                desk.begin(plan)
+
+        self.app.push_screen(BenchForm(desk.drafters, desk.last, desk.plain_tok_per_s), answered)
+
+    @on(Browser.Chosen)
+    def action_open(self) -> None:
+        """Shows the result under the bar with all its figures."""
+        kept = self._kept()
+        if kept and kept.report:
+            self.app.push_screen(BenchResult(kept, kept.report))
+
+    def action_delete(self) -> None:
+        """Asks, then deletes the result under the bar."""
+        kept = self._kept()
+        if kept is None:
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                behind(self, lambda: delete(kept), lambda _: self.look(), self._fail)
+
+        question = f"Delete the result of {kept.when:%d %B %Y, %H:%M}?"
+        self.app.push_screen(ConfirmScreen(question, "Its figures are gone for good.", "deletes"), answered)
+
+    def action_cancel(self) -> None:
+        """Stops the benchmark; what was measured until then is kept."""
+        self._desk.jobs.stop()
+        self.show_work()
+
+    def _say(self, words: str) -> None:
+        self.app.clear_notifications()
+        self.notify(clean(words), timeout=4, markup=False)
+
+    def _fail(self, error: SlipstreamError) -> None:
+        self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)

@@ -1,0 +1,127 @@
+"""Results of benchmarks: as rows, as bars, and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from textual.content import Content
+
+from slipstream.app.bench.chart import Style, chart
+from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.kept import Kept
+from slipstream.app.bench.report import STOPPED
+from slipstream.app.safe_text import one_line
+from slipstream.app.tui.figures import percent, rate, times
+from slipstream.app.tui.widgets.models_table import Column, table
+from slipstream.app.tui.widgets.models_view import View, below, heading, text
+
+_GREEN, _RED, _END = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+_FEW: Final = 5  # prompts from which on an interval deserves trust
+
+
+class BenchView(View):
+    """Kept results, the newest first."""
+
+    nothing = "No benchmark was run from here yet. n begins one."
+    waiting = "Looking for earlier results …"
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.results: list[Kept] = []
+        self.width = 40
+        """Columns that bars may take."""
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        return (Column("when"), Column("model", 2), Column("text", 1), Column("auto", 0, right=True), Column("best", 1))
+
+    def __len__(self) -> int:
+        """All results."""
+        return len(self.results)
+
+    def key(self, at: int) -> str:
+        """The file's name."""
+        return self.results[at].path.name
+
+    def cells(self, at: int) -> list[Content]:
+        """When, on what, and what came of it."""
+        kept = self.results[at]
+        when = Content(f"{kept.when:%d %b %H:%M}")
+        if kept.report is None:
+            return [when.stylize("$foreground 45%"), *[Content("")] * 2, Content("✗").stylize("$error"), Content("")]
+        over = kept.report.best[-1] if kept.report.best else None
+        texts = " ".join(one_line(name) for name in kept.report.prompts)
+        auto = times(over.auto.value) if over and over.auto else ""
+        best = f"{one_line(over.drafter)} {times(over.speedup.value)}" if over else ""
+        return [when, text(kept.report.model), Content(texts), Content(auto), Content(best)]
+
+    def details(self, at: int) -> list[Content]:
+        """The bars, or why there are none."""
+        kept = self.results[at]
+        title = heading(f"{kept.when:%d %B %Y, %H:%M}", kept.processor)
+        if kept.report is None:
+            return [title, Content(f"This result cannot be shown: {kept.problem}. x deletes it.")]
+        return [title, bars(kept.report, self.width)]
+
+
+def bars(report: DrafterReport, width: int) -> Content:
+    """The speed-ups with their intervals; those that are surely a gain or a loss in colour."""
+    lines = []
+    for line in chart(report.rows, Style(width, color=True)).strip("\n").split("\n"):
+        colour = "$success" if line.startswith(_GREEN) else "$error" if line.startswith(_RED) else ""
+        content = Content(line.removeprefix(_GREEN).removeprefix(_RED).removesuffix(_END))
+        lines.append(content.stylize(colour) if colour else content)
+    return Content("\n").join(lines)
+
+
+def figures(report: DrafterReport, width: int) -> Content:
+    """All rows as a table, as wide as there is room."""
+    columns = (
+        Column("drafter"),
+        Column("text", 0),
+        Column("T", 3, right=True),
+        Column("tok/s", 1, right=True),
+        Column("vs plain [95 %]", 0, right=True),
+        Column("tokens/step", 4, right=True),
+        Column("accepted", 2, right=True),
+        Column("first token", 5, right=True),
+        Column("same text", 6, right=True),
+    )
+    return Content("\n").join(table(columns, [_row(row) for row in report.rows], width))
+
+
+def remarks(report: DrafterReport) -> Content:
+    """The best choice of each kind of text, and what has to be said of the figures."""
+    few = [name for name, count in report.prompts.items() if count < _FEW]
+    prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
+    return below(
+        Content(STOPPED if report.stopped else "").stylize("$warning"),
+        *(_best(row) for row in report.best),
+        Content(f"Same text as plain decoding's: {report.equal_texts} of {report.texts} (promised: {report.promise})."),
+        Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
+        Content(f"Fewer than {_FEW} prompts a set: do not lean on the intervals." if few else "").stylize("$warning"),
+        *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
+    )
+
+
+def _row(row: DrafterFigures) -> list[Content]:
+    return [
+        text(row.drafter, "bold"),
+        text(row.kind),
+        Content(f"{row.temperature:g}"),
+        Content(rate(row.tok_per_s)),
+        Content("" if row.drafter == "none" else row.speedup.text()),
+        Content(f"{row.tokens_per_step:.2f}"),
+        Content(percent(row.acceptance)),
+        Content(f"{row.first_token_ms:.0f} ms"),
+        Content(f"{row.equal_texts}/{row.texts}"),
+    ]
+
+
+def _best(row: BestFixed) -> Content:
+    """One kind of text: who was fastest, and the autopilot beside."""
+    auto = f"; auto {row.auto.text()}" if row.auto else ""
+    words = f"Best on {one_line(row.kind)}, T {row.temperature:g}: {one_line(row.drafter)} {row.speedup.text()}{auto}."
+    return Content(words)
