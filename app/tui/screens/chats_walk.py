@@ -40,7 +40,7 @@ class WalkTalk(TalkScreen):
 
     def action_deselect(self) -> None:
         """Goes back to the prompt."""
-        self.prompt.focus()
+        self.set_focus(self.prompt)
         if self.transcript.whole and self.transcript.is_vertical_scroll_end:
             self.transcript.to_end()
 
@@ -56,7 +56,7 @@ class WalkTalk(TalkScreen):
         self._editing = question.message
         self.prompt.put_message(question.text)
         self.prompt.border_title = "in place of an earlier message · Esc leaves it"
-        self.prompt.focus()
+        self.set_focus(self.prompt)
         self.refresh_bindings()
 
     def action_leave_edit(self) -> None:

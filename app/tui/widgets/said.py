@@ -59,8 +59,8 @@ class Said(Widget):
     def select(self) -> None:
         """Takes the focus, which it can do only now: Tab and the mouse pass it by."""
         self.can_focus = True
-        self.focus(scroll_visible=False)
+        self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
 
     def on_blur(self) -> None:
-        """It is not selected any more."""
-        self.can_focus = False
+        """It is not selected any more, unless it was selected again meanwhile."""
+        self.can_focus = self.is_attached and self.screen.focused is self

@@ -86,7 +86,8 @@ class Transcript(VerticalScroll, can_focus=False):
     @property
     def selected(self) -> Said | None:
         """The message that has the focus."""
-        return next((said for said in self.said if said.has_focus), None)
+        focused = self.screen.focused
+        return focused if isinstance(focused, Said) else None
 
     def find(self, message: int) -> Said | None:
         """The message of this number, if it is on the screen."""
