@@ -98,13 +98,14 @@ class Paths:
 
 
 def private_folder(path: Path) -> Path:
-    """Makes a folder that only its owner can enter, with its parents.
+    """Makes a folder that only its owner can enter; so are its parents that were missing.
 
     Raises:
         SlipstreamError: If it cannot be made or written to.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in [*reversed([above for above in path.parents if not above.exists()]), path]:
+            folder.mkdir(exist_ok=True, mode=0o700)  # parents that mkdir makes by itself are everybody's
     except OSError as error:
         raise unwritable(path, error) from error
     if not os.access(path, os.W_OK | os.X_OK):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import stat
-from contextlib import closing
+import sys
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.app.chats_older import OLDER, older
 
 from slipstream.app.chats.backups import DAYS, backups, of_days, of_versions
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
-from slipstream.app.chats.schema import MIGRATIONS
+from slipstream.app.chats.schema import MIGRATIONS, migrate
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -155,26 +159,6 @@ def test_the_next_start_erases_what_was_deleted(tmp_path: Path) -> None:
 # --- older files --------------------------------------------------------------------------------------------------
 
 
-def older(path: Path) -> None:
-    """Makes a file as the first version did."""
-    with closing(sqlite3.connect(path)) as db:
-        for statement in MIGRATIONS[0]:
-            db.execute(statement)
-        db.execute("INSERT INTO chats VALUES ('aaaaaa', 'Old times', 1.0, 2.0, 'tern')")
-        row = "(?, 'aaaaaa', ?, ?, ?, x'01000000', 'f', ?, 'draft', '7', '', '', 1.0)"
-        for values in (
-            (1, None, "user", "about sandpipers", "done"),
-            (2, 1, "assistant", "first", "done"),
-            (3, 1, "assistant", "second", "done"),
-            (4, 3, "user", "refused", "failed"),
-            (5, 3, "user", "more", "done"),
-            (6, 5, "assistant", "half", "streaming"),
-        ):
-            db.execute(f"INSERT INTO messages VALUES {row}", values)
-        db.execute("PRAGMA user_version = 1")
-        db.commit()
-
-
 def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     older(path)
@@ -214,6 +198,63 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkey
     monkeypatch.setattr("slipstream.app.chats.schema.MIGRATIONS", whole)
     with closing(ChatStore(path)) as store:
         assert len(store.messages("aaaaaa")) == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+@pytest.mark.parametrize("version", [0, *OLDER])
+def test_a_kill_between_any_two_statements_leaves_the_old_or_the_new(tmp_path: Path, version: int) -> None:
+    statements, ended = 0, False
+    while not ended:
+        path = tmp_path / str(statements) / "chats.db"
+        path.parent.mkdir()
+        if version:
+            older(path, version)
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                with closing(sqlite3.connect(path, isolation_level=None, factory=Killed)) as db:
+                    db.left = statements
+                    db.execute("PRAGMA journal_mode=WAL")
+                    migrate(db, path)
+                os._exit(0)
+            os._exit(1)
+        status = os.waitpid(child, 0)[1]
+        ended = os.WIFEXITED(status)
+        assert os.WEXITSTATUS(status) == 0 if ended else os.WTERMSIG(status) == signal.SIGKILL
+        with closing(sqlite3.connect(path)) as db:
+            (there,) = db.execute("PRAGMA user_version").fetchone()
+            assert version <= there <= len(MIGRATIONS)
+            assert tables(db) == tables_of(there)
+        with closing(ChatStore(path)) as store:
+            assert store.notice == ""
+            assert not version or [m.content for m in store.messages("aaaaaa")][-1] == "half"
+            assert len(of_versions(path)) == min(version, 1) or there > version
+        statements += 1
+    assert statements > sum(map(len, MIGRATIONS[version:]))
+
+
+class Killed(sqlite3.Connection):
+    """Kills its process instead of the n-th statement."""
+
+    left = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        return super().execute(*arguments)
+
+
+def tables(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    return db.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL ORDER BY name").fetchall()
+
+
+def tables_of(version: int) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        for migration in MIGRATIONS[:version]:
+            for statement in migration:
+                db.execute(statement)
+        return tables(db)
 
 
 def test_only_a_few_backups_stay(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""A chat from its beginning to its deletion, while the disk fails: what was said to be kept is kept."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.faults.outcome import Outcome
+
+from slipstream.app.chats.recording import Event, recorded
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Done, Piece, Speed, Stepped
+from slipstream.models.errors import SlipstreamError
+
+WORDS = tuple(f"word{number} " * 40 for number in range(6))
+SECRET = "the plover nests at dawn"
+
+
+class Chats:
+    """The scenario."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepares a store with a past."""
+        self.past = folder / "past"
+        with closing(ChatStore(self.past / "chats.db")) as store:
+            store.open_or_create("old")
+            store.add_user("old", "said before")
+            store.open_or_create("secret")
+            store.add_user("secret", SECRET)
+        for backup in self.past.glob("chats-*"):
+            backup.unlink()  # the scenario makes its own
+
+    def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
+        """Goes through it once."""
+        shutil.copytree(self.past, folder)
+        self.wrong: list[str] = []
+        self.told = False
+        self.kept: list[tuple[str, str]] = [("old", "said before")]
+        self.deleted = self.erased = False
+        arm()
+        try:
+            with closing(ChatStore(folder / "chats.db")) as store:
+                self._talk(store)
+        except SlipstreamError as error:
+            self._tell(error)
+        except Exception as error:  # whatever it is, nobody worded it
+            self.wrong.append(f"unworded: {error!r}")
+        seen = disarm()
+        try:
+            self._look(folder)
+        except Exception as error:
+            self.wrong.append(f"afterwards: {error!r}")
+        return Outcome(seen, self.told, self.wrong)
+
+    def _talk(self, store: ChatStore) -> None:
+        """Each step for itself: after an error the next one is tried."""
+        if self._step(lambda: store.open_or_create("new")) and self._step(lambda: store.add_user("new", "question")):
+            self.kept.append(("new", "question"))
+        reply: list[Any] = []
+        if self._step(lambda: reply.append(store.begin_reply("old", model="m", fingerprint="f", drafter="d", seed=1))):
+            shown: list[str] = []
+            if self._step(lambda: self._stream(store, reply[0].id, shown)):
+                self.kept.append(("old", "".join(WORDS)))
+            if shown != list(WORDS):
+                self.wrong.append("the reply did not stay on the screen")
+        self._step(lambda: store.rename("old", "A title"))
+        self.deleted = self._step(lambda: store.delete("secret"))
+        self.erased = self._step(lambda: store.erase_deleted(0.0)) and self.deleted
+        if self._step(lambda: store.add_user("old", "and more")):
+            self.kept.append(("old", "and more"))
+
+    def _stream(self, store: ChatStore, reply: int, shown: list[str]) -> None:
+        def events() -> Iterator[Event]:
+            for number, word in enumerate(WORDS):
+                yield Stepped(1, [Piece(word, "plain")], [number], "none", 0, 0, 99.0, Speed(tokens=number))
+            yield Done(1, "stop", "".join(WORDS), [*range(len(WORDS))], 9, 4, 0, 3.0, Speed(tokens=9), [], {})
+
+        for event in recorded(events(), store, reply):
+            if isinstance(event, Stepped):
+                shown += [piece.text for piece in event.pieces]
+
+    def _step(self, call: Callable[[], object]) -> bool:
+        try:
+            call()
+        except SlipstreamError as error:
+            self._tell(error)
+            return False
+        return True
+
+    def _tell(self, error: SlipstreamError) -> None:
+        self.told = True
+        if not error.title or not error.hint:
+            self.wrong.append(f"no help: {error.title!r}")
+
+    def _look(self, folder: Path) -> None:
+        path = folder / "chats.db"
+        with closing(ChatStore(path)) as store:
+            if store.notice:
+                self.wrong.append(f"damaged: {store.notice}")
+            for chat, text in self.kept:
+                if text not in [message.content for message in store.messages(chat)]:
+                    self.wrong.append(f"lost: {text[:20]} of {chat}")
+            store.add_user("old", "after it all")
+            if self.erased and self._secret_in(folder):
+                self.wrong.append("what was erased is still there")
+        if self.deleted and self._secret_in(folder):
+            self.wrong.append("what was deleted is still there after the next start")
+        with closing(sqlite3.connect(path)) as db:
+            if db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+                self.wrong.append("the file has faults")
+        if left := [file.name for file in folder.iterdir() if file.name.startswith(".")]:
+            self.wrong.append(f"left behind: {left}")
+
+    def _secret_in(self, folder: Path) -> bool:
+        return any(SECRET.encode() in file.read_bytes() for file in folder.iterdir())

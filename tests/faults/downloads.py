@@ -1,0 +1,50 @@
+"""A download while the disk fails: the right file or a clear error, and the same call goes on later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.faults.outcome import Outcome
+from tests.models.download_tests import NAME, REPO, job, leftovers, quant
+from tests.models.hub_models import tiny_gguf
+from tests.models.hub_server import HubServer
+
+from slipstream.models.errors import SlipstreamError
+
+
+class Downloads:
+    """The scenario, with a hub of its own that ends with the process."""
+
+    def __init__(self, folder: Path) -> None:
+        """Starts the hub."""
+        self._body = tiny_gguf()
+        self._server = HubServer().__enter__()
+        self._server.add(REPO, {NAME: self._body})
+        self._server.adopt(pytest.MonkeyPatch(), folder)
+        self._files = quant().files
+
+    def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
+        """Goes through it once."""
+        wrong: list[str] = []
+        told = False
+        arm()
+        try:
+            job(folder, self._files).run()
+        except SlipstreamError as error:
+            told = True
+            if not error.title or not error.hint:
+                wrong.append(f"no help: {error.title!r}")
+            if (folder / NAME).exists() and (folder / NAME).read_bytes() != self._body:
+                wrong.append("a wrong file stands in the right one's place")
+        except Exception as error:
+            wrong.append(f"unworded: {error!r}")
+        seen = disarm()
+        try:
+            path = job(folder, self._files).run()
+            if path is None or path.read_bytes() != self._body or leftovers(folder) != [NAME]:
+                wrong.append(f"not whole afterwards: {leftovers(folder)}")
+        except Exception as error:
+            wrong.append(f"afterwards: {error!r}")
+        return Outcome(seen, told, wrong)

@@ -1,0 +1,77 @@
+"""Chats of an older version, and damaged ones, are opened while the disk fails: nothing of them is lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from tests.app.chats_damaged import filled, kept
+from tests.app.chats_older import OLDER, older
+from tests.faults.outcome import Outcome
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.models.errors import SlipstreamError
+
+
+class Opening:
+    """A scenario: a file is opened, and opened again when the disk is well."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepares the file."""
+        self.past = folder / "past"
+        self.past.mkdir(parents=True)
+        self.prepare(self.past / "chats.db")
+        whole = Path(shutil.copytree(self.past, folder / "whole")) / "chats.db"
+        with closing(ChatStore(whole)) as store:
+            self.texts = kept(store)
+        assert any(self.texts.values())
+
+    def prepare(self, path: Path) -> None:
+        """Makes the file."""
+        raise NotImplementedError
+
+    def run(self, folder: Path, arm: Callable[[], None], disarm: Callable[[], int]) -> Outcome:
+        """Goes through it once."""
+        shutil.copytree(self.past, folder)
+        wrong: list[str] = []
+        told = False
+        arm()
+        try:
+            ChatStore(folder / "chats.db").close()
+        except SlipstreamError as error:
+            told = True
+            if not error.title or not error.hint:
+                wrong.append(f"no help: {error.title!r}")
+        except Exception as error:
+            wrong.append(f"unworded: {error!r}")
+        seen = disarm()
+        return Outcome(seen, told, wrong + self.look(folder / "chats.db"))
+
+    def look(self, path: Path) -> list[str]:
+        """What is wrong with the file after it all."""
+        try:
+            with closing(ChatStore(path)) as store:
+                faults = store._db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
+                lost = kept(store) != self.texts
+        except Exception as error:
+            return [f"afterwards: {error!r}"]
+        return ["lost texts"] * lost + ["the file has faults"] * faults
+
+
+class Rescues(Opening):
+    """A file whose header is damaged."""
+
+    def prepare(self, path: Path) -> None:
+        filled(path, 3)
+        path.write_bytes(b"x" * 100 + path.read_bytes()[100:])
+        for backup in path.parent.glob("chats-*"):
+            backup.unlink()
+
+
+class Migrations(Opening):
+    """A file of the first version."""
+
+    def prepare(self, path: Path) -> None:
+        older(path, OLDER[0])

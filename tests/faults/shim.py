@@ -1,0 +1,43 @@
+"""Calls of the C library that fail on demand, in a process that was started with ``shim.c`` in front of it."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+CALLS: Final[Mapping[str, int]] = MappingProxyType({"open": 0, "write": 1, "fsync": 2, "ftruncate": 3, "rename": 4})
+KILL: Final = 0
+"""In place of an error: the process is killed at the call."""
+
+
+def compiler() -> str | None:
+    """The C compiler, if there is one."""
+    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
+def build(folder: Path) -> Path:
+    """Compiles the shim into a folder; wants a compiler."""
+    library = folder / "shim.so"
+    command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library)]
+    subprocess.run([*command, str(Path(__file__).with_name("shim.c")), "-ldl"], check=True)
+    return library
+
+
+class Shim:
+    """The shim that this process was started with."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+
+    def arm(self, folder: Path, call: str, number: int, error: int, stays: bool) -> None:
+        """Has the n-th call below a folder fail; the later ones, too, if it stays."""
+        self._library.fault_arm(str(folder).encode(), CALLS[call], number, error, int(stays))
+
+    def disarm(self) -> int:
+        """Lets all calls be; returns how many there were."""
+        return int(self._library.fault_disarm())

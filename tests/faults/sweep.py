@@ -1,0 +1,105 @@
+"""Fails the first call of a kind, then the second, and so on until all succeed, as SQLite's own tests do.
+
+A process of its own does it, see ``sweep``: ``python -m tests.faults.sweep SCENARIO MOST CALL:ERROR…``. It prints a
+JSON object for every kind of call and error.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tests.faults.chats import Chats
+from tests.faults.downloads import Downloads
+from tests.faults.openings import Migrations, Opening, Rescues
+from tests.faults.shim import Shim
+
+SCENARIOS: Final[dict[str, type[Chats] | type[Downloads] | type[Opening]]] = {
+    "chats": Chats,
+    "migrations": Migrations,
+    "rescues": Rescues,
+    "downloads": Downloads,
+}
+FOR_GOOD: Final = ("ENOSPC",)
+"""Errors that do not pass by themselves: every later call fails, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What became of one kind of call and error.
+
+    Attributes:
+        call: The call.
+        error: The error's name.
+        runs: How often it failed, each time at another place.
+        told: How often the user was told.
+        whole: Whether the last run met no failure: there was no later place.
+        wrong: What went wrong, with the place.
+    """
+
+    call: str
+    error: str
+    runs: int
+    told: int
+    whole: bool
+    wrong: list[str]
+
+
+def sweep(library: Path, scenario: str, most: int, faults: list[str]) -> Iterator[Swept]:
+    """Runs a sweep in a process that was started with the shim.
+
+    Args:
+        library: The shim.
+        scenario: One of ``SCENARIOS``.
+        most: Places at most for each kind.
+        faults: Calls and errors, such as "write:EIO".
+    """
+    command = [sys.executable, "-m", "tests.faults.sweep", scenario, str(most), *faults]
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        for line in child.stdout:
+            yield Swept(**json.loads(line))
+    if child.returncode:
+        raise RuntimeError(f"the sweep of {scenario} ended with {child.returncode}")
+
+
+def main() -> None:
+    """The process's side."""
+    scenario, most, shim = SCENARIOS[sys.argv[1]], int(sys.argv[2]), Shim()
+    memory = Path("/dev/shm")
+    root = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+    try:
+        (root / "scenario").mkdir()
+        there = scenario(root / "scenario")
+        for fault in sys.argv[3:]:
+            call, name = fault.split(":")
+            wrong: list[str] = []
+            told = 0
+            for number in range(1, most + 1):
+                arm = partial(shim.arm, root / "place", call, number, getattr(errno, name), name in FOR_GOOD)
+                outcome = there.run(root / "place", arm, shim.disarm)
+                wrong += [f"{call} {number} {name}: {what}" for what in outcome.wrong]
+                told += outcome.told
+                shutil.rmtree(root / "place", ignore_errors=True)
+                if outcome.seen < number:
+                    break
+            whole = outcome.seen < number
+            print(json.dumps(asdict(Swept(call, name, number - whole, told, whole, wrong))), flush=True)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
