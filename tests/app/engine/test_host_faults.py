@@ -6,15 +6,17 @@ import io
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slipstream.app.engine.frames import write_frame
+from slipstream.app.engine.frames import read_frame, write_frame
 from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import VERSION, Failed, Frame, Hello
+from slipstream.app.engine.patience import Limits
+from slipstream.app.engine.protocol import VERSION, Beat, Failed, Frame, Hello, Loaded
 from slipstream.app.engine.requests import Generate, Load, Message, Prepare, Sampling
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
@@ -27,7 +29,7 @@ WAITS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile Tru
 def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
     """An engine whose process writes these frames or bytes, and then does something else."""
 
-    def made(*said: Frame | bytes, then: str = "") -> Engine:
+    def made(*said: Frame | bytes, then: str = "", limits: Limits = Limits()) -> Engine:  # noqa: B008 (frozen)
         raw = io.BytesIO()
         for one in said:
             if isinstance(one, bytes):
@@ -38,7 +40,7 @@ def pretend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
         program.write_text(f"#!{sys.executable}\nimport os, sys\nos.write(1, {raw.getvalue()!r})\n{then}\n")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(program))
-        return Engine(tmp_path / "logs" / "engine.log")
+        return Engine(tmp_path / "logs" / "engine.log", limits)
 
     return made
 
@@ -60,7 +62,7 @@ def test_a_bad_frame_ends_the_process(pretend: Pretend, nonsense: bytes) -> None
 
 def test_a_process_that_says_nonsense_and_stays_is_killed(pretend: Pretend) -> None:
     engine = pretend(Hello(), b"\xff" * 64, then=WAITS)
-    with pytest.raises(EngineDiedError, match="it spoke nonsense .*so it was ended"):
+    with pytest.raises(EngineDiedError, match=r"it spoke nonsense .*so it was ended"):
         engine.load(LOAD)
     assert engine.process_id is None
 
@@ -106,3 +108,97 @@ def test_without_a_process_nothing_is_sent(pretend: Pretend) -> None:
     with pytest.raises(EngineDiedError, match="it is not running"):
         list(engine.reply(Generate(1, messages, Sampling(), "none")))
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "limits", "why"),
+    [
+        ((), Limits(start=0.1), "no sign of life"),
+        ((Hello(),), Limits(silent=0.1), "no sign of life"),
+        ((Hello(), Beat(31, 31)), Limits(), "nothing at all for 31 seconds"),
+        ((Hello(), Beat(660, 0)), Limits(), "no further for 11 minutes"),
+    ],
+)
+def test_a_process_that_hangs_is_ended(
+    pretend: Pretend, monkeypatch: pytest.MonkeyPatch, said: tuple[Frame, ...], limits: Limits, why: str
+) -> None:
+    monkeypatch.setattr("slipstream.app.engine.child._LOOK_EVERY", 0.01)
+    engine = pretend(*said, then=WAITS, limits=limits)
+    with pytest.raises(EngineDiedError, match=f"{why}.*, so it was ended"):
+        engine.load(LOAD)
+    assert engine.process_id is None
+
+
+def test_a_process_that_reads_nothing_does_not_keep_who_writes(
+    pretend: Pretend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.app.engine.child._LOOK_EVERY", 0.01)
+    engine = pretend(Hello(), then=WAITS, limits=Limits(silent=0.1))
+    with pytest.raises(EngineDiedError, match="no sign of life"):
+        engine.load(replace(LOAD, heads=["x" * 1000] * 1000))
+
+
+def test_nor_who_closes_it(pretend: Pretend) -> None:
+    engine = pretend(Hello(), then=WAITS)
+    engine.start()
+    writing = threading.Thread(target=engine.prepare, args=(Prepare([Message("user", "x" * 1_000_000)]),))
+    writing.start()
+    engine.close(0.01)
+    writing.join()
+
+
+def test_a_crash_loop_stops_with_advice_until_it_is_asked_again(pretend: Pretend) -> None:
+    engine = pretend(Hello(), then="os.read(0, 1)")
+    for _ in range(2):
+        with pytest.raises(EngineDiedError):
+            engine.load(LOAD)
+    with pytest.raises(EngineDiedError):
+        engine.load(LOAD)
+    for _ in range(2):
+        with pytest.raises(SlipstreamError, match="3 times in a row") as caught:
+            engine.load(LOAD)
+        assert not isinstance(caught.value, EngineDiedError) and "smaller model" in caught.value.hint
+        with pytest.raises(EngineDiedError):
+            engine.load(LOAD)
+
+
+def test_what_ended_it_is_changed_in_the_next_request(pretend: Pretend, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    end = "sys.stderr.write('CUDA error: out of memory\\n'); os.abort()"
+    then = f"open({os.fspath(asked)!r}, 'wb').write(os.read(0, 1 << 16)); {end}"
+    engine = pretend(Hello(), then=then)
+    for halved in range(2):
+        with pytest.raises(EngineDiedError, match=r"memory ran out, .* gave up \(SIGABRT\)"):
+            engine.load(LOAD)
+        sent = read_frame(io.BytesIO(asked.read_bytes()))
+        assert sent == replace(LOAD, halved=halved)
+
+
+def test_a_program_that_cannot_be_started_says_so(
+    pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = pretend()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    with pytest.raises(SlipstreamError, match="process cannot be started: no such file"):
+        engine.load(LOAD)
+    (tmp_path / "logs" / "engine.log").unlink()
+    (tmp_path / "logs" / "engine.log").mkdir()
+    with pytest.raises(SlipstreamError, match="cannot write to"):
+        engine.load(LOAD)
+
+
+def test_beats_are_not_events(pretend: Pretend) -> None:
+    loaded = Loaded("mini", "llama", 8, "f", "CPU", "same text", [], 1.0)
+    engine = pretend(Hello(), Beat(1, 1), loaded, Beat(2, 2), then=WAITS)
+    assert engine.load(LOAD) == loaded
+    engine.close(0.01)
+
+
+def test_the_process_gets_no_secrets(pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HF_TOKEN", "MY_API_KEY", "AWS_PROFILE", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "hush")
+    seen = tmp_path / "environment"
+    engine = pretend(then=f"open({os.fspath(seen)!r}, 'w').write(repr(dict(os.environ)))")
+    with pytest.raises(EngineDiedError):
+        engine.load(LOAD)
+    assert "hush" not in seen.read_text() and "'GGML_NO_BACKTRACE': '1'" in seen.read_text()
