@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -69,7 +69,7 @@ def run(request: RunRequest, paths: Paths) -> int:
         print(f"slipstream: {store.notice}", file=sys.stderr)
     engine = Engine(paths.logs / "engine.log")
     try:
-        loaded = engine.load(request.load)
+        loaded = engine.load(replace(request.load, states=str(paths.states)))
         if store and request.chat:
             return _in_chat(request, paths, store, request.chat, engine, loaded)
         messages = [Message("system", request.system)] if request.system else []
@@ -175,7 +175,8 @@ def _print_done(done: Done, as_json: bool, seed: int) -> None:
             print("slipstream: typical acceptance was on, which changes the text.", file=sys.stderr)
         if done.dropped_messages:
             print(
-                f"slipstream: the context is full; {done.dropped_messages} oldest messages were left out.",
+                f"slipstream: the context is full; the {done.dropped_messages} oldest messages "
+                f"({done.dropped_tokens:,} tokens) were left out.",
                 file=sys.stderr,
             )
         if done.reason == "context":
@@ -200,6 +201,7 @@ def _print_done(done: Done, as_json: bool, seed: int) -> None:
         phases={name: _rounded(ms) for name, ms in done.phases.items()},
         **({"auto": _chosen(done)} if done.auto else {}),
         dropped_messages=done.dropped_messages,
+        dropped_tokens=done.dropped_tokens,
         seed=seed,
         exact=done.exact,
         text=done.text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.engine.requests import Message
@@ -21,12 +22,16 @@ def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "
         system: A system message to begin with, or empty.
     """
     said = [Message("system", system)] if system else []
-    for message in messages:
-        if not message.content:
-            continue
-        tokens = message.tokens if message.model == fingerprint else []
-        if said and said[-1].role == message.role:
-            said[-1] = Message(message.role, f"{said[-1].content}\n\n{message.content}")
+    for together in turns(messages):
+        first = together[0]
+        if len(together) == 1:
+            said.append(Message(first.role, first.content, first.tokens if first.model == fingerprint else []))
         else:
-            said.append(Message(message.role, message.content, tokens))
+            said.append(Message(first.role, "\n\n".join(message.content for message in together)))
     return said
+
+
+def turns(messages: Iterable[StoredMessage]) -> list[list[StoredMessage]]:
+    """The messages that ``history`` makes one of, in order; those without a word are in none."""
+    spoken = (message for message in messages if message.content)
+    return [list(together) for _, together in groupby(spoken, key=lambda message: message.role)]

@@ -17,7 +17,7 @@ from slipstream.models.quoting import quoted, shown_path
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
 _TOKEN_LIMIT: Final = 1 << 31
-_COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "ttft_ms")
+_COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(Speed.__slots__)
 
 

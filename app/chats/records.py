@@ -56,6 +56,7 @@ class Figures:
     dropped_messages: int = 0
     ttft_ms: float = 0.0
     exact: bool = True
+    dropped_tokens: int = 0
 
     @staticmethod
     def of(done: Done) -> Figures:
@@ -69,6 +70,7 @@ class Figures:
             done.dropped_messages,
             done.ttft_ms,
             done.exact,
+            done.dropped_tokens,
         )
 
     def packed(self) -> str:
@@ -89,6 +91,7 @@ class Figures:
             max(self.dropped_messages, rest.dropped_messages),
             self.ttft_ms or rest.ttft_ms,
             self.exact and rest.exact,
+            max(self.dropped_tokens, rest.dropped_tokens),
         )
 
     @staticmethod
@@ -157,6 +160,8 @@ def _joined(first: Speed, second: Speed) -> Speed:
         accepted=accepted,
         steps=steps,
         tokens=tokens,
+        thought=first.thought + second.thought,
+        thought_ms=first.thought_ms + second.thought_ms,
     )
 
 

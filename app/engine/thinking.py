@@ -136,22 +136,26 @@ class Parts:
     answer: str
 
 
-def split(text: str, thought: int = 0) -> Parts:
+def split(text: str, opened: bool = False) -> Parts:
     """Splits a whole reply.
 
     Args:
         text: Its text.
-        thought: Tokens of its thinking part, see ``protocol.Speed``: more than none without an opening mark says that
-            the prompt had opened it.
+        opened: Whether the prompt had opened a thinking part.
     """
-    mind = Thinking(begins_inside(text, thought))
+    mind = Thinking(opened)
     thoughts, answer = mind.feed(text)
     rest = mind.finish()
     return Parts((thoughts + rest[0]).strip(), answer + rest[1])
 
 
 def begins_inside(text: str, thought: int) -> bool:
-    """Whether a reply that begins so, and has so many tokens of thinking, began inside a thinking part."""
+    """Whether the prompt of a reply had opened a thinking part.
+
+    Args:
+        text: The beginning of the reply.
+        thought: Tokens of its thinking part, see ``protocol.Speed``; there were some, but no mark opens it.
+    """
     return thought > 0 and not _OPENING.match(text)
 
 

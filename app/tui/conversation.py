@@ -6,11 +6,12 @@ import dataclasses
 import secrets
 from dataclasses import dataclass
 
-from slipstream.app.chats.history import history
+from slipstream.app.chats.history import history, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Generate, Message, Prepare, Sampling
+from slipstream.app.settings.values import ReplySettings
 from slipstream.app.tui.presets import FIELDS, values_of
 
 FRAME = 33.0
@@ -39,8 +40,22 @@ class Turn:
 class Conversation:
     """One chat of the store, or one that begins with its first message."""
 
-    def __init__(self, store: ChatStore, sampling: Sampling, chat: str | None = None) -> None:
+    def __init__(
+        self,
+        store: ChatStore,
+        sampling: Sampling,
+        chat: str | None = None,
+        reply: ReplySettings | None = None,
+        asked: bool = False,
+    ) -> None:
         """Opens a chat.
+
+        Args:
+            store: All chats.
+            sampling: How tokens are drawn in a chat that keeps no other way.
+            chat: The chat; None for a new one.
+            reply: What leads and ends a reply.
+            asked: Whether this sampling was asked for just now, so that it wins over what the chat keeps.
 
         Raises:
             UsageError: If there is no such chat.
@@ -48,10 +63,12 @@ class Conversation:
         self._store = store
         self.sampling = sampling
         """How the tokens of the next replies are drawn."""
-        self._usual = sampling  # of a chat that keeps no other
-        self._new_system = ""  # of a chat that nothing was said in yet
+        self.usual = sampling
+        """How they are drawn in a chat that keeps no other way."""
+        self._reply = reply or ReplySettings()
+        self._new_system = self._reply.system  # of a chat that nothing was said in yet
         self.chat: StoredChat | None = store.get(chat) if chat else None
-        if not values_of(sampling):  # otherwise they were asked for just now
+        if not asked:
             self._draw_as_kept()
 
     @property
@@ -71,8 +88,17 @@ class Conversation:
     def begin(self) -> None:
         """Goes to a new chat, which is kept once something is said in it."""
         self.chat = None
-        self._new_system = ""
+        self._new_system = self._reply.system
         self._draw_as_kept()
+
+    def settle(self, sampling: Sampling, reply: ReplySettings) -> None:
+        """Goes on with other settings; what the chat keeps of its own stays."""
+        if self.chat is None and self._new_system == self._reply.system:
+            self._new_system = reply.system
+        self._reply = reply
+        own = values_of(self.sampling, self.usual)
+        self.usual = dataclasses.replace(sampling, seed=self.usual.seed, typical=self.usual.typical)
+        self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **own)  # type: ignore[arg-type]
 
     @property
     def system(self) -> str:
@@ -100,12 +126,12 @@ class Conversation:
         """
         self.sampling = sampling
         if self.chat:
-            self._store.keep_sampling(self.chat.id, values_of(sampling))
+            self._store.keep_sampling(self.chat.id, values_of(sampling, self.usual))
 
     def _draw_as_kept(self) -> None:
         kept = self._store.sampling(self.chat.id) if self.chat else {}
         values = {name: value for name, value in kept.items() if name in FIELDS}
-        self.sampling = dataclasses.replace(self._usual, seed=self.sampling.seed, **values)  # type: ignore[arg-type]
+        self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **values)  # type: ignore[arg-type]
 
     def messages(self) -> list[StoredMessage]:
         """What was said, oldest first, without the system message."""
@@ -123,6 +149,15 @@ class Conversation:
             SlipstreamError: If it cannot be kept.
         """
         self._store.show(message)
+
+    def first_read(self, dropped: int) -> int | None:
+        """The first message that a model reads which leaves out so many of the oldest; None if there is none such.
+
+        Args:
+            dropped: How many messages it leaves out; those that are sent as one count as one.
+        """
+        spoken = turns(self.messages())
+        return spoken[dropped][0].id if dropped < len(spoken) else None
 
     def refused(self) -> str:
         """What the user said last, if the engine refused it; else empty."""
@@ -143,7 +178,7 @@ class Conversation:
         """
         if self.chat is None:
             self.chat = self._store.create()
-            self._store.keep_sampling(self.chat.id, values_of(self.sampling))
+            self._store.keep_sampling(self.chat.id, values_of(self.sampling, self.usual))
             if self._new_system:
                 self._store.set_system(self.chat.id, self._new_system)
                 self._new_system = ""
@@ -172,8 +207,7 @@ class Conversation:
         messages = history(before, loaded.fingerprint, "" if chat else self._new_system)
         if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
             text = f"{messages.pop().content}\n\n{text}"
-        state = self._store.state(chat.id) if chat else None
-        return Prepare([*messages, Message("user", text)], drafter, str(state) if state else None)
+        return Prepare([*messages, Message("user", text)], drafter, self._state(chat.id) if chat else None)
 
     def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
         """Begins another reply, with a seed of its own; the one before stays kept as a branch.
@@ -222,7 +256,7 @@ class Conversation:
         before = self._store.go_on(said[-1], model=loaded.name, fingerprint=loaded.fingerprint, drafter=drafter)
         sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
         messages = history([*said[:-1], before], loaded.fingerprint)
-        generate = Generate(request, messages, sampling, drafter, frame_ms=FRAME)
+        generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
         return Turn(said[-2], before, generate, again=True, before=before)
 
     def withdraw(self, turn: Turn) -> None:
@@ -241,5 +275,14 @@ class Conversation:
             seed=sampling.seed,
             parent=asked.id,
         )
-        generate = Generate(request, history(said, loaded.fingerprint), sampling, drafter, frame_ms=FRAME)
-        return Turn(asked, reply, generate)
+        messages = history(said, loaded.fingerprint)
+        return Turn(asked, reply, self._generate(asked.chat, request, messages, sampling, drafter))
+
+    def _generate(self, chat: str, request: int, messages: list[Message], sampling: Sampling, drafter: str) -> Generate:
+        most = self._reply.max_tokens
+        return Generate(request, messages, sampling, drafter, most, state=self._state(chat), frame_ms=FRAME)
+
+    def _state(self, chat: str) -> str | None:
+        """Where the chat's KV cache is kept, so that it is not read again when it is opened."""
+        state = self._store.state(chat)
+        return str(state) if state else None

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from textual import on, work
 from textual.message import Message
@@ -15,14 +16,17 @@ from textual.worker import Worker, WorkerState
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, Prefilling, Stepped
+from slipstream.app.engine.protocol import Counted, Done, Prefilling, Stepped
 from slipstream.app.engine.requests import Generate, Load, Prepare
+from slipstream.app.settings.values import AheadSettings
 from slipstream.app.tui.battery import on_battery
 from slipstream.app.tui.engine import ChatEngine
 from slipstream.app.tui.messages import (
+    EngineEnded,
     LoadFailed,
     LoadProgress,
     ModelReady,
+    PromptCounted,
     ReplyDone,
     ReplyFailed,
     ReplyPrefilling,
@@ -43,13 +47,15 @@ class EngineRoom(Widget):
 
     DEFAULT_CSS = "EngineRoom { display: none; }"
 
-    def __init__(self, engine: ChatEngine, store: ChatStore, ahead: bool = True) -> None:
-        """Keeps the engine, the store that replies are kept in, and whether to read what is typed before it is sent."""
+    def __init__(self, engine: ChatEngine, store: ChatStore, ahead: AheadSettings) -> None:
+        """Keeps the engine, the store that replies are kept in, and what is read before it is sent."""
         super().__init__()
-        self._ahead = ahead
+        self.ahead = ahead
+        """What is read before it is sent; may be changed at any time."""
         self._engine = engine
         self._store = store
         self._request = 0
+        self._counting = 0  # number of the newest ``prepare``
         self._wanted: Load | None = None
         self._lock = threading.Lock()
         self._steps: list[Stepped] = []
@@ -62,17 +68,22 @@ class EngineRoom(Widget):
         self._request += 1
         return self._request
 
+    def on_mount(self) -> None:
+        """Listens for what comes unasked: the end of the engine, and what a prompt takes while it is typed."""
+        self._engine.tell_count(self._counted)
+        self._engine.tell_end(lambda error: self._tell(EngineEnded(error)))
+
     def release(self) -> None:
         """Ends the engine, which frees its memory; ``load`` starts it again. It blocks."""
         self._engine.close()
 
     def stop(self) -> None:
-        """Ends the reply under way."""
-        self._engine.stop(self._request)
+        """Ends the reply under way; in a thread, for an engine that hangs takes a while to hear it."""
+        threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
 
     def watch(self, on: bool) -> None:
-        """Has steps carry their drafts, or no longer."""
-        self._engine.watch(on)
+        """Has steps carry their drafts, or no longer; not here, see ``stop``."""
+        threading.Thread(target=self._engine.watch, args=(on,), daemon=True).start()
 
     def load(self, load: Load) -> None:
         """Loads a model, in place of one that is on its way; ``ModelReady`` or ``LoadFailed`` follows."""
@@ -94,21 +105,26 @@ class EngineRoom(Widget):
         self._reply(generate, message, before)
 
     def prepare(self, make: Callable[[], Prepare]) -> None:
-        """Has the engine read what is typed, unless that is off or the machine runs on its battery.
+        """Has the engine count what is typed, and read it unless that is off or the machine runs on its battery.
 
         Args:
             make: Makes the request, in a thread: a long chat takes a while to be read from the disk.
         """
-        if self._ahead:
-            self._prepare(make)
+        self._counting += 1
+        self._prepare(make, self._counting)
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="ahead")
-    def _prepare(self, make: Callable[[], Prepare]) -> None:
+    def _prepare(self, make: Callable[[], Prepare], number: int) -> None:
         with suppress(SlipstreamError):  # it comes again, and is shown, when the message is sent
-            if not on_battery():
-                request = make()
-                if not self.busy:
-                    self._engine.prepare(request)
+            read = self.ahead.read and (self.ahead.on_battery or not on_battery())
+            request = replace(make(), request=number, read=read)
+            if not self.busy:
+                self._engine.prepare(request)
+
+    def _counted(self, counted: Counted) -> None:
+        """Tells what the newest prompt takes; older ones have changed since."""
+        if counted.request == self._counting:
+            self.post_message(PromptCounted(counted))
 
     @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="load")
     def _load(self) -> None:

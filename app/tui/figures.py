@@ -35,6 +35,15 @@ def duration(milliseconds: float) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
+def spent(milliseconds: float) -> str:
+    """How long something took, to the second where it took long: "0.4 s", "12 s", "2 min 5 s"."""
+    seconds = milliseconds / 1000
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def ago(seconds: float) -> str:
     """A time that has passed, in the largest unit: "just now", "5 min", "3 h", "2 days"."""
     minutes = seconds / 60

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.engine.protocol import Counted, Done, Loaded, Prefilling, Stepped
 from slipstream.models.errors import SlipstreamError
 
 
@@ -29,6 +29,13 @@ class LoadFailed(Message):
     """A model could not be loaded."""
 
     error: SlipstreamError
+
+
+@dataclass
+class PromptCounted(Message):
+    """What the chat takes of the context with what is typed so far."""
+
+    counted: Counted
 
 
 @dataclass

@@ -66,6 +66,13 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "copy", "Copy the last reply", "through the terminal", lambda chat, _: chat.action_copy_reply(), key="Ctrl-Y"
     ),
+    Command(
+        "thoughts",
+        "Thoughts",
+        "open or fold those of the last reply",
+        lambda chat, _: chat.action_thoughts(),
+        key="Ctrl-T",
+    ),
     Command("search", "Search earlier prompts", "of all chats", lambda chat, _: chat.action_recall(), key="Ctrl-R"),
     Command("attach", "Attach a text file", "or type @path", lambda chat, file: chat.attach(file), argument="FILE"),
     Command(
@@ -121,13 +128,13 @@ COMMANDS: tuple[Command, ...] = (
         key="Ctrl-D",
     ),
     Command("next", "Next drafter", "from the next reply on", lambda chat, _: chat.action_next_drafter(), key="F2"),
-    Command(
-        "bench", "Benchmark", "what drafting gains on this machine", lambda chat, _: chat.action_bench(), key="F8"
-    ),
+    Command("bench", "Benchmark", "what drafting gains on this machine", lambda chat, _: chat.action_bench(), key="F8"),
     Command("colours", "Colours", "who wrote which words", lambda chat, _: chat.action_colours(), key="F3"),
+    Command("trees", "Drafts", "as trees, and how often they are right", lambda chat, _: chat.action_trees(), key="F4"),
     Command(
         "help", "Keys and figures", "all keys, and what the figures mean", lambda chat, _: chat.action_help(), key="F1"
     ),
+    Command("settings", "Settings", "all of them, explained", lambda chat, _: chat.action_settings(), key="F9"),
     Command(
         "light",
         "Light or dark",

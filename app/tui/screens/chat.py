@@ -9,10 +9,13 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widgets import Markdown
 
+from slipstream.app.tui.keys import named
 from slipstream.app.tui.screens.ahead import AheadTalk
 from slipstream.app.tui.screens.bench_talk import BenchTalk
 from slipstream.app.tui.screens.chat_prompt import PromptTalk
 from slipstream.app.tui.screens.chats_walk import WalkTalk
+from slipstream.app.tui.screens.context import ContextTalk
+from slipstream.app.tui.screens.draft_talk import DraftTalk
 from slipstream.app.tui.screens.help import HelpScreen
 from slipstream.app.tui.widgets.fence import FenceHead
 from slipstream.app.tui.widgets.reply import Reply
@@ -27,40 +30,47 @@ IN_THE_LIST = frozenset({"drafters", "recall", "again", "page", "go_on", "top", 
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 
-class ChatScreen(BenchTalk, PromptTalk, WalkTalk, AheadTalk):
+class ChatScreen(BenchTalk, PromptTalk, WalkTalk, AheadTalk, DraftTalk, ContextTalk):
     """A talk and the keys that steer it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", "Stop"),
-        Binding("escape", "leave_edit", "Leave it"),
-        Binding("ctrl+g", "go_on", "Go on", priority=True),
-        Binding("f1", "help", "Help"),
-        Binding("f2", "next_drafter", "Next drafter", show=False),
-        Binding("ctrl+d", "drafters", "Drafters", priority=True),
-        Binding("f3", "colours", "Colours"),
-        Binding("f4", "offer", "Fetch a model", show=False),
-        Binding("ctrl+l", "models", "Models", priority=True),
-        Binding("ctrl+n", "new_chat", "New", priority=True),
-        Binding("ctrl+o", "chats", "Chats", priority=True),
-        Binding("ctrl+up,alt+up", "select(-1)", "Messages", show=False, priority=True),
-        Binding("ctrl+down,alt+down", "select(1)", "Next message", show=False, priority=True),
-        Binding("f5", "again", "Again", show=False, priority=True),
-        Binding("f8", "bench", "Benchmark", show=False, priority=True),
-        Binding("ctrl+r", "recall", "Search prompts", show=False, priority=True),
-        Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
-        Binding("ctrl+q", "app.quit", "Quit", priority=True),
-        Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
-        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
-        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
-        Binding("ctrl+home", "top", "Top", show=False, priority=True),
-        Binding("ctrl+end", "bottom", "Newest", show=False, priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = named(
+        [
+            Binding("escape", "stop", "Stop"),
+            Binding("escape", "leave_edit", "Leave it", id="stop"),
+            Binding("ctrl+g", "go_on", "Go on", priority=True),
+            Binding("f1", "help", "Help"),
+            Binding("f2", "next_drafter", "Next drafter", show=False),
+            Binding("ctrl+d", "drafters", "Drafters", priority=True),
+            Binding("f3", "colours", "Colours"),
+            Binding("f4", "trees", "Drafts"),
+            Binding("f6", "offer", "Fetch a model", show=False),
+            Binding("ctrl+l", "models", "Models", priority=True),
+            Binding("ctrl+n", "new_chat", "New", priority=True),
+            Binding("ctrl+o", "chats", "Chats", priority=True),
+            Binding("ctrl+up,alt+up", "select(-1)", "Messages", show=False, priority=True, id="message-before"),
+            Binding("ctrl+down,alt+down", "select(1)", "Next message", show=False, priority=True, id="message-after"),
+            Binding("f9", "settings", "Settings", show=False),
+            Binding("f5", "again", "Again", show=False, priority=True),
+            Binding("f8", "bench", "Benchmark", show=False, priority=True),
+            Binding("ctrl+r", "recall", "Search prompts", show=False, priority=True),
+            Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True),
+            Binding("ctrl+y", "copy_reply", "Copy reply", show=False, priority=True),
+            Binding("ctrl+q", "app.quit", "Quit", priority=True),
+            Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
+            Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page-up"),
+            Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page-down"),
+            Binding("ctrl+home", "top", "Top", show=False, priority=True),
+            Binding("ctrl+end", "bottom", "Newest", show=False, priority=True),
+        ]
+    )
 
     _interrupted = 0.0  # when Ctrl-C was pressed last
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offers what can be done now."""
         if action in IN_THE_LIST and self.sidebar.has_focus_within:
+            return False
+        if action == "page" and self.drafts.has_focus_within:
             return False
         selected = self.transcript.selected
         if action == "branch":
@@ -95,8 +105,7 @@ class ChatScreen(BenchTalk, PromptTalk, WalkTalk, AheadTalk):
     def action_colours(self) -> None:
         """Shows who wrote what, or Markdown."""
         on = not self.transcript.coloured
-        self.transcript.colour(on)
-        self.strip.explain(on)
+        self.show_colours(on)
         if on and self.transcript.last_reply and not any(reply.coloured for reply in self.query(Reply)):
             self._hint("Replies of earlier sessions have no colours; the next one will.")
 

@@ -144,9 +144,17 @@ class WalkTalk(TalkScreen):
         else:
             self._hint("There is no reply to copy.")
 
+    def action_thoughts(self) -> None:
+        """Opens or folds what the model thought before its last reply."""
+        reply = self.transcript.last_reply
+        if reply is None or reply.thinking.empty:
+            self._hint("The last reply has no thoughts.")
+        else:
+            reply.thinking.toggle()
+
     def _copy(self, said: Said, what: str) -> None:
         if isinstance(said, Question | Reply):
-            self.app.copy_to_clipboard(clean(said.text))
+            self.app.copy_to_clipboard(clean(said.answer if isinstance(said, Reply) else said.text))
             self._hint(f"Copied {what}.")
 
     def action_copy_code(self, number: int) -> None:

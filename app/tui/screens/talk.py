@@ -100,7 +100,8 @@ class TalkScreen(ChatView):
     @on(ReplyStreamed)
     async def _streamed(self, message: ReplyStreamed) -> None:
         if self._reply and message.steps:
-            await self._reply.write([piece for step in message.steps for piece in step.pieces])
+            pieces = [piece for step in message.steps for piece in step.pieces]
+            await self._reply.write(pieces, message.steps[-1].speed)
             for step in message.steps:
                 self.strip.step(step)
 
@@ -109,14 +110,13 @@ class TalkScreen(ChatView):
         done = message.done
         self._retried = False
         turn, reply = self._turn, self._reply
-        self.top_bar.used = done.prompt_tokens + len(done.tokens)
         self.strip.end(done.speed, done.ttft_ms)
         if turn and reply:
             figures, text = Figures.of(done), done.text
             if turn.before:
                 figures = turn.before.figures.followed_by(figures) if turn.before.figures else figures
                 text = turn.before.content + text
-            await reply.finish(footnote(figures, turn.generate.drafter, done.reason), text)
+            await reply.finish(footnote(figures, turn.generate.drafter, done.reason), text, done.speed)
         if done.reason == "context":
             await self.transcript.add(
                 Notice(
@@ -124,11 +124,6 @@ class TalkScreen(ChatView):
                     "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
                     remark=True,
                 )
-            )
-        if done.dropped_messages:
-            left_out = f"older messages left out: {done.dropped_messages}."
-            await self.transcript.add(
-                Notice(left_out, "They no longer fit the context; the chat keeps them.", remark=True)
             )
         await self._ended()
 

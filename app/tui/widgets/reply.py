@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content, Span
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
-from slipstream.app.engine.protocol import Piece, Prefilling
+from slipstream.app.engine.protocol import Piece, Prefilling, Speed
+from slipstream.app.engine.thinking import Thinking, begins_inside, split
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.figures import bar
 from slipstream.app.tui.widgets.fence import Fence
 from slipstream.app.tui.widgets.pieces import Pieces
 from slipstream.app.tui.widgets.said import CODE_KEYS, Said
+from slipstream.app.tui.widgets.thinking import ThinkingView
 
 
 def parser() -> MarkdownIt:
@@ -51,25 +56,37 @@ class ReplyText(Markdown):
 class Reply(Said):
     """A reply as Markdown, or as pieces in colours, and a line about it."""
 
-    def __init__(self, message: int, text: str = "", footnote: str = "") -> None:
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
+
+    def __init__(self, message: int, text: str = "", footnote: str = "", speed: Speed | None = None) -> None:
         """Makes a reply.
 
         Args:
             message: Its number in the store.
             text: Its text so far.
             footnote: The line under it.
+            speed: Its figures so far.
         """
         super().__init__(message)
         self.text = text
-        """The text as the model wrote it."""
-        self._markdown = ReplyText(clean(text), parser_factory=parser, open_links=False)
+        """The text as the model wrote it, thoughts included."""
+        self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
+        self._opened = begins_inside(text, self._thought)
+        self._mind = Thinking(self._opened)
+        self._mind.feed(text)
+        parts = split(text, self._opened)
+        self.thinking = ThinkingView()
+        """What it thought."""
+        self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
+        self._markdown = ReplyText(clean(parts.answer), parser_factory=parser, open_links=False)
         self._pieces = Pieces()
         self._note = Content(clean(footnote))
         self._footnote = Static(self._note, classes="footnote")
         self._stream: MarkdownStream | None = None
 
     def compose(self) -> ComposeResult:
-        """The two views and the line."""
+        """The thoughts, the two views of the answer, and the line."""
+        yield self.thinking
         yield self._markdown
         yield self._pieces
         yield self._footnote
@@ -81,33 +98,60 @@ class Reply(Said):
         self._note = Content(text, [Span(9, 9 + len(done), "$primary")])
         self.show_fork()
 
-    async def write(self, pieces: list[Piece]) -> None:
-        """Adds to the reply."""
+    async def write(self, pieces: list[Piece], speed: Speed | None = None) -> None:
+        """Adds to the reply.
+
+        Args:
+            pieces: The new text.
+            speed: The figures of all that was written since it began, or went on.
+        """
         text = "".join(piece.text for piece in pieces)
         if not text:
             return
         if self._stream is None:
             self._stream = Markdown.get_stream(self._markdown)
             self.note("writing · Esc stops")
+        if not self.text:
+            self._opened = begins_inside(text, speed.thought if speed else 0)
+            self._mind = Thinking(self._opened)
         self.text += text
+        split = [(self._mind.feed(piece.text), piece) for piece in pieces]
+        thoughts = "".join(thought for (thought, _), _ in split)
+        if thoughts or self._mind.under_way or self.thinking.under_way:
+            self._think(thoughts, speed, self._mind.under_way)
+        await self._answer([Piece(answer, piece.origin, piece.source) for (_, answer), piece in split if answer])
+
+    def _think(self, thoughts: str, speed: Speed | None, under_way: bool) -> None:
+        thought, milliseconds = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
+        self.thinking.think(thoughts, self._thought + thought, self._thought_ms + milliseconds, under_way)
+
+    async def _answer(self, pieces: list[Piece]) -> None:
+        if not pieces:
+            return
         self._pieces.add(pieces)
         if self.has_class("coloured"):
             self._pieces.draw()
-        await self._stream.write(clean(text))
+        if self._stream:
+            await self._stream.write(clean("".join(piece.text for piece in pieces)))
 
-    async def finish(self, footnote: str, text: str | None = None) -> None:
+    async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
         """Ends the reply.
 
         Args:
             footnote: The line under it.
             text: The whole reply, if it differs from what came; None keeps that.
+            speed: See ``write``.
         """
+        thoughts, answer = self._mind.finish()
+        if thoughts or not self.thinking.empty:
+            self._think(thoughts, speed, False)
+        await self._answer([Piece(answer, "plain")] if answer else [])
         stream, self._stream = self._stream, None
         if stream:
             await stream.stop()
         if text is not None and text != self.text:
             self.text = text
-            await self._markdown.update(clean(text))
+            await self._markdown.update(clean(self.answer))
         self.note(footnote)
 
     def note(self, footnote: str) -> None:
@@ -122,8 +166,22 @@ class Reply(Said):
 
     def resume(self) -> None:
         """Goes on behind the text there is."""
-        if self._pieces.empty and self.text:
-            self._pieces.add([Piece(self.text, "plain")])
+        self._thought, self._thought_ms = self.thinking.tokens, self.thinking.milliseconds
+        if self._pieces.empty and self.answer:
+            self._pieces.add([Piece(self.answer, "plain")])
+
+    @property
+    def answer(self) -> str:
+        """The text without what it thought."""
+        return split(self.text, self._opened).answer
+
+    def action_thoughts(self) -> None:
+        """Opens or folds what it thought."""
+        self.thinking.toggle()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers thoughts where there are any."""
+        return not self.thinking.empty if action == "thoughts" else True
 
     @property
     def fences(self) -> list[Fence]:

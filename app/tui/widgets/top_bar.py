@@ -9,6 +9,7 @@ from textual.widget import Widget
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import percent
+from slipstream.app.tui.widgets.gauge import gauge
 
 NAME = "slipstream"
 
@@ -23,7 +24,7 @@ class TopBar(Widget):
     led = reactive("")
     """System prompt and preset, where they are not the usual."""
     used = reactive(0)
-    """Tokens of the context in use."""
+    """Tokens of the context that the chat takes, what is typed included."""
     fetching: reactive[float | None] = reactive(None)
     """How far the downloads are, 0 to 1; None while there are none."""
 
@@ -45,15 +46,19 @@ class TopBar(Widget):
         if self.loaded is None:
             return Content("")
         name = one_line(self.loaded.name)
-        context = f"{self.used:,} / {self.loaded.n_ctx:,}"
+        context = gauge(self.used, self.loaded.n_ctx)
+        numbers = gauge(self.used, self.loaded.n_ctx, cells=0)
         device = one_line(self.loaded.device)
         led = one_line(self.led)
-        for words in ([led, name, device, context], [led, name, context], [name, context], [name]):
-            text = Content(" · ".join(filter(None, words)))
+        for words, end in (
+            ([led, name, device], context),
+            ([led, name], context),
+            ([name], context),
+            ([name], numbers),
+            ([], numbers),
+        ):
+            text = Content(" · ".join(filter(None, words))).stylize("$foreground 70%")
+            text = text.append(Content(" · ")).append(end) if words else end
             if text.cell_length <= width:
                 break
-        share = self.used / max(self.loaded.n_ctx, 1)
-        text = text.truncate(max(width, 0), ellipsis=True).stylize("$foreground 70%")
-        if len(words) > 1 and share >= 0.8:
-            text = text.stylize("bold $warning", len(text.plain) - len(context))
-        return text
+        return text.truncate(max(width, 0), ellipsis=True)

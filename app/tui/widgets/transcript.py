@@ -54,6 +54,20 @@ class Later(Static):
         self.post_message(self.Wanted())
 
 
+class Forgotten(Static):
+    """Stands where the model begins to read: what is above it no longer fits the context."""
+
+    def __init__(self, messages: int, tokens: int) -> None:
+        """Makes the line.
+
+        Args:
+            messages: How many were left out.
+            tokens: How many tokens left with them; 0 where nobody counted.
+        """
+        counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
+        super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
+
+
 class Transcript(VerticalScroll, can_focus=False):
     """A stretch of the messages of a chat; stays at the bottom while the reader is there."""
 
@@ -62,6 +76,8 @@ class Transcript(VerticalScroll, can_focus=False):
         super().__init__()
         self._earlier, self._later = Earlier(), Later()
         self._above = self._below = 0
+        self._forgotten: tuple[int, int, int] | None = None  # first message that is read, messages and tokens left out
+        self._line: Forgotten | None = None
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
         self.coloured = False
@@ -113,7 +129,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self.column.remove_children()
             self._earlier, self._later = Earlier(), Later()
             await self.column.mount(self._earlier, *map(self._widget_of, shown), self._later)
-            self._count()
+            await self._count()
         if place is None:
             self.to_end()
         elif widget := self.find(messages[place].id):
@@ -143,12 +159,25 @@ class Transcript(VerticalScroll, can_focus=False):
             self._below = len(messages) - end - len(following)
             for widget in map(self._widget_of, following):
                 await self._mount(widget)
-            self._count()
+            await self._count()
 
     def mark(self, forks: dict[int, list[int]]) -> None:
         """Says at every message which others stand in its place."""
         for said in self.said:
             said.fork(forks.get(said.message, []))
+
+    async def forget(self, first: int | None, messages: int = 0, tokens: int = 0) -> None:
+        """Marks where the model begins to read.
+
+        Args:
+            first: Number of the first message that it reads; None where it reads all.
+            messages: How many it no longer reads.
+            tokens: How many tokens left with them.
+        """
+        now = (first, messages, tokens) if first is not None else None
+        if now != self._forgotten:
+            self._forgotten = now
+            await self._draw_line()
 
     async def add(self, widget: Widget) -> None:
         """Adds at the bottom, and lets the oldest go where there are too many."""
@@ -159,7 +188,7 @@ class Transcript(VerticalScroll, can_focus=False):
         if spare and self.is_vertical_scroll_end:
             self._above += len(spare)
             await self.column.remove_children(spare)
-            self._count()
+            await self._count()
 
     async def show_earlier(self, messages: list[StoredMessage]) -> None:
         """Shows some more of the chat above what is shown, which stays where it is.
@@ -174,7 +203,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.release_anchor()
         first = self.said[0]
         await self.column.mount(*map(self._widget_of, batch), after=self._earlier)
-        self._count()
+        await self._count()
         self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
 
     async def show_later(self, messages: list[StoredMessage]) -> None:
@@ -187,7 +216,7 @@ class Transcript(VerticalScroll, can_focus=False):
         batch = messages[start : start + AT_ONCE]
         self._below -= len(batch)
         await self.column.mount(*map(self._widget_of, batch), before=self._later)
-        self._count()
+        await self._count()
 
     def colour(self, on: bool) -> None:
         """Shows who wrote what, in all replies of this session, or the Markdown."""
@@ -198,14 +227,26 @@ class Transcript(VerticalScroll, can_focus=False):
     async def _mount(self, widget: Widget) -> None:
         await self.column.mount(widget, before=self._later if self._later.is_attached else None)
 
-    def _count(self) -> None:
+    async def _count(self) -> None:
         self._earlier.show(self._above)
         self._later.show(self._below)
+        await self._draw_line()
+
+    async def _draw_line(self) -> None:
+        """Puts the line above the first message that is read, if that is on the screen."""
+        line, self._line = self._line, None
+        if line and line.is_attached:
+            await line.remove()
+        widget = self.find(self._forgotten[0]) if self._forgotten else None
+        if self._forgotten and widget:
+            self._line = Forgotten(*self._forgotten[1:])
+            await self.column.mount(self._line, before=widget)
 
     def _widget_of(self, message: StoredMessage) -> Said:
         if message.role == "user":
             return Question(message.id, message.content)
-        return Reply(message.id, message.content, kept_footnote(message))
+        speed = message.figures.speed if message.figures else None
+        return Reply(message.id, message.content, kept_footnote(message), speed)
 
     # --- where the reader is --------------------------------------------------------------------------------------
 

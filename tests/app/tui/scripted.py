@@ -5,9 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from tests.app.tui.scripted_drafts import watched
 
 from slipstream.app.engine.protocol import (
+    Counted,
     Done,
     DrafterOffer,
     Loaded,
@@ -17,6 +20,7 @@ from slipstream.app.engine.protocol import (
     Stepped,
 )
 from slipstream.app.engine.requests import Generate, Load, Prepare
+from slipstream.app.engine.thinking import Thinking
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 LOADED = Loaded(
@@ -46,6 +50,7 @@ class Script:
         reason: How it ends.
         fails: Raised at the hold, or at once where there is none.
         dropped: Messages left out.
+        opened: Whether the prompt has opened a thinking part.
     """
 
     text: str = "The sea is wide and blue."
@@ -53,6 +58,7 @@ class Script:
     reason: str = "stop"
     fails: SlipstreamError | None = None
     dropped: int = 0
+    opened: bool = False
 
 
 @dataclass
@@ -68,6 +74,8 @@ class ScriptedEngine:
     stopped: list[int] = field(default_factory=list)
     watched: bool = False
     end: Callable[[EngineDiedError], None] = field(default=lambda error: None)
+    count: Callable[[Counted], None] = field(default=lambda counted: None)
+    leaves_out: tuple[int, int] = (0, 0)  # messages and tokens
     closed: bool = False
     loaded: Loaded = LOADED
     _signals: queue.Queue[str] = field(default_factory=queue.Queue)
@@ -96,6 +104,8 @@ class ScriptedEngine:
         speed = Speed()
         tokens: list[int] = []
         reason = script.reason
+        mind = Thinking.after(generate.messages, script.opened)
+        thought = (0, 0.0)
         for stepped in play(generate, script.text):
             if script.hold is not None and len(written) >= script.hold:
                 signal = self._signals.get(timeout=10)
@@ -109,8 +119,11 @@ class ScriptedEngine:
                 script.hold = None
             written += "".join(piece.text for piece in stepped.pieces)
             tokens += stepped.tokens
-            speed = stepped.speed
-            yield stepped
+            if mind.hears(stepped.pieces):
+                thought = (len(tokens), 1000.0 * len(tokens))
+            speed = replace(stepped.speed, thought=thought[0], thought_ms=thought[1])
+            seen = watched(stepped, generate.drafter) if self.watched else None
+            yield replace(stepped, speed=speed, watched=seen)
         yield Done(
             generate.request,
             reason,  # type: ignore[arg-type]
@@ -122,10 +135,16 @@ class ScriptedEngine:
             85.0,
             speed,
             exact=generate.sampling.typical is None,
+            dropped_tokens=100 * script.dropped,
         )
 
     def prepare(self, prepare: Prepare) -> None:
         self.prepared.append(prepare)
+        words = sum(len(message.content.split()) for message in prepare.messages)
+        self.count(Counted(prepare.request, words, *self.leaves_out))
+
+    def tell_count(self, told: Callable[[Counted], None]) -> None:
+        self.count = told
 
     def watch(self, on: bool) -> None:
         self.watched = on

@@ -9,7 +9,6 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.tui.origins import BONUS, COPIED, DRAFTED, RECOVERED
 from slipstream.app.tui.screens.help import KEYS, HelpScreen
-from slipstream.app.tui.widgets.pieces import Pieces
 from slipstream.app.tui.widgets.reply import Reply
 from slipstream.app.tui.widgets.welcome import EXAMPLES, Example
 
@@ -52,7 +51,7 @@ async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> Non
 def styles(reply: Reply) -> dict[str, str]:
     """The words of a reply by the style they are shown in."""
     found: dict[str, str] = {}
-    for part in reply.query_one(Pieces).query("Static"):
+    for part in reply.query_one("Reply > Pieces").query("Static"):
         content = part.render()
         assert hasattr(content, "spans")
         for span in content.spans:
@@ -102,7 +101,7 @@ async def test_a_long_coloured_reply_is_cut_at_line_ends(open_chat: Open) -> Non
     async with open_chat(Script(text)) as chat:
         await chat.press("f3")
         await chat.say("x")
-        parts = list(chat.replies()[0].query_one(Pieces).query("Static"))
+        parts = list(chat.replies()[0].query_one("Reply > Pieces").query("Static"))
         assert len(parts) > 2
         assert "\n".join(str(part.render()) for part in parts) == text
         assert sum(map(len, styles(chat.replies()[0]).values())) >= len(text) - len(parts)
