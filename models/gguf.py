@@ -17,25 +17,14 @@ from typing import BinaryIO, Final
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf_check import NO_TOKEN, alignment_of, check_metadata, data_start
-from slipstream.models.gguf_parse import DamagedError, Framing, TensorInfo, Value, parse
+from slipstream.models.gguf_magic import check_magic
+from slipstream.models.gguf_parse import MAX_HEADER, MAX_TENSORS, DamagedError, Framing, TensorInfo, Value, parse
+from slipstream.models.gguf_sizes import check_sizes
 from slipstream.models.gguf_split import check_part, part_paths
-from slipstream.models.quoting import quoted, shown_path
+from slipstream.models.quoting import shown_path
 
-MAGIC: Final = b"GGUF"
 REAL_TOKENS: Final = "slipstream.inflate.vocabulary"
 """Metadata key of an inflated model (:mod:`slipstream.models.inflate`): the rows of its vocabulary that are tokens."""
-
-_ANOTHER_FORMAT: Final = "Slipstream reads GGUF files: look for one whose name ends in .gguf."
-_STRANGERS: Final = (
-    ((b"lmgg", b"fmgg", b"tjgg", b"algg"), "is an old GGML file, from before GGUF", _ANOTHER_FORMAT),
-    ((b"PK\x03\x04",), "is a zip or PyTorch file, not a GGUF file", _ANOTHER_FORMAT),
-    ((b"version https://git-lfs",), "is a Git LFS pointer, not the model", "Fetch the file itself: git lfs pull."),
-    (
-        (b"<!DOCTYPE", b"<!doctype", b"<html"),
-        "is a web page, not a GGUF file",
-        "Download the file itself, not its page.",
-    ),
-)
 
 _DEFAULT_SPECIAL: Final = {"llama": (1, 2), "gpt2": (11, 11), "plamo2": (1, 2), "t5": (None, 1), "bert": (101, None)}
 _BOS_BY_DEFAULT: Final = frozenset(
@@ -211,7 +200,9 @@ def _assembled(path: Path, framing: Framing, parts: tuple[Path, ...], part: Call
         raise DamagedError("is damaged: it does not name the architecture of its model")
     check_metadata(framing, architecture)
     offsets = [data_start(framing, alignment_of(framing))]
-    digest = hashlib.sha256(framing.header + framing.size.to_bytes(8, "little"))
+    digest = hashlib.sha256(framing.header)
+    digest.update(framing.size.to_bytes(8, "little"))
+    room = MAX_HEADER - len(framing.header)
     tensors = list(framing.tensors)
     for number, place in enumerate(parts[1:], 1):
         try:
@@ -220,11 +211,16 @@ def _assembled(path: Path, framing: Framing, parts: tuple[Path, ...], part: Call
             offsets.append(data_start(further, alignment_of(further)))
         except DamagedError as error:
             raise DamagedError(f"cannot be used: its part {shown_path(place.name)} {error}", error.hint) from None
-        digest.update(further.header + further.size.to_bytes(8, "little"))
+        digest.update(further.header)
+        digest.update(further.size.to_bytes(8, "little"))
         tensors += [replace(tensor, part=number) for tensor in further.tensors]
+        room -= len(further.header)
+        if room < 0 or len(tensors) > MAX_TENSORS:
+            raise DamagedError("is damaged: the headers of its parts are larger than is allowed")
     announced = framing.metadata.get("split.tensors.count", len(tensors)) if len(parts) > 1 else len(tensors)
     if announced != len(tensors) or len({tensor.name for tensor in tensors}) != len(tensors):
         raise DamagedError("does not fit its other parts: the tensors do not add up")
+    check_sizes(framing.metadata, architecture, tensors)
     name = framing.metadata.get("general.name")
     return Header(
         path=path,
@@ -260,7 +256,7 @@ def _read_file(path: Path) -> Framing:
 
 
 def _framing(file: BinaryIO, size: int) -> Framing:
-    _check_magic(file, size)
+    check_magic(file, size)
     return parse(file, size)
 
 
@@ -270,31 +266,3 @@ def _hint_for_folder(path: Path) -> str:
         return "Give the path of a .gguf file; this folder holds none."
     shown = ", ".join(shown_path(name) for name in names[:3])
     return f"It holds {shown}{' and more' if len(names) > 3 else ''}: name one of its files."
-
-
-def _check_magic(file: BinaryIO, size: int) -> None:
-    if size == 0:
-        raise DamagedError("is empty", "The download may have failed: fetch the file again.")
-    start = file.read(64)
-    file.seek(0)
-    if not start.startswith(MAGIC[: len(start)]):
-        for magics, what, hint in _STRANGERS:
-            if start.startswith(magics):
-                raise DamagedError(what, hint)
-        raise DamagedError(f"is not a GGUF file: it starts with {_beginning(start)}", _ANOTHER_FORMAT)
-    if size < 24:
-        raise DamagedError(f"is cut short after {size} bytes", "The download may have stopped early: fetch it again.")
-    version = int.from_bytes(start[4:8], "little")
-    if version not in (2, 3):
-        if version and version & 0xFFFF == 0:
-            raise DamagedError("is a big-endian GGUF file", "Choose a copy of the model made for this kind of machine.")
-        newer = "newer than this Slipstream knows" if version > 3 else "which llama.cpp no longer reads"
-        raise DamagedError(f"is a GGUF file of version {version}, {newer}", "Choose a copy of version 2 or 3.")
-
-
-def _beginning(start: bytes) -> str:
-    try:
-        text = start[:24].decode().split("\n", 1)[0]
-    except UnicodeDecodeError:
-        return quoted(start[:8])
-    return quoted(text[:16] or start[:8])

@@ -17,7 +17,7 @@ from slipstream.models.quoting import quoted
 from slipstream.models.template_sandbox import compile_template
 
 DEFAULT_ALIGNMENT: Final = 32
-MAX_TOKENS: Final = 2_000_000
+MAX_TOKENS: Final = 1_000_000
 MAX_EXPERTS: Final = 1_024
 NO_TOKEN: Final = (-1, 2**32 - 1)  # converters write these for "there is no such token", and llama.cpp skips them
 
@@ -28,6 +28,7 @@ TOKENIZER_ARCHITECTURES: Final = {"bert": ("bert",), "t5": ("t5", "bert"), "rwkv
 
 _BYTE_TOKEN: Final = re.compile(r"<0x[0-9A-F]{2}>")
 _BYTE_TYPE: Final = 6
+_BYTES: Final = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _WHOLE: Final = frozenset({0, 1, 2, 3, 4, 5, 10, 11})
 _LIST_TYPES: Final = frozenset({U32, I32, F32, BOOL, STRING})  # llama.cpp reads 4-byte numbers, whatever is there
 
@@ -36,6 +37,7 @@ _RANGES: Final = {
     "embedding_length": (1, 1 << 17),
     "context_length": (1, 1 << 24),
     "vocab_size": (1, MAX_TOKENS),
+    "attention.sliding_window": (0, 1 << 24),
     "expert_count": (0, MAX_EXPERTS),
     "expert_used_count": (0, MAX_EXPERTS),
 }
@@ -146,6 +148,12 @@ def _experts(framing: Framing, architecture: str) -> None:
     used = framing.metadata.get(f"{architecture}.expert_used_count", 0)
     if isinstance(count, int) and isinstance(used, int) and (used > count or (count > 0 and used == 0)):
         raise DamagedError(f"is damaged: it uses {used} of {count} experts")
+    groups = framing.metadata.get(f"{architecture}.expert_group_count", 0)
+    chosen = framing.metadata.get(f"{architecture}.expert_group_used_count", 0)
+    if not isinstance(groups, int) or not isinstance(chosen, int) or not isinstance(count, int):
+        raise DamagedError("is damaged: its groups of experts are not counted in numbers")
+    if groups and (not count or count % groups or (groups > 1 and not 0 < chosen < groups)):
+        raise DamagedError(f"is damaged: it uses {chosen} of {groups} groups of {count} experts")
 
 
 def _tokenizer(framing: Framing, architecture: str) -> None:
@@ -179,6 +187,8 @@ def _tokenizer(framing: Framing, architecture: str) -> None:
         for index, kind in enumerate(token_types):
             if kind == _BYTE_TYPE and not _BYTE_TOKEN.fullmatch(texts[index]):
                 raise DamagedError(f"is damaged: byte token {index} is {quoted(texts[index])}")
+    if model == "llama" and len(texts) >= len(_BYTES):
+        _all_bytes(texts)
     _special_tokens(framing, len(texts))
     merges = types.get("tokenizer.ggml.merges")
     if merges is not None and merges != -1 - STRING:
@@ -195,6 +205,16 @@ def _unique(texts: list[str]) -> None:
         first = seen.setdefault(text.split("\0", 1)[0] or f"[EMPTY_{index}]", index)
         if first != index:
             raise DamagedError(f"is damaged: tokens {first} and {index} are both {quoted(text)}")
+
+
+def _all_bytes(texts: list[str]) -> None:
+    # llama.cpp ends the process on a text with a byte that has no token; a smaller vocabulary is left to the probe
+    there = set(texts)
+    missing = next(
+        (byte for byte, name in enumerate(_BYTES) if name not in there and (byte > 127 or chr(byte) not in there)), None
+    )
+    if missing is not None:
+        raise DamagedError(f"is damaged: no token stands for the byte {missing}, which any text may hold")
 
 
 def _same_length(framing: Framing, key: str, kinds: tuple[int, ...], length: int) -> None:

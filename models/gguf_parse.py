@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import BinaryIO, Final
 
 from slipstream.models.gguf_types import ARRAY, BOOL, SCALARS, STRING, TENSOR_TYPES
@@ -13,17 +14,21 @@ Scalar = bool | int | float | str
 Value = Scalar | list[bool] | list[int] | list[float] | list[str]
 """What one metadata key may hold."""
 
-MAX_HEADER: Final = 256 << 20
+MAX_HEADER: Final = 48 << 20
+"""Bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it."""
+MAX_MEMORY: Final = 160 << 20
+"""Bytes that the values of one header may take in memory: with the header itself never more than 256 MB."""
 MAX_TENSORS: Final = 65_536
 MAX_KEYS: Final = 4_096
 MAX_KEY: Final = 256
 MAX_STRING: Final = 4 << 20
 MAX_ELEMENT: Final = 64 << 10
-MAX_ARRAY: Final = 4_000_000
-MAX_ELEMENTS: Final = 8_000_000  # of all arrays: bounds the time and memory of a header made of tiny strings
+MAX_ARRAY: Final = 2_000_000
 MAX_TENSOR_NAME: Final = 63
 MAX_TENSOR_ELEMENTS: Final = 1 << 44
 CHUNK: Final = 4 << 20
+
+_PER_NUMBER: Final = 40  # bytes in memory of a number in a list, with its place there
 
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
@@ -83,7 +88,7 @@ class Framing:
     metadata: dict[str, Value] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
     tensors: list[TensorInfo] = field(default_factory=list)
-    header: bytes = b""
+    header: bytearray = field(default_factory=bytearray)
     size: int = 0
 
 
@@ -101,6 +106,7 @@ class Cursor:
         self.size = size
         self.read = bytearray()
         self.position = 0
+        self.memory = MAX_MEMORY
 
     def reach(self, end: int) -> None:
         """Makes sure that all bytes before ``end`` are read.
@@ -120,6 +126,12 @@ class Cursor:
         self.read += self._file.read(min(self.size, max(end, len(self.read) + CHUNK)) - len(self.read))
         if end > len(self.read):
             raise DamagedError("became shorter while it was read", "Wait until nothing writes to it, then try again.")
+
+    def spend(self, memory: int, what: str) -> None:
+        """Makes sure that a value of so many bytes may still be kept in memory."""
+        self.memory -= memory
+        if self.memory < 0:
+            raise DamagedError(f"is damaged: with {what} its header takes more memory than the {MAX_MEMORY:,} allowed")
 
     def take(self, n: int) -> bytearray:
         """Returns the next ``n`` bytes and moves behind them."""
@@ -141,13 +153,16 @@ class Cursor:
         length = self.u64()
         if length > limit:
             raise DamagedError(f"is damaged: {what} is {length:,} bytes long, more than the {limit:,} allowed")
-        return _decoded(self.take(length), what)
+        text = _decoded(self.take(length), what)
+        self.spend(getsizeof(text), what)
+        return text
 
     def strings(self, count: int, what: str) -> list[str]:
         """Takes ``count`` strings; the one loop that runs hundreds of thousands of times for a real file."""
         self.reach(self.position + 8 * count)
+        self.spend(8 * count, what)
         found: list[str] = []
-        read, position, unpack = self.read, self.position, _U64.unpack_from
+        read, position, unpack, memory, allowed = self.read, self.position, _U64.unpack_from, 0, self.memory
         for index in range(count):
             if position + 8 > len(read):
                 self.reach(position + 8)
@@ -159,9 +174,14 @@ class Cursor:
             if position > len(read):
                 self.reach(position)
             try:
-                found.append(read[start:position].decode())
+                text = read[start:position].decode()
             except UnicodeDecodeError:
                 raise DamagedError(f"is damaged: entry {index} of {what} is not UTF-8") from None
+            memory += getsizeof(text)
+            if memory > allowed:
+                break
+            found.append(text)
+        self.spend(memory, what)
         self.position = position
         return found
 
@@ -184,13 +204,13 @@ def parse(file: BinaryIO, size: int) -> Framing:
     if n_keys > MAX_KEYS:
         raise DamagedError(f"is damaged: it claims {n_keys:,} metadata keys")
     framing = Framing(size=size)
-    budget = MAX_ELEMENTS
     for _ in range(n_keys):
-        budget -= _key_value(cursor, framing, budget)
+        _key_value(cursor, framing)
     seen: set[str] = set()
     for _ in range(n_tensors):
         framing.tensors.append(_tensor(cursor, seen))
-    framing.header = bytes(cursor.read[: cursor.position])
+    del cursor.read[cursor.position :]
+    framing.header = cursor.read
     return framing
 
 
@@ -201,8 +221,8 @@ def _decoded(raw: bytearray, what: str) -> str:
         raise DamagedError(f"is damaged: {what} is not UTF-8") from None
 
 
-def _key_value(cursor: Cursor, framing: Framing, budget: int) -> int:
-    """Reads one key and its value into ``framing``; returns how many array elements it had."""
+def _key_value(cursor: Cursor, framing: Framing) -> None:
+    """Reads one key and its value into ``framing``."""
     key = cursor.string(MAX_KEY, "a metadata key")
     if not key or not key.isascii() or not key.isprintable():
         raise DamagedError(f"is damaged: metadata key {quoted(key)} is not printable ASCII")
@@ -212,13 +232,12 @@ def _key_value(cursor: Cursor, framing: Framing, budget: int) -> int:
     if kind != ARRAY:
         framing.types[key] = kind
         framing.metadata[key] = _scalar(cursor, kind, key)
-        return 0
+        return
     kind, count = cursor.u32(), cursor.u64()
-    if count > min(MAX_ARRAY, budget):
+    if count > MAX_ARRAY:
         raise DamagedError(f"is damaged: {quoted(key)} claims {count:,} entries")
     framing.types[key] = -1 - kind
     framing.metadata[key] = _array(cursor, kind, count, key)
-    return count
 
 
 def _scalar(cursor: Cursor, kind: int, key: str) -> Scalar:
@@ -240,6 +259,7 @@ def _array(cursor: Cursor, kind: int, count: int, key: str) -> Value:
         return cursor.strings(count, quoted(key))
     if kind not in SCALARS:
         raise DamagedError(f"is damaged: {quoted(key)} is a list of the unsupported type {kind}")
+    cursor.spend(_PER_NUMBER * count, quoted(key))
     code = f"<{count}{SCALARS[kind]}"
     values = list(struct.unpack(code, cursor.take(struct.calcsize(code))))
     if kind != BOOL:

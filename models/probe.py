@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from slipstream.models.quoting import quoted, shown_path
 
 SHIPPED: Final = Path(__file__).resolve().parent / "bundled"
 """Files in this folder are ours and need no probe."""
+COMMAND: Final = (sys.executable, "-m", "slipstream.models.probe_child")
 _START_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 15.0
 _WALL_BYTES: Final = 10_000_000
@@ -61,8 +62,14 @@ def probe_once(files: Iterable[Path], record: ProbeRecord, on_start: Callable[[]
 class Prober:
     """A process that loads one file after the other until one of them ends it; it is then started anew."""
 
-    def __init__(self) -> None:
-        """Starts nothing yet."""
+    def __init__(self, command: Sequence[str] = COMMAND, seconds: float = _WALL_SECONDS) -> None:
+        """Starts nothing yet.
+
+        Args:
+            command: What to start.
+            seconds: How long a small file may take.
+        """
+        self._command, self._seconds = command, seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -74,7 +81,7 @@ class Prober:
             SlipstreamError: If there is not enough memory to try it.
         """
         try:
-            limit = _WALL_SECONDS + os.stat(path).st_size / _WALL_BYTES
+            limit = self._seconds + os.stat(path).st_size / _WALL_BYTES
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path.") from None
@@ -104,7 +111,7 @@ class Prober:
     def _start(self) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.models.probe_child"],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -1,0 +1,114 @@
+"""Model files that are wrong: in single bytes, or in one or two entries of a file that is whole otherwise."""
+
+from __future__ import annotations
+
+import random
+import struct
+from math import prod
+from pathlib import Path
+from typing import Final
+
+from tests.models.bends import BENDS, LONGS
+from tests.models.conftest import ARRAY, CODES, STRING, RawModel
+from tests.models.kinds import KINDS, write_kind
+
+from slipstream.models.gguf_types import TENSOR_TYPES
+
+DRAFT: Final = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-draft-q8_0.gguf"
+
+
+def taken_apart(content: bytes) -> RawModel:
+    """A good file in pieces."""
+    model, at = RawModel(version=struct.unpack_from("<I", content, 4)[0]), 24
+    n_tensors, n_pairs = struct.unpack_from("<QQ", content, 8)
+
+    def text() -> str:
+        nonlocal at
+        length = struct.unpack_from("<Q", content, at)[0]
+        at += 8 + length
+        return content[at - length : at].decode()
+
+    for _ in range(n_pairs):
+        key, kind = text(), struct.unpack_from("<I", content, at)[0]
+        at += 4
+        start = at
+        if kind == STRING:
+            text()
+        elif kind == ARRAY:
+            element, count = struct.unpack_from("<IQ", content, at)
+            at += 12
+            for _ in range(count):
+                at += (
+                    8 + struct.unpack_from("<Q", content, at)[0]
+                    if element == STRING
+                    else struct.calcsize(CODES[element])
+                )
+        else:
+            at += struct.calcsize(CODES[kind])
+        model.pairs[key] = (kind, content[start:at])
+    for _ in range(n_tensors):
+        name, n_dims = text(), struct.unpack_from("<I", content, at)[0]
+        shape = struct.unpack_from(f"<{n_dims}Q", content, at + 4)
+        kind, offset = struct.unpack_from("<IQ", content, at + 4 + 8 * n_dims)
+        at += 16 + 8 * n_dims
+        model.tensors.append((name, shape, kind, offset))
+    model.data = content[-(-at // 32) * 32 :]
+    return model
+
+
+def bend_bytes(content: bytes, header: int, dice: random.Random) -> bytes:
+    """Breaks single places, most of them in the header; cuts one file in twenty short."""
+    out = bytearray(content)
+    for _ in range(dice.choice([1, 2, 4])):
+        chance = dice.random()
+        low, high = (
+            (0, min(700, header)) if chance < 0.4 else (max(0, header - 3600), header) if chance < 0.8 else (0, header)
+        )
+        place = dice.randrange(low, high)
+        match dice.randrange(4):
+            case 0:
+                out[place] ^= 1 << dice.randrange(8)
+            case 1:
+                out[place] = dice.choice([0, 1, 0x7F, 0x80, 0xFF])
+            case 2:
+                out[place : place + 8] = struct.pack("<Q", dice.choice(LONGS))
+            case _:
+                out[place : place + 4] = struct.pack("<I", dice.randrange(14))
+    return bytes(out[: dice.randrange(len(out))] if dice.random() < 0.05 else out)
+
+
+def bend_structure(model: RawModel, dice: random.Random) -> bytes:
+    """Changes one or two entries; the framing around them stays whole, mostly."""
+    for _ in range(dice.choice([1, 1, 2])):
+        dice.choices([bend for bend, _ in BENDS], [weight for _, weight in BENDS])[0](model, dice)
+    if dice.random() < 0.7:
+        lay_out(model)
+    out = model.bytes()
+    if dice.random() < 0.05:  # a count that is wrong
+        place, value = dice.choice([8, 16]), dice.choice([*LONGS, len(model.tensors) + 1, len(model.pairs) - 1])
+        return out[:place] + struct.pack("<Q", value) + out[place + 8 :]
+    return out
+
+
+def lay_out(model: RawModel) -> None:
+    """Puts the tensors one behind the other, so that their places are right whatever their sizes say."""
+    place, laid = 0, []
+    for name, shape, kind, _ in model.tensors:
+        _, per_block, block_bytes = TENSOR_TYPES.get(kind, ("", 1, 4))
+        laid.append((name, shape, kind, place))
+        place += -(-prod(shape) // per_block * block_bytes // -model.alignment) * -model.alignment
+    if place < 32 << 20:
+        model.tensors = laid
+        model.data = model.data[:place].ljust(place, b"\0")
+
+
+def mutant(content: bytes, seed: int) -> bytes:
+    """One wrong file made of a good one: of an even seed in single bytes, of an odd one in its structure."""
+    dice, model = random.Random(seed), taken_apart(content)
+    return bend_structure(model, dice) if seed % 2 else bend_bytes(content, len(model.header()), dice)
+
+
+def good_files(folder: Path) -> list[bytes]:
+    """One file of each kind, half of them quantized, and one whose tokenizer has merges."""
+    made = [write_kind(folder / f"{kind}.gguf", kind, q8_0=n % 2 == 1) for n, kind in enumerate(KINDS)]
+    return [path.read_bytes() for path in [*made, DRAFT]]
