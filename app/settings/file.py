@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from slipstream.app.paths import write_private
@@ -75,26 +76,17 @@ class SettingsFile:
         self._write({known(name).name: None for name in names})
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
-        """Undoes changes: values by name, None for the default.
+        """Settles several at once: values by name, None for the default; ``keys.`` and an action name a key.
 
         Raises:
             UsageError: See ``change``.
             SlipstreamError: See ``change``.
         """
-        self._write({name: None if value is None else known(name).checked(value) for name, value in values.items()})
+        self._write({name: _checked(name, value) for name, value in values.items()})
 
     def settled(self, name: str) -> Value | None:
         """What the file sets, or what holds until slipstream ends; None where it is the default."""
         return self._over.get(name, self._read.values.get(name))
-
-    def map_key(self, action: str, key: str | None) -> None:
-        """Gives an action a key, or its own again.
-
-        Raises:
-            UsageError: If the file is broken, which is left as it is.
-            SlipstreamError: If it cannot be written.
-        """
-        self._put({(KEYS, action): key})
 
     def _write(self, values: Mapping[str, Value | None]) -> None:
         for name in values:
@@ -103,7 +95,15 @@ class SettingsFile:
             self._put({tuple(name.split(".", 1)): value for name, value in values.items()})  # type: ignore[misc]
         except SlipstreamError as error:
             usual = all_settings()
-            self._over |= {name: usual[name].default if value is None else value for name, value in values.items()}
+            held = {name: value for name, value in values.items() if name in usual}
+            self._over |= {name: usual[name].default if value is None else value for name, value in held.items()}
+            keys = dict(self._read.settings.keys)
+            for name in values.keys() - held.keys():
+                keys[name.split(".", 1)[1]] = str(values[name] or "")
+            self._read = replace(
+                self._read,
+                settings=replace(self._read.settings, keys={action: key for action, key in keys.items() if key}),
+            )
             raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
     def _put(self, values: Mapping[tuple[str, str], Value | None]) -> None:
@@ -113,6 +113,12 @@ class SettingsFile:
             text = with_value(text, group, key, value)
         write_private(self.path, text)
         self._read = load(self.path)
+
+
+def _checked(name: str, value: Value | None) -> Value | None:
+    if value is None or name.startswith(f"{KEYS}."):
+        return value
+    return known(name).checked(value)
 
 
 def known(name: str) -> Setting:

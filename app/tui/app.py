@@ -36,7 +36,7 @@ LAST_WORDS = 0.5
 class ChatApp(App[int]):
     """A chat with one model. ``run`` returns the exit code."""
 
-    CSS_PATH: ClassVar = ["app.tcss", "chats.tcss"]
+    CSS_PATH: ClassVar = ["app.tcss", "chats.tcss", "settings.tcss"]
     TITLE = "slipstream"
 
     def __init__(

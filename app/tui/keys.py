@@ -109,6 +109,10 @@ class KeyMap:
         """The keys of an action, as people write them."""
         return shown(self.own.get(action) or self.usual[action])
 
+    def usual_of(self, action: str) -> str:
+        """Its keys by default, as people write them."""
+        return shown(self.usual[action])
+
     def now(self, words: str) -> str:
         """Words that name usual keys, such as "Ctrl-Up, Ctrl-Down", with the keys that do the same now."""
         actions = {shown(key): action for action, keys in self.usual.items() for key in keys.split(",")}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, cast
 
 from textual.app import App
 
-from slipstream.app.settings.file import SettingsFile
+from slipstream.app.settings.file import SettingsFile, known
 from slipstream.app.settings.reading import nearest
 from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import Settings
+from slipstream.app.settings.values import KEYS, Settings
 from slipstream.app.tui.keys import KeyMap
 from slipstream.app.tui.models import Desk
 from slipstream.app.tui.screens.chat import ChatScreen
 from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, UsageError
 
 THEME: Final = "screen.theme"
 
@@ -62,10 +63,39 @@ class Settled:
         self._chat.settle(now, before)
         self._desk.settle(now.hub)
 
-    def change(self, name: str, value: Value) -> None:
-        """Settles a value and carries it; raises what ``SettingsFile.change`` does, once it holds."""
+    @property
+    def themes(self) -> list[str]:
+        """The themes that there are, slipstream's own first."""
+        own = [DARK.name, LIGHT.name, CONTRAST.name]
+        return [*own, *sorted(set(self._app.available_themes) - set(own))]
+
+    def checked(self, name: str, value: Value) -> Value:
+        """Gives a value, or a text as it is typed, as a setting or a key holds it.
+
+        Raises:
+            UsageError: If it cannot be so here and now.
+        """
+        group, key = name.split(".", 1)
+        if group == KEYS:
+            made = KeyMap.made({**self.file.settings.keys, key: str(value)}, ChatScreen.BINDINGS)
+            if new := next((problem for problem in made.problems if problem not in self.keys.problems), ""):
+                raise UsageError(new.removeprefix(f"{KEYS}: "))
+            return made.own.get(key, made.usual[key])
+        setting = known(name)
+        value = setting.read(value) if isinstance(value, str) else setting.checked(value)
+        if name == "model.drafter":
+            self._chat.check_drafter(str(value))
+        return value
+
+    def restore(self, values: Mapping[str, Value | None]) -> None:
+        """Settles values by name, None for the default, and carries them.
+
+        Raises:
+            UsageError: See ``SettingsFile.change``.
+            SlipstreamError: See ``SettingsFile.change``; the values hold nevertheless.
+        """
         try:
-            self.file.change(name, value)
+            self.file.restore(values)
         finally:
             self.apply()
 

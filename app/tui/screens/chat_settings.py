@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
-from slipstream.app.engine.requests import Sampling
+from slipstream.app.engine.requests import AUTO, Sampling
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
+from slipstream.app.settings.reading import nearest
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.presets import FIELDS, NONE, Presets, led_by, values_of
 from slipstream.app.tui.screens.talk import TalkScreen
 from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:
+    from slipstream.app.tui.app import ChatApp
 
 LARGEST_SEED = (1 << 63) - 1
 
@@ -37,6 +43,23 @@ class SettingsTalk(TalkScreen):
             self.sidebar.begin(now.screen.sidebar)
         if now.screen.colours != (before.screen.colours if before else False):
             self.show_colours(now.screen.colours)
+
+    def check_drafter(self, name: str) -> None:
+        """Refuses a drafter that nobody knows, once the model has said which there are; joined ones are each looked at.
+
+        Raises:
+            UsageError: Names the nearest.
+        """
+        names = [AUTO, *(offer.name for offer in self._loaded.drafters)] if self._loaded else []
+        for part in re.split(r"[+|]", name) if names else ():
+            if part not in names:
+                raise UsageError(f"there is no drafter {one_line(part)}.{nearest(part, names)}")
+
+    def action_settings(self) -> None:
+        """Opens the settings."""
+        from slipstream.app.tui.screens.settings import SettingsScreen
+
+        self.app.push_screen(SettingsScreen(cast("ChatApp", self.app).settled))
 
     def show_colours(self, on: bool) -> None:
         """Shows who wrote what, or Markdown."""
