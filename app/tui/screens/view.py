@@ -14,6 +14,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
 from slipstream.app.safe_text import clean
+from slipstream.app.settings.values import Settings
 from slipstream.app.tui.conversation import Conversation, Turn
 from slipstream.app.tui.engine_room import EngineRoom
 from slipstream.app.tui.messages import (
@@ -21,6 +22,7 @@ from slipstream.app.tui.messages import (
     LoadProgress,
     ModelReady,
 )
+from slipstream.app.tui.widgets.draft_tree_panel import DraftPanel, Split
 from slipstream.app.tui.widgets.notice import Notice
 from slipstream.app.tui.widgets.prompt import Prompt
 from slipstream.app.tui.widgets.reply import Reply
@@ -65,8 +67,12 @@ class ChatView(Screen[None]):
         self._unfinished = False  # whether the last reply could go on
         self._editing: int | None = None  # the earlier message whose other version is in the prompt
         self._set_aside = ""  # what was in the prompt before
+        self._settings: Settings | None = None
+        self.notes: list[str] = []
+        """What to say at the start."""
         self.sidebar = Sidebar(store)
         self.transcript = Transcript()
+        self.drafts = DraftPanel()
         self.prompt = Prompt(store.prompts(), list(EXAMPLES))
         self.strip = Strip(self._drafter, conversation.exact)
         self.top_bar = TopBar()
@@ -83,7 +89,9 @@ class ChatView(Screen[None]):
         yield self.top_bar
         with Horizontal(id="middle"):
             yield self.sidebar
-            yield self.transcript
+            with Split():
+                yield self.transcript
+                yield self.drafts
         yield self.prompt.choices
         yield self.prompt
         yield self.strip
@@ -95,6 +103,8 @@ class ChatView(Screen[None]):
         self.prompt.focus()
         self._start_loading()
         await self._show_chat()
+        for note in self.notes:
+            await self.transcript.add(Notice(note, remark=True))
         if self._store.notice:
             await self.transcript.add(Notice(self._store.notice, remark=True))
 
@@ -171,6 +181,8 @@ class ChatView(Screen[None]):
         self.strip.promise(message.loaded.promise)
         if self._welcome:
             self._welcome.ready(message.loaded)
+        if message.loaded.remark:
+            await self.transcript.add(Notice(message.loaded.remark, remark=True))
         then, self._when_ready = self._when_ready, None
         if then:
             await then()

@@ -13,7 +13,7 @@ from slipstream.app.tui.widgets.models_words import size
 if TYPE_CHECKING:
     from slipstream.app.models.manager import CatalogOffer
 
-KEY = "F4"
+KEY = "F6"
 
 
 def offered(offer: CatalogOffer, here: bool) -> Content:

@@ -23,6 +23,8 @@ NAME = 9
 """Columns for the name of who works, so that the figures beside it stay where they are."""
 WIDE = 60
 """Columns from which there is room for it."""
+FEWEST, MOST = 8, 30
+"""Bars of the speed over time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Strip(Widget):
         self._tokens = 0
         self._ms = 0.0
         self._legend = False
+        self._seen: dict[str, None] = {}  # drafters whose text is on the screen
         self._why = ""  # the autopilot chose so
 
     def begin(self, drafter: str) -> None:
@@ -87,6 +90,9 @@ class Strip(Widget):
             self._working = stepped.drafter
         if stepped.why:
             self._explain(one_line(stepped.why))
+        for piece in stepped.pieces:
+            if piece.source:
+                self._seen[piece.source] = None
         self._tokens += len(stepped.tokens)
         self._ms += stepped.ms
         if self._ms >= SAMPLE_MS:
@@ -137,7 +143,7 @@ class Strip(Widget):
         if self._why and height > len(lines):
             lines.append(Content(self._why).stylize("$foreground 55%"))
         if self._legend:
-            lines.append(legend(width))
+            lines.append(legend(width, self._seen))
         pad = Content(" " * MARGIN)
         return Content("\n").join([pad.append(line.truncate(width)) for line in lines])
 
@@ -153,7 +159,7 @@ class Strip(Widget):
         per_step = f"{speed.tokens_per_step:.2f}" if speed.steps else UNKNOWN
         promise = Cell(self._promise or UNKNOWN, "promise", "")
         return [
-            Cell(rate(speed.tok_per_s) if speed.tokens else UNKNOWN, "tok/s", "bold $primary"),
+            Cell(self._rate(), "tok/s", "bold $primary"),
             *([] if self._exact else [Cell("typical", "changes the text", "bold $warning")]),
             Cell(percent(speed.acceptance), "acceptance"),
             Cell(times(speed.speedup), "vs plain", "bold $success" if good else "bold"),
@@ -163,26 +169,32 @@ class Strip(Widget):
             *([promise] if self._exact else []),
         ]
 
+    def _rate(self) -> str:
+        return rate(self._speed.tok_per_s) if self._speed.tokens else UNKNOWN
+
     def _table(self, width: int) -> list[Content]:
-        """Values above their labels, as many as fit, the rest of the width between them."""
+        """Values above their labels, as many as fit, the rest of the width between them.
+
+        The speed has its course below it: its unit stands beside it.
+        """
         cells = self._cells()
+        cells[0] = replace(cells[0], value=f"{self._rate()} tok/s", label=" " * FEWEST)
         widths = [max(len(cell.value), len(cell.label)) for cell in cells]
         while len(cells) > 1 and sum(widths) + 2 * (len(widths) - 1) > width:
             cells.pop()
             widths.pop()
         spare = width - sum(widths) - 2 * (len(widths) - 1)
-        bars = min(max(spare - 4 * len(cells), 0), 30)
-        if bars >= 12:
-            drawn = sparkline(list(self._rates), bars)
-            cells.append(Cell(drawn, "tok/s over time" if drawn else "", "$primary"))
-            widths.append(bars)
-            spare -= bars + 2
+        bars = min(max(widths[0] + spare - 3 * len(cells), widths[0]), MOST)
+        cells[0] = replace(cells[0], label=sparkline(list(self._rates), bars))
+        spare -= bars - widths[0]
+        widths[0] = bars
         gap = 2 + min(max(spare, 0) // max(len(cells) - 1, 1), 6)
         above, below = Content(""), Content("")
         for cell, cell_width in zip(cells, widths, strict=True):
             space = Content(" " * gap)
             above = above.append(Content(cell.value.ljust(cell_width)).stylize(cell.style)).append(space)
-            below = below.append(Content(cell.label.ljust(cell_width)).stylize("$foreground 55%")).append(space)
+            label = Content(cell.label.ljust(cell_width))
+            below = below.append(label.stylize("$primary" if cell is cells[0] else "$foreground 55%")).append(space)
         return [above, below]
 
     def _line(self, width: int) -> Content:
@@ -201,10 +213,12 @@ class Strip(Widget):
             units = {"tok/s": " tok/s", "changes the text": ": changes the text"}
         for cell in cells:
             text = cell.value + units.get(cell.label, "")
-            used += len(text) + 3
-            if used > width:
+            if used + len(text) + 3 > width:
                 break
+            used += len(text) + 3
             words.append((text, cell.style))
+        if self._rates and width - used - 3 >= FEWEST:
+            words.append((sparkline(list(self._rates), min(width - used - 3, MOST)), "$primary"))
         line, spans = "", []
         for text, style in words:
             line += " · " if line else ""

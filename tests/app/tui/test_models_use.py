@@ -226,9 +226,9 @@ def test_paths_complete_to_folders_and_models_alone(tmp_path: Path) -> None:
 async def test_the_first_start_offers_a_model_and_one_key_fetches_and_uses_it(open_chat: Open) -> None:
     models = ScriptedModels(first=OFFERS[0])
     async with open_chat(models=models) as chat:
-        await chat.until(lambda: "F4 fetches Qwen3-8B with its drafter, 5.7 GB" in chat.shown())
+        await chat.until(lambda: "F6 fetches Qwen3-8B with its drafter, 5.7 GB" in chat.shown())
         assert {name for name, _ in models.calls} == {"offer"}  # nothing else was asked, and no network
-        await chat.press("f4")
+        await chat.press("f6")
         await chat.until(lambda: len(models.queue) == 2)
         models.move("j0", 0.5)
         models.move("j1", 0.5)
@@ -238,10 +238,10 @@ async def test_the_first_start_offers_a_model_and_one_key_fetches_and_uses_it(op
         models.move("j0", 1)
         await chat.until(lambda: chat.screen._fetched is not None)
         assert "↓" not in chat.shown()
-        await chat.press("f4")
+        await chat.press("f6")
         await chat.until(lambda: len(chat.engine.loads) == 2)
         assert chat.engine.loads[1].model == str(models.queue["j0"].path)
-        await chat.press("f4")
+        await chat.press("f6")
         assert len(chat.engine.loads) == 2
 
 
@@ -249,16 +249,16 @@ async def test_where_there_is_nothing_to_offer_the_welcome_says_nothing(open_cha
     models = ScriptedModels(fails={"offer": SlipstreamError("no.", "")})
     async with open_chat(models=models) as chat:
         await chat.until(lambda: models.called("offer") == [None])
-        await chat.press("f4", "ctrl+n")
-        assert "F4" not in chat.shown() and not words(chat)
+        await chat.press("f6", "ctrl+n")
+        assert "F6" not in chat.shown() and not words(chat)
         assert models.called("offer") == [None]
 
 
 async def test_offline_the_key_says_so_and_nothing_else_happens(open_chat: Open) -> None:
     models = ScriptedModels(first=OFFERS[0], offline=True)
     async with open_chat(models=models) as chat:
-        await chat.until(lambda: "F4 fetches" in chat.shown())
-        await chat.press("f4")
+        await chat.until(lambda: "F6 fetches" in chat.shown())
+        await chat.press("f6")
         await chat.until(lambda: any("Slipstream is offline" in word for word in words(chat)))
         assert not models.queue
 
@@ -266,7 +266,7 @@ async def test_offline_the_key_says_so_and_nothing_else_happens(open_chat: Open)
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (140, 40)])
 async def test_the_offer_leaves_room_for_the_rest(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(models=ScriptedModels(first=OFFERS[4]), size=size) as chat:
-        await chat.until(lambda: "F4 fetches" in chat.shown())
+        await chat.until(lambda: "F6 fetches" in chat.shown())
         assert "Tell me about the sea." in chat.shown()
         assert chat.screen.prompt.size.height >= 1
 

@@ -1,0 +1,113 @@
+"""What became of the drafts of a chat: per drafter, at each depth and over time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from slipstream.app.chats.records import Figures
+
+SAMPLE = 24
+"""Tokens drafted that make one point over time: fewer say little."""
+POINTS = 120
+Depths = list[list[int]]
+"""Per depth from 1: [steps that reached it, accepted there]."""
+
+
+@dataclass(slots=True)
+class Fared:
+    """How the drafts of one drafter fared.
+
+    Attributes:
+        drafted: Tokens drafted (depths of the drafts).
+        accepted: Those that the target accepted.
+        depths: See ``Depths``.
+        points: Acceptance over time, oldest first, each over the same number of drafted tokens or more.
+    """
+
+    drafted: int = 0
+    accepted: int = 0
+    depths: Depths = field(default_factory=list)
+    points: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
+
+    @property
+    def acceptance(self) -> float:
+        """Share of the drafted tokens that was accepted."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+
+@dataclass(slots=True)
+class _Reply:
+    """What a drafter did in the reply under way, and how much of that is in the points already."""
+
+    drafted: int = 0
+    accepted: int = 0
+    depths: Depths = field(default_factory=list)
+    drafted_told: int = 0
+    accepted_told: int = 0
+
+
+class AcceptanceRecord:
+    """Sums over the replies of a chat; the one under way is told as it grows."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._before: dict[str, Fared] = {}
+        self._now: dict[str, _Reply] = {}
+
+    def fill(self, figures: Iterable[Figures]) -> None:
+        """Takes the kept figures of a chat's replies, oldest first, in place of what was known.
+
+        They say at which depth tokens were accepted only for all drafters together: the depths are known of replies
+        that one drafter drafted alone.
+        """
+        self._before, self._now = {}, {}
+        for kept in figures:
+            drafters = {name: count for name, count in kept.by_drafter.items() if count.get("drafted")}
+            self.hear(drafters, {name: kept.by_depth for name in drafters} if len(drafters) == 1 else {})
+            self.end()
+
+    def hear(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
+        """Takes the figures of the reply under way, counted from its beginning."""
+        for name, count in drafters.items():
+            if not count.get("drafted"):
+                continue
+            now = self._now.setdefault(name, _Reply())
+            now.drafted, now.accepted = count["drafted"], count.get("accepted", 0)
+            now.depths = depths.get(name, [])
+            if now.drafted - now.drafted_told >= SAMPLE:
+                self._mark(name, now)
+
+    def end(self) -> None:
+        """The reply is over: it is one of those before."""
+        for name, now in self._now.items():
+            if now.drafted > now.drafted_told:
+                self._mark(name, now)
+            fared = self._before[name]
+            fared.drafted += now.drafted
+            fared.accepted += now.accepted
+            fared.depths = _added(fared.depths, now.depths)
+        self._now = {}
+
+    def drafters(self) -> dict[str, Fared]:
+        """How each drafter fared, the reply under way with it, who drafted most first."""
+        names = dict.fromkeys((*self._before, *self._now))
+        all_of = {name: self._sum(self._before.get(name, Fared()), self._now.get(name, _Reply())) for name in names}
+        return dict(sorted(all_of.items(), key=lambda item: -item[1].drafted))
+
+    def _mark(self, name: str, now: _Reply) -> None:
+        share = (now.accepted - now.accepted_told) / (now.drafted - now.drafted_told)
+        self._before.setdefault(name, Fared()).points.append(share)
+        now.drafted_told, now.accepted_told = now.drafted, now.accepted
+
+    @staticmethod
+    def _sum(before: Fared, now: _Reply) -> Fared:
+        depths = _added(before.depths, now.depths)
+        return Fared(before.drafted + now.drafted, before.accepted + now.accepted, depths, before.points)
+
+
+def _added(first: Depths, second: Depths) -> Depths:
+    both = zip_longest(first, second, fillvalue=[0, 0])
+    return [[a + b for a, b in zip(*pair, strict=True)] for pair in both]

@@ -1,0 +1,115 @@
+"""The last steps of a reply, drawn below each other."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.timer import Timer
+from textual.visual import Visual
+
+from slipstream.app.engine.protocol import DraftTree
+from slipstream.app.tui.widgets.draft_tree import drawn
+
+MOST = 100
+"""Steps that one can scroll back to."""
+EMPTY = Content("The next reply's drafts come here, step by step.").stylize("$foreground 55%")
+DRAW_EVERY = 0.1
+"""Seconds between two pictures: the reply beside it comes first."""
+
+
+class DraftTreeLog(ScrollView):
+    """Steps, newest at the bottom; stays at the bottom while the reader is there. Only lines in sight are drawn."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        super().__init__()
+        self._trees: deque[DraftTree] = deque(maxlen=MOST)
+        self._new: deque[DraftTree] = deque(maxlen=MOST)  # since the last picture
+        self._lines: list[Strip] = []
+        self._heights: deque[int] = deque(maxlen=MOST)  # lines of each tree
+        self._width = 0  # that the lines were drawn for
+        self._follows = True  # whether the reader is at the bottom
+        self._drawn_at = 0.0
+        self._timer: Timer | None = None
+
+    def add(self, trees: Sequence[DraftTree]) -> None:
+        """Takes steps; they are drawn with the next picture."""
+        self._new.extend(trees)
+        if self._new and self._timer is None:
+            wait = self._drawn_at + DRAW_EVERY - time.monotonic()
+            self._timer = self.set_timer(max(wait, 0.001), self._draw)
+
+    def empty(self) -> None:
+        """Forgets all steps."""
+        for kept in (self._trees, self._new, self._lines, self._heights):
+            kept.clear()
+        self._measure()
+
+    def on_resize(self) -> None:
+        """Draws all steps again for another width; the newest stays in sight."""
+        if self.scrollable_content_region.width != self._width:
+            self._redraw()
+        elif self._follows:
+            self.scroll_end(animate=False)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Follows from where the reader went to the bottom, until they leave it."""
+        super().watch_scroll_y(old_value, new_value)
+        self._follows = new_value >= self.max_scroll_y
+
+    def notify_style_update(self) -> None:
+        """Draws all steps again in other colours."""
+        super().notify_style_update()
+        if self.is_attached:
+            self._redraw()
+
+    def _redraw(self) -> None:
+        self._new.extendleft(reversed(self._trees))
+        for kept in (self._trees, self._lines, self._heights):
+            kept.clear()
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._timer:
+            self._timer.stop()
+            self._timer = None
+        self._drawn_at = time.monotonic()
+        self._width = self.scrollable_content_region.width
+        if self._width:
+            follows, gone = self._follows, 0
+            while self._new:
+                gone += self._append(self._new.popleft())
+            if not follows and gone:
+                self.scroll_to(y=self.scroll_y - gone, animate=False, immediate=True)  # the same lines stay in sight
+            self._measure()
+            if follows:
+                self.scroll_end(animate=False)
+
+    def _append(self, tree: DraftTree) -> int:
+        """Adds a step; says how many lines left for it."""
+        gone = self._heights[0] if len(self._trees) == MOST else 0
+        del self._lines[:gone]
+        strips = Visual.to_strips(self, drawn(tree, self._width), self._width, None, self.visual_style)
+        self._trees.append(tree)
+        self._heights.append(len(strips))
+        self._lines += strips
+        return gone
+
+    def _measure(self) -> None:
+        self.virtual_size = Size(self._width, len(self._lines))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Draws a line of the screen."""
+        width, line = self.size.width, self.scroll_offset.y + y
+        if not self._lines:
+            said = Visual.to_strips(self, EMPTY, width, None, self.visual_style)
+            return said[y].extend_cell_length(width, self.rich_style) if y < len(said) else Strip.blank(width)
+        strip = self._lines[line] if line < len(self._lines) else Strip.blank(width)
+        return strip.crop_extend(0, width, self.rich_style)

@@ -1,0 +1,26 @@
+"""The drafts behind the steps of a scripted reply."""
+
+from __future__ import annotations
+
+from slipstream.app.engine.protocol import DraftTree, Stepped, Watched
+
+
+def watched(stepped: Stepped, drafter: str) -> Watched:
+    """What was drafted for a step: a wrong word that looked likelier, then its own words, and one too many."""
+    *path, last = stepped.pieces
+    speed = stepped.speed
+    texts = [f" {piece.text.strip()}" for piece in path]
+    drafted = drafter != "none"
+    tree = DraftTree(
+        step=speed.steps,
+        texts=[" wrong", *texts, " more"] if drafted else [],
+        parents=[-1, -1, *range(1, len(texts) + 1)] if drafted else [],
+        probs=[0.5, *[0.25] * len(texts), 0.125] if drafted else [],
+        sources=[drafter] * (len(texts) + 2) if drafted else [],
+        path=list(range(1, len(texts) + 1)),
+        last=last,
+        probes=0,
+        ms=stepped.ms,
+    )
+    counts = {drafter: {"steps": speed.steps, "drafted": speed.drafted, "accepted": speed.accepted}}
+    return Watched([tree], counts, {drafter: [[8, 6], [4, 2]]} if drafted else {})
