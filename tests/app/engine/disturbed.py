@@ -24,6 +24,7 @@ from slipstream.models.errors import EngineDiedError
 SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 PHASES = ("load", "prefill", "decode")
 TOKENS = 24
+_DELAYS = {"load": 0.03, "prefill": 0.004, "decode": 0.03}  # seconds at most
 _BUNDLED = replace(
     choose(Paths.default({}), drafter="lookup"), draft_model=None, heads=[], index=None, chats=None, threads=1
 )
@@ -80,7 +81,7 @@ class Disturbed:
             What went wrong, or empty.
         """
         prompt = self.chance.choice(_PROMPTS)
-        blow = _Blow(self.chance.uniform(0, 0.03), lambda: self._strike(number))
+        blow = _Blow(self.chance.uniform(0, _DELAYS[phase]), lambda: self._strike(number))
         if phase == "load":
             self.engine.close()
             error = self._load_until_it_dies(blow)
@@ -106,7 +107,7 @@ class Disturbed:
         """
         first, second = self.chance.sample(_PROMPTS, 2)
         request = self._request(first)
-        blow = _Blow(self.chance.uniform(0, 0.03), lambda: self.engine.stop(request.request))
+        blow = _Blow(self.chance.uniform(0, _DELAYS[phase]), lambda: self.engine.stop(request.request))
         done = None
         for event in self.engine.reply(request):
             if isinstance(event, Prefilling if phase == "prefill" else Stepped):
@@ -155,8 +156,10 @@ class Disturbed:
         message = self.store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=1).id
         heard = ""
         error: EngineDiedError | None = None
-        wanted = self.chance.randrange(1, 4)
+        wanted = self.chance.randrange(0, 4)
         fell = "prefill"
+        if not wanted:
+            blow.fall()
         try:
             for event in recorded(self.engine.reply(self._request(prompt)), self.store, message):
                 if isinstance(event, Stepped):
