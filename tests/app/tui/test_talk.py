@@ -175,7 +175,7 @@ async def test_a_fault_of_the_program_is_shown_and_ends_nothing(
     [
         (Script(reason="context"), "the context is full", "Ctrl-N begins a new chat"),
         (Script(reason="length"), "ended at its longest", None),
-        (Script(dropped=2), "older messages left out: 2", "left out: 2"),
+        (Script(dropped=2), "older messages left out: 2", None),
     ],
 )
 async def test_the_end_of_a_reply_says_what_happened(
