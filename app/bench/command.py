@@ -32,7 +32,7 @@ from slipstream.models.sampling import Sampler
 USUAL: Final = ("startup", "plain", "overhead", "drafters", "memory")
 """The parts that run where nothing else is asked for."""
 
-PARTS: Final = (*USUAL, "check", "topics", "typing", "peers")
+PARTS: Final = (*USUAL, "check", "topics", "typing", "interface", "peers")
 
 OF_A_MODEL: Final = ("drafters", "check", "topics", "typing", "peers")
 """The parts that measure the model that is asked for."""

@@ -92,6 +92,7 @@ class Runner:
             "check": self._check,
             "topics": self._topics,
             "typing": self._typing,
+            "interface": self._interface,
             "peers": self._others,
         }
 
@@ -143,6 +144,19 @@ class Runner:
         settings, log = self._settings, self._folder / "typing.log"
         figures = measure_typing(self._measured, log, settings.typing_rounds, settings.typing_s, self._tell)
         return Outcome(typing_text(figures), asdict(figures), figures.passed)
+
+    def _interface(self) -> Outcome:
+        from slipstream.app.bench.interface import interface_text, measure_interface  # it loads the whole interface
+
+        settings = self._settings
+        figures = measure_interface(
+            settings.interface_keys,
+            settings.interface_tokens,
+            settings.interface_messages,
+            settings.interface_rounds,
+            self._tell,
+        )
+        return Outcome(interface_text(figures), asdict(figures))
 
     def _others(self) -> Outcome:
         report = compare_peers(self._measured, self._plan, self._peers, self._tell)

@@ -40,6 +40,10 @@ class Settings:
         startup_rounds: Starts of each program of part ``startup``.
         typing_rounds: Replies of each kind of part ``typing``.
         typing_s: Seconds that it types before each.
+        interface_keys: Letters that part ``interface`` types.
+        interface_tokens: Tokens of its long reply.
+        interface_messages: Messages of its long chat.
+        interface_rounds: How often that is opened.
     """
 
     large: ModelShape = field(default_factory=ModelShape.large)
@@ -65,6 +69,10 @@ class Settings:
     startup_rounds: int = 7
     typing_rounds: int = 3
     typing_s: float = 10.0
+    interface_keys: int = 40
+    interface_tokens: int = 20_000
+    interface_messages: int = 500
+    interface_rounds: int = 5
 
     @staticmethod
     def brief() -> Settings:
