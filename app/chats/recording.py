@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Final
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Done, Prefilling, Speed, Stepped
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
-APPEND_EVERY = 0.2
-"""Seconds between writes; with the step that may follow, a kill loses less than 250 ms of text."""
-SLOW_STEP = 40.0
-"""Milliseconds; text of steps this slow is written at once, for the next may be long in coming."""
+WRITTEN_WITHIN: Final = 0.2
+"""Seconds until text is in the store; with the writing itself, a kill loses less than 250 ms of it."""
 
 Event = Prefilling | Stepped | Done
 
@@ -23,7 +22,6 @@ def recorded(
     events: Iterable[Event],
     store: ChatStore,
     message: int,
-    clock: Callable[[], float] = time.monotonic,
     before: StoredMessage | None = None,
 ) -> Iterator[Event]:
     """Passes a reply's events on and keeps the reply.
@@ -36,30 +34,21 @@ def recorded(
         events: What ``Engine.reply`` yields.
         store: Where the reply is kept.
         message: Number of the reply, from ``ChatStore.begin_reply``.
-        clock: Seconds, for tests.
         before: The reply of that number as ``ChatStore.go_on`` gave it, if it goes on.
 
     Raises:
         SlipstreamError: If the engine fails, or the whole reply cannot be kept.
     """
-    text: list[str] = []
-    tokens: list[int] = []
     speed = Speed()
     begun = over = False
     in_tokens = not before or bool(before.tokens) or not before.content  # tokens count only where they are all there
-    written = clock()
+    growing = _Growing(store, message)
     try:
         for event in events:
             if isinstance(event, Stepped):
                 begun = True
                 speed = event.speed
-                text += [piece.text for piece in event.pieces]
-                tokens += event.tokens
-                if tokens and (clock() - written >= APPEND_EVERY or event.ms >= SLOW_STEP):
-                    with suppress(SlipstreamError):  # a disk may have room again
-                        store.append_reply(message, "".join(text), tokens if in_tokens else [])
-                        text, tokens = [], []
-                    written = clock()
+                growing.add("".join(piece.text for piece in event.pieces), event.tokens if in_tokens else [])
             elif isinstance(event, Done):
                 whole, all_tokens = event.text, event.tokens
                 if before:
@@ -67,6 +56,7 @@ def recorded(
                     joined = in_tokens and (bool(event.tokens) or not event.text)
                     all_tokens = before.tokens + event.tokens if joined else []
                 figures = _figures(before, Figures.of(event))
+                growing.end()
                 try:
                     store.finish_reply(message, text=whole, tokens=all_tokens, reason=event.reason, figures=figures)
                 except SlipstreamError as error:
@@ -80,11 +70,58 @@ def recorded(
             over = True
         raise
     finally:
+        growing.end()
         if not over:
             known = _figures(before, Figures(speed)) if begun else before.figures if before else None
             with suppress(SlipstreamError):  # what is raised says more; the next start marks the reply
-                store.append_reply(message, "".join(text), tokens if in_tokens else [])
+                growing.write()
                 store.finish_reply(message, "interrupted", figures=known)
+
+
+class _Growing:
+    """Text that is not in the store yet; a thread takes it there in time, though the engine may be silent."""
+
+    def __init__(self, store: ChatStore, message: int) -> None:
+        self._store, self._message = store, message
+        self._text: list[str] = []
+        self._tokens: list[int] = []
+        self._changed = threading.Condition()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+        self._thread.start()
+
+    def add(self, text: str, tokens: list[int]) -> None:
+        """Takes a step's text."""
+        with self._changed:
+            self._text.append(text)
+            self._tokens += tokens
+            self._changed.notify()
+
+    def write(self) -> None:
+        """Writes what there is.
+
+        Raises:
+            SlipstreamError: If it cannot be written; it is tried again with what follows.
+        """
+        with self._changed:
+            self._store.append_reply(self._message, "".join(self._text), self._tokens)
+            self._text, self._tokens = [], []
+
+    def end(self) -> None:
+        """Writes no more by itself."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._text or self._over)
+                if self._changed.wait_for(lambda: self._over, WRITTEN_WITHIN):
+                    return
+                with suppress(SlipstreamError):  # a disk may have room again
+                    self.write()
 
 
 def _figures(before: StoredMessage | None, rest: Figures) -> Figures:

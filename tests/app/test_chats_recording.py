@@ -1,3 +1,5 @@
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,17 +44,68 @@ def test_a_reply_is_kept_to_the_end(store: ChatStore) -> None:
     assert (kept.figures.prefilled_tokens, kept.figures.by_depth) == (4, [[1, 1]])
 
 
-def test_text_is_written_at_intervals_and_slow_steps_at_once(store: ChatStore) -> None:
+def until(store: ChatStore, message: StoredMessage, content: str) -> None:
+    """Waits until the store has a text."""
+    end = time.monotonic() + 20
+    while last(store, message).content != content:
+        assert time.monotonic() < end, last(store, message).content
+        time.sleep(0.001)
+
+
+def test_text_is_written_though_the_engine_falls_silent(store: ChatStore) -> None:
     reply = begin(store)
-    times = iter([0.0, 0.1, 0.25, 0.25, 0.3, 0.31, 0.31])
-    events = recorded(
-        [step("a", 1), step("b", 2), step("c", 3), step("d", 4, ms=100.0)], store, reply.id, lambda: next(times)
-    )
-    seen = []
-    for _ in events:
-        seen.append(last(store, reply).content)
-    assert seen == ["", "ab", "ab", "abcd"]
-    assert last(store, reply).tokens == [1, 2, 3, 4]
+
+    def events() -> Iterator[Event]:
+        yield step("a", 1)
+        until(store, reply, "a")
+        yield step("b", 2)
+        yield step("c", 3)
+        until(store, reply, "abc")
+        assert (last(store, reply).tokens, last(store, reply).status) == ([1, 2, 3], "streaming")
+
+    assert len(list(recorded(events(), store, reply.id))) == 3
+    assert (last(store, reply).content, last(store, reply).status) == ("abc", "interrupted")
+    assert "recording" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_write_that_fails_ends_no_reply(store: ChatStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = begin(store)
+    real, failed = store.append_reply, threading.Event()
+
+    def refused(*arguments: object) -> None:
+        failed.set()
+        raise SlipstreamError("the disk is full.", "Make room.")
+
+    def events() -> Iterator[Event]:
+        monkeypatch.setattr(store, "append_reply", refused)
+        yield step("a", 1)
+        assert failed.wait(20)
+        monkeypatch.setattr(store, "append_reply", real)
+        yield step("b", 2)
+        until(store, reply, "ab")
+        yield Done(1, "stop", "ab", [1, 2], 9, 4, 1, 3.0, Speed(tokens=2), [], {})
+
+    assert len(list(recorded(events(), store, reply.id))) == 3
+    assert last(store, reply).status == "done"
+
+
+def test_an_end_that_cannot_be_written_is_told_after_the_text(
+    store: ChatStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = begin(store)
+    seen: list[Event] = []
+
+    def refused(*arguments: object, **options: object) -> None:
+        raise SlipstreamError("the disk is full.", "Make room.")
+
+    monkeypatch.setattr(store, "append_reply", refused)
+    monkeypatch.setattr(store, "finish_reply", refused)
+    done = Done(1, "stop", "ab", [1, 2], 9, 4, 1, 3.0, Speed(tokens=2), [], {})
+    with pytest.raises(SlipstreamError, match="the disk is full") as error:
+        for event in recorded([step("a", 1), step("b", 2), done], store, reply.id):
+            seen.append(event)
+    assert len(seen) == 2
+    assert error.value.hint == "The end of this reply is not kept: copy it before you leave. Make room."
 
 
 @pytest.mark.parametrize(
