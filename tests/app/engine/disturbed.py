@@ -34,7 +34,7 @@ _TIMES = 30  # that a prompt says it: it is read in several chunks
 
 def bundled(folder: Path) -> Load:
     """The bundled model alone, which is quick to start; what is measured at the first load is kept in the folder."""
-    return replace(_BUNDLED, derived=str(folder), probed=None, states=None)
+    return replace(_BUNDLED, derived=str(folder), probed=None, states=None, left_out=None)
 
 
 @dataclass
