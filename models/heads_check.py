@@ -46,7 +46,7 @@ def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], t
     Raises:
         DamagedError: If something is missing, of another size, or not known.
     """
-    if any(0 in shape for shape in shapes.values()):
+    if any(not shape or 0 in shape for shape in shapes.values()):
         raise DamagedError("cannot be used: one of its tensors is empty")
     wanted = {"medusa": _medusa, "kangaroo": _kangaroo, "space": _space}[method](shapes)
     for name, shape in wanted.items():
@@ -134,7 +134,7 @@ def attention_rows(target: Header, key: str) -> int | None:
         key: ``attention.head_count`` or ``attention.head_count_kv``.
     """
     heads = target.number("attention.head_count")
-    if heads is None or target.n_embd is None:
+    if not heads or target.n_embd is None:
         return None
     count = target.number(key) if f"{target.architecture}.{key}" in target.metadata else heads
     return None if count is None else count * (target.number("attention.key_length") or target.n_embd // heads)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,8 @@ from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf_parse import MAX_TENSORS, DamagedError
 from slipstream.models.quoting import quoted, shown_path
 
-MAX_HEADER: Final = 16 << 20
+MAX_HEADER: Final = 4 << 20
+"""Bytes; JSON takes up to twenty times as much in memory, and heads have a few hundred tensors."""
 _DTYPES: Final = MappingProxyType({"F32": "<f4", "F16": "<f2", "BF16": "<u2"})
 _Entry = tuple[int, int, str, tuple[int, ...]]  # first byte, behind the last byte, type, sizes
 
@@ -35,6 +37,8 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         ModelFileError: If the file is missing, damaged, or holds other numbers than F32, F16 and BF16.
     """
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: to open a named pipe would wait for its writer
+            raise DamagedError("is a folder, a device or a pipe, not a safetensors file", "Give the file itself.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             start, header = _header(file, size)

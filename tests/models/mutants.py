@@ -96,7 +96,8 @@ def lay_out(model: RawModel) -> None:
     for name, shape, kind, _ in model.tensors:
         _, per_block, block_bytes = TENSOR_TYPES.get(kind, ("", 1, 4))
         laid.append((name, shape, kind, place))
-        place += -(-prod(shape) // per_block * block_bytes // -model.alignment) * -model.alignment
+        size = prod(shape) // per_block * block_bytes
+        place += -(-size // model.alignment) * model.alignment
     if place < 32 << 20:
         model.tensors = laid
         model.data = model.data[:place].ljust(place, b"\0")
