@@ -13,8 +13,8 @@ _EPILOG: Final = (
     "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
     " text), plain or packed (.xz, .gz); all turns are played. With --drafters or --prompts, part drafters runs alone"
     " unless --only says otherwise. Part topics replays prose, a quoted document and code, and says how soon the"
-    " autopilot notices. Part typing pastes, types and sends a long prompt. Part interface measures the screen alone, over"
-    " replies that are played. Ctrl-C keeps what was measured. Tables are Markdown."
+    " autopilot notices. Part typing pastes, types and sends a long prompt. Part interface measures the screen alone,"
+    " over replies that are played. Ctrl-C keeps what was measured. Tables are Markdown."
 )
 
 
