@@ -20,6 +20,7 @@ _GRACE: Final = 10.0  # seconds in which a command may put away what it has
 def main() -> None:
     """Runs a command, less urgently than others where a number above 0 is given, until it or its starter ends."""
     nice, *arguments = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever began it may ignore it
     if hasattr(os, "nice"):
         os.nice(int(nice))
     threading.Thread(target=_attend, name="attend", daemon=True).start()

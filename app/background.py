@@ -88,11 +88,15 @@ class Background:
             await asyncio.gather(_read(process.stdout, said.append), _read(process.stderr, hear))
             code = await process.wait()
         finally:
-            if process.returncode is None:
-                await _end(process)
+            await self.end()
         named = [line.removeprefix(_PREFIX) for line in told if line.startswith(_PREFIX)]
         last = (named or (told if code else []))[-1:]
         return Ended(code, tuple(said[-_KEPT:]), "".join(last))
+
+    async def end(self) -> None:
+        """Ends it because nobody will hear of it; it has a moment to tidy up."""
+        if self._process and self._process.returncode is None:
+            await _end(self._process)
 
     def stop(self) -> None:
         """Interrupts it as Ctrl-C does, so that it keeps what it has; the third time, ends it at once."""
@@ -115,7 +119,7 @@ def command(arguments: Sequence[str], nice: int) -> list[str]:
 
 
 async def _end(process: Process) -> None:
-    """Ends a command that nobody waits for any more; it has a moment to tidy up."""
+    """Interrupts a process, and ends it with all that it began where that is not enough."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGINT)
         with suppress(TimeoutError):

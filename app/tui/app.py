@@ -110,6 +110,7 @@ class ChatApp(App[int]):
                 if not self._room.busy:
                     break
                 await asyncio.sleep(0.02)
+        await self._chat.jobs.end()
         if self._desk.made:
             await asyncio.to_thread(self._desk.made.close)
         await asyncio.to_thread(self._engine.close)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from slipstream.app.background import NICE, Background, Ended
+from slipstream.app.tui.figures import bar
 from slipstream.models.errors import SlipstreamError, UsageError
+
+_PERCENT: Final = re.compile(r"\b(\d+(?:\.\d+)?) ?%")
+_COUNT: Final = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
+_WHO: Final = re.compile(r"^bench: (drafters: )?")  # what the benchmark's lines begin with
+_BAR: Final = 12
 
 
 @dataclass(slots=True)
@@ -23,9 +31,20 @@ class Job:
     line: str = ""
     stopping: bool = False
 
+    @property
+    def share(self) -> float | None:
+        """How far it is, 0 to 1, by its last line; None where that says nothing of it."""
+        if found := _PERCENT.search(self.line):
+            return min(float(found[1]) / 100, 1.0)
+        if found := _COUNT.search(self.line):
+            done, total = (int(count.replace(",", "")) for count in found.groups())
+            return min(done / total, 1.0) if total else None
+        return None
+
     def __str__(self) -> str:
         """What is being done and how far it is, in a line."""
-        return f"{self.title}: {'stopping' if self.stopping else self.line or 'starting'}"
+        words = f"{self.title}: {'stopping' if self.stopping else _WHO.sub('', self.line) or 'starting'}"
+        return words if self.share is None else f"{''.join(bar(self.share, _BAR))}  {words}"
 
 
 class Jobs:
@@ -78,6 +97,11 @@ class Jobs:
         """
         if self.job:
             raise UsageError(f"{self.job.title.lower()} is under way.", "Wait for its end, or cancel it first.")
+
+    async def end(self) -> None:
+        """Ends what goes on: the chat is closed."""
+        if self._background:
+            await self._background.end()
 
     def stop(self) -> None:
         """Asks what goes on to stop; what it has done is kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual import on
@@ -12,17 +13,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Input, RadioButton, RadioSet, SelectionList, Static
-from textual.widgets.selection_list import Selection
+from textual.widgets import Input, Static
 
 from slipstream.app.bench.prompt_files import read_prompts
 from slipstream.app.bench.prompts import BUILT_IN
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import clean
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.screens.bench_plan import GREEDY, SAMPLED, SIZES, BenchPlan, about
 from slipstream.app.tui.screens.models_import import PathSuggester
+from slipstream.app.tui.widgets.bench_picks import Picks
 from slipstream.models.errors import SlipstreamError
 
+KINDS = MappingProxyType({"greedy, T 0": GREEDY, "sampled, T 0.8": SAMPLED})
+"""How tokens may be drawn, and the temperature of it."""
 NARROW = 64
 """Columns below which the drafters stand under the rest."""
 
@@ -30,6 +33,16 @@ NARROW = 64
 class BenchForm(ModalScreen[BenchPlan | None]):
     """Prompts, sampling, size and drafters. Closes with a plan, or None."""
 
+    DEFAULT_CSS = """
+    #bench-form .columns { height: auto; }
+    #bench-form .choices { width: 1fr; height: auto; margin: 0 2 0 0; }
+    #bench-form .label { color: $foreground 60%; }
+    #bench-form Picks { margin: 0 0 1 0; }
+    #bench-form Input { margin: 0 0 1 1; }
+    #bench-form #sets { margin: 0; }
+    #bench-form #estimate.wrong { color: $error; }
+    BenchForm.narrow .columns { layout: vertical; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "run", "Run", priority=True),
         Binding("escape", "dismiss", "Back"),
@@ -50,29 +63,28 @@ class BenchForm(ModalScreen[BenchPlan | None]):
         """What to write, beside who drafts."""
         plan = self._plan
         own = next((name for name in plan.prompts if name not in BUILT_IN), "")
-        kinds = (("greedy, T 0", GREEDY), ("sampled, T 0.8", SAMPLED))
+        kinds = [name for name, value in KINDS.items() if value in plan.temperatures]
         with VerticalScroll(classes="sheet", id="bench-form") as sheet:
             sheet.border_title = "New benchmark"
             sheet.border_subtitle = "Space switches · Enter runs · Esc back"
             with Horizontal(classes="columns"):
                 with Vertical(classes="choices"):
                     yield Static("Prompts", classes="label")
-                    yield SelectionList(*(Selection(name, name, name in plan.prompts) for name in BUILT_IN), id="sets")
+                    yield Picks(BUILT_IN, plan.prompts, id="sets")
                     yield Input(own, placeholder="a file: ~/prompts.txt", suggester=PathSuggester(), id="file")
                     yield Static("Sampling", classes="label")
-                    chosen = (Selection(name, value, value in plan.temperatures) for name, value in kinds)
-                    yield SelectionList(*chosen, id="sampling")
+                    yield Picks(list(KINDS), kinds, id="sampling")
                     yield Static("Size", classes="label")
-                    yield RadioSet(*(RadioButton(name, value=name == plan.size) for name in SIZES), id="size")
+                    yield Picks(list(SIZES), [plan.size], one=True, id="size")
                 with Vertical(classes="choices"):
                     yield Static("Drafters", classes="label")
-                    rows = (Selection(one_line(name), name, name in plan.drafters) for name in self._drafters)
-                    yield SelectionList(*rows, id="drafting")
+                    yield Picks(self._drafters, plan.drafters, id="drafting")
             yield Static(id="estimate")
 
     def on_mount(self) -> None:
         """Begins at the drafters: what is measured most depends on them."""
         self.query_one("#drafting").focus()
+        self._changed()
 
     def on_resize(self) -> None:
         """Puts the columns below each other where there is no room beside."""
@@ -81,18 +93,14 @@ class BenchForm(ModalScreen[BenchPlan | None]):
     def chosen(self) -> BenchPlan:
         """What is chosen now."""
         file = self.query_one("#file", Input).value.strip()
-        sets = self.query_one("#sets", SelectionList).selected
-        names, marked = self._drafters, self.query_one("#drafting", SelectionList).selected
-        size = self.query_one("#size", RadioSet).pressed_index
+        sets, kinds, sizes, drafters = (
+            self.query_one(f"#{name}", Picks).chosen for name in ("sets", "sampling", "size", "drafting")
+        )
         return BenchPlan(
-            (*(name for name in BUILT_IN if name in sets), *([file] if file else [])),
-            tuple(name for name in names if name in marked),
-            tuple(sorted(self.query_one("#sampling", SelectionList).selected)),
-            list(SIZES)[max(size, 0)],
+            (*sets, *([file] if file else [])), drafters, tuple(KINDS[kind] for kind in kinds), "".join(sizes)
         )
 
-    @on(SelectionList.SelectedChanged)
-    @on(RadioSet.Changed)
+    @on(Picks.Changed)
     @on(Input.Changed)
     def _changed(self) -> None:
         """Says how long it will take, or what is missing."""

@@ -131,9 +131,10 @@ class BenchTalk(DraftersTalk):
             self.notify(f"{self._bench_news} F8 lists the results.", timeout=8, markup=False)
         else:
             self._bench_screen.look()
-        self._bench_changed()
+        self._work_changed()
 
-    def _bench_changed(self) -> None:
+    def _work_changed(self) -> None:
+        super()._work_changed()
         if self._bench_screen and self._bench_screen.is_running:
             self._bench_screen.show_work()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from textual.content import Content
@@ -13,10 +14,15 @@ from slipstream.app.bench.kept import Kept
 from slipstream.app.bench.report import STOPPED
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import percent, rate, times
+from slipstream.app.tui.widgets.drafters_view import PLAIN
 from slipstream.app.tui.widgets.models_table import Column, table
 from slipstream.app.tui.widgets.models_view import View, below, heading, text
 
 _GREEN, _RED, _END = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+ROOMY: Final = 56
+"""Columns from which there is room for intervals."""
+_NAME: Final = 12  # of a drafter's name
+_VALUE: Final = 8  # of its speed-up, with the space around it
 _FEW: Final = 5  # prompts from which on an interval deserves trust
 
 
@@ -63,7 +69,7 @@ class BenchView(View):
         title = heading(f"{kept.when:%d %B %Y, %H:%M}", kept.processor)
         if kept.report is None:
             return [title, Content(f"This result cannot be shown: {kept.problem}. x deletes it.")]
-        return [title, bars(kept.report, self.width)]
+        return [title, bars(kept.report, self.width) if self.width >= ROOMY else short_bars(kept.report, self.width)]
 
 
 def bars(report: DrafterReport, width: int) -> Content:
@@ -74,6 +80,28 @@ def bars(report: DrafterReport, width: int) -> Content:
         content = Content(line.removeprefix(_GREEN).removeprefix(_RED).removesuffix(_END))
         lines.append(content.stylize(colour) if colour else content)
     return Content("\n").join(lines)
+
+
+def short_bars(report: DrafterReport, width: int) -> Content:
+    """The speed-ups without their intervals, where there is no room for them; plain decoding's is the line at 1x."""
+    rows = [row for row in report.rows if row.drafter != PLAIN]
+    names = min(_NAME, max((len(row.drafter) for row in rows), default=0))
+    room = max(width - names - _VALUE, 6)
+    most = max(1.0, *(row.speedup.value for row in rows)) if rows else 1.0
+    lines = []
+    for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
+        lines.append(Content(f"{one_line(kind)}, T {temperature:g}").stylize("$foreground 60%"))
+        lines += [_short_bar(row, names, round(row.speedup.value / most * room), round(room / most)) for row in group]
+    return Content("\n").join(lines)
+
+
+def _short_bar(row: DrafterFigures, names: int, length: int, plain: int) -> Content:
+    low, high = row.speedup.low, row.speedup.high
+    colour = "$success" if low and low > 1 else "$error" if high and high < 1 else "$foreground 70%"
+    line = "━" * length + " " * (plain - length) + "│" if length < plain else "━" * length
+    return Content(f"{row.drafter[:names]:<{names}} {times(row.speedup.value):>5} ").append(
+        Content(line).stylize(colour)
+    )
 
 
 def figures(report: DrafterReport, width: int) -> Content:
@@ -112,7 +140,7 @@ def _row(row: DrafterFigures) -> list[Content]:
         text(row.kind),
         Content(f"{row.temperature:g}"),
         Content(rate(row.tok_per_s)),
-        Content("" if row.drafter == "none" else row.speedup.text()),
+        Content("" if row.drafter == PLAIN else row.speedup.text()),
         Content(f"{row.tokens_per_step:.2f}"),
         Content(percent(row.acceptance)),
         Content(f"{row.first_token_ms:.0f} ms"),

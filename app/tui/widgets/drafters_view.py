@@ -14,13 +14,12 @@ from slipstream.app.engine.protocol import DrafterOffer
 from slipstream.app.engine.requests import AUTO
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import plural, rate, times
-from slipstream.app.tui.widgets.models_table import Column
+from slipstream.app.tui.widgets.models_table import GAP, Column
 from slipstream.app.tui.widgets.models_view import View, below, heading, text
 from slipstream.models.quoting import shown_path
 
 PLAIN: Final = "none"
 IN_USE, READY, CANNOT = "● ", "  ", "✗ "
-_GAPS: Final = 6
 _AUTO: Final = 4
 _HERE: Final = 5
 _WIDTHS: Final = (2, 4, 8, 16)
@@ -71,7 +70,8 @@ class DraftersView(View):
     def lines(self, width: int) -> list[Content]:
         """The rows; what a drafter does, or why it cannot, gets the room that is left."""
         names = max(len(one_line(offer.name)) for offer in self.offers) + len(IN_USE)
-        self._room = max(width - max(names, 7) - _AUTO - _HERE - _GAPS, 0)
+        here = _HERE + GAP if any(self._gain_of(offer.name) is not None for offer in self.offers) else 0
+        self._room = max(width - max(names, len("drafter")) - _AUTO - here - 2 * GAP, 0)
         return super().lines(width)
 
     def cells(self, at: int) -> list[Content]:
@@ -80,14 +80,16 @@ class DraftersView(View):
         current = offer.name == self.current
         mark = IN_USE if current else READY if offer.usable else CANNOT
         words = one_line(offer.about if offer.usable else offer.why_not)
-        gain = self.standing.gain(offer.name) if self.standing else None
         row = [
             Content(mark).stylize("$primary" if current else "").append(text(offer.name, "bold" * offer.usable)),
             Content(self._in_auto(offer)),
-            _gain(gain),
+            _gain(self._gain_of(offer.name)),
             Content(words).truncate(self._room, ellipsis=True) if self._room > len("what it does") else Content(""),
         ]
         return row if offer.usable else [cell.stylize("$foreground 45%") for cell in row]
+
+    def _gain_of(self, name: str) -> float | None:
+        return self.standing.gain(name) if self.standing else None
 
     def is_off(self, name: str) -> bool:
         """Whether the autopilot leaves a drafter out."""

@@ -1,21 +1,36 @@
-"""The list of drafters: what it shows, what it refuses, and what the status line says of who drafts."""
+"""The drafters screen: what it shows, what it refuses, the work it begins, and what the status line says."""
 
+import asyncio
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.app.test_drafters_command import WIDTH, write
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
-from textual.widgets import OptionList
+from tests.app.tui.scripted_commands import Commands, scripted
+from tests.models.conftest import small_model
+from textual.widgets import Input, Static
 
+from slipstream.app.background import Background
+from slipstream.app.drafters.left_out import left_out
 from slipstream.app.engine.protocol import DrafterOffer, Stepped
-from slipstream.app.tui.screens.drafters import DraftersScreen
+from slipstream.app.model_arguments import drafting_arguments, model_name
+from slipstream.app.model_choice import choose, load_of
+from slipstream.app.paths import Paths
+from slipstream.app.tui.jobs import Job
+from slipstream.app.tui.screens.drafters import NO_TORCH, DraftersScreen
+from slipstream.app.tui.screens.drafters_dialogs import PathScreen, TrainScreen
+from slipstream.models.gguf import read_header
 
 WHY = "it needs indexed text, and there is none: slipstream drafters index FOLDER makes it of your own texts"
 OFFERS = [
     DrafterOffer("none", True, about="plain decoding, nothing is guessed"),
     DrafterOffer("draft", True, about="a smaller model writes ahead"),
     DrafterOffer("lookahead", True, about="the model guesses phrases ahead of itself in the same pass"),
+    DrafterOffer("space", False, "it needs space heads, and this model has none", "masks guess what follows"),
     DrafterOffer("retrieval", False, WHY, "what followed the same words in your past chats and files"),
 ]
 
@@ -24,63 +39,109 @@ def engine(*scripts: Script) -> ScriptedEngine:
     return ScriptedEngine(list(scripts) or [Script()], loaded=replace(LOADED, drafters=OFFERS))
 
 
-def rows_from(chat: Driver, name: str) -> list[str]:
-    """The rows of the screen from the one that a name begins."""
-    lines = chat.shown().splitlines()
-    return lines[next(at for at, line in enumerate(lines) if line.strip("│ ●").startswith(name)) :]
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    return scripted(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the model that the chat has loaded."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mini.gguf"
+    path.write_bytes(small_model().number("llama.embedding_length", WIDTH).bytes())
+    return path
+
+
+def engine_of(model: Path, *scripts: Script) -> ScriptedEngine:
+    """An engine that has loaded a file."""
+    fingerprint = read_header(model).fingerprint
+    return ScriptedEngine(list(scripts) or [Script()], loaded=replace(LOADED, drafters=OFFERS, fingerprint=fingerprint))
+
+
+async def go_to(chat: Driver, name: str) -> DraftersScreen:
+    """Opens the screen, with the bar on a drafter."""
+    screen = await opened(chat)
+    screen.browser.rows.highlighted = screen._view.find(name)
+    await chat.pilot.pause()
+    return screen
+
+
+def told(screen: DraftersScreen) -> str:
+    """What is said of work."""
+    return screen._view.note
+
+
+def said(screen: DraftersScreen) -> str:
+    """Everything that is written on the screen."""
+    return " ".join(str(static.content) for static in screen.query(Static))
+
+
+def row_of(chat: Driver, name: str) -> str:
+    """The row of the list that a name begins."""
+    return next(line for line in chat.shown().splitlines() if line.strip(" ●✗").startswith(f"{name} "))
+
+
+def listed(chat: Driver) -> DraftersScreen:
+    screen = chat.app.screen
+    assert isinstance(screen, DraftersScreen)
+    return screen
+
+
+async def opened(chat: Driver) -> DraftersScreen:
+    """Opens the screen and waits for what is known of the drafters."""
+    await chat.press("ctrl+d")
+    await chat.until(lambda: listed(chat)._view.standing is not None)
+    return listed(chat)
+
+
+def hints(chat: Driver) -> list[str]:
+    return [notification.message for notification in chat.app._notifications]
 
 
 async def test_a_drafter_is_chosen_from_the_list_for_the_next_reply(open_chat: Open) -> None:
     async with open_chat(engine=engine()) as chat:
-        await chat.press("ctrl+d")
-        assert isinstance(chat.app.screen, DraftersScreen)
-        assert chat.app.screen.query_one(OptionList).highlighted == 1
-        for offer in OFFERS[:3]:
-            assert offer.about in chat.shown()
+        screen = await opened(chat)
+        assert screen.browser.key == "draft"
+        for offer in OFFERS[:2]:
+            assert offer.about in row_of(chat, offer.name)
         assert "● draft" in chat.shown()
         await chat.press("down", "enter")
         assert not isinstance(chat.app.screen, DraftersScreen)
         assert chat.screen.strip._next == "lookahead"
         await chat.say("x")
         assert [request.drafter for request in chat.engine.asked] == ["lookahead"]
-        await chat.press("ctrl+d")
+        await opened(chat)
         assert "● lookahead" in chat.shown() and "● draft" not in chat.shown()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 12)])
 async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(engine=engine(), size=size) as chat:
-        await chat.press("ctrl+d", "end")
-        shown = " ".join(chat.shown().replace("│", " ").split())
-        assert "retrieval it needs indexed" in shown
-        assert all(word in shown for word in WHY.split())
+        screen = await opened(chat)
+        await chat.press("end")
+        assert screen.browser.key == "retrieval"
+        shown = "\n".join(str(static.content) for static in screen.query(Static))
+        assert WHY in shown
+        assert "f indexes a folder" in shown
+        await chat.until(lambda: "✗ retrieval" in chat.shown())
         await chat.press("enter")
         assert isinstance(chat.app.screen, DraftersScreen)
-        assert [n.message for n in chat.app._notifications] == ["retrieval cannot draft for this model."]
+        assert hints(chat) == ["retrieval cannot draft for this model."]
         await chat.press("escape")
         assert chat.screen._drafter == "draft"
 
 
 async def test_what_cannot_be_chosen_is_dimmed(open_chat: Open) -> None:
     async with open_chat(engine=engine()) as chat:
-        await chat.press("ctrl+d")
+        await opened(chat)
         brightness: dict[str, int] = {}
         for strip in chat.app.screen._compositor.render_strips():
             for segment in strip:
-                name = segment.text.strip().split(" ")[0]
+                name = segment.text.strip(" ✗").split(" ")[0]
                 if name in ("none", "lookahead", "retrieval") and segment.style and segment.style.color:
                     brightness.setdefault(name, sum(segment.style.color.get_truecolor()))
         assert brightness["none"] == brightness["lookahead"] > 1.5 * brightness["retrieval"]
-
-
-async def test_reasons_stay_below_each_other_and_follow_the_width(open_chat: Open) -> None:
-    async with open_chat(engine=engine()) as chat:
-        await chat.press("ctrl+d")
-        await chat.until(lambda: "drafters index FOLDER" in chat.shown())
-        above, first, second, *_ = rows_from(chat, "lookahead")
-        assert above.index("the model") == first.index("it needs") == second.index("drafters index")
-        await chat.pilot.resize_terminal(140, 40)
-        await chat.until(lambda: "slipstream drafters index FOLDER" in rows_from(chat, "retrieval")[0])
 
 
 async def test_the_keys_of_the_list(open_chat: Open) -> None:
@@ -108,7 +169,7 @@ async def test_a_chain_that_the_chat_began_with_can_be_chosen_again(open_chat: O
         await chat.press("f2")
         assert chat.screen._drafter == "none"
         await chat.press("ctrl+d")
-        assert "lookup+draft  what this chat began with" in chat.shown()
+        assert "what this chat began with" in row_of(chat, "lookup+draft")
         await chat.press("home", "enter")
         assert chat.screen._drafter == "lookup+draft"
 
@@ -148,3 +209,185 @@ async def test_typical_acceptance_is_marked_on_the_status_line(open_chat: Open, 
         await chat.say("x")
         assert "changes the text" not in chat.shown()
         assert "typical" not in chat.footnote()
+
+
+async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, model: Path, tmp_path: Path) -> None:
+    write(tmp_path / "heads" / "mini-space.gguf", model)
+    write(tmp_path / "heads" / "old-space.gguf", model, target="0" * 64)
+    (tmp_path / "heads" / "broken.gguf").write_bytes(b"GGUF")
+    async with open_chat(engine=engine_of(model, Script("word " * 90))) as chat:
+        await chat.say("x")
+        screen = await go_to(chat, "draft")
+        assert "1.7x" in row_of(chat, "draft")
+        assert "1.7x in your chats" in said(screen)
+        assert "1.7x" not in row_of(chat, "lookahead")
+        await chat.press("end", "up")
+        assert screen.browser.key == "space"
+        words = said(screen)
+        assert "t trains it here" in words and "first guess right 61 % of the time" in words
+        assert str(tmp_path / "heads" / "mini-space.gguf") in words
+        assert "Does not serve: trained for another version of it." in words
+
+
+async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model: Path, tmp_path: Path) -> None:
+    file, fingerprint = tmp_path / "drafters.toml", read_header(model).fingerprint
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "lookahead")
+        assert " on " in row_of(chat, "lookahead")
+        await chat.press("space")
+        await chat.until(lambda: " off " in row_of(chat, "lookahead"))
+        assert left_out(file, fingerprint) == {"lookahead"}
+        assert "off for auto" in said(screen)
+        await chat.press("space")
+        await chat.until(lambda: " on " in row_of(chat, "lookahead"))
+        assert not left_out(file, fingerprint)
+        for name in ("none", "retrieval"):  # plain decoding is always there, the other never
+            screen.browser.rows.highlighted = screen._view.find(name)
+            await chat.press("space")
+        assert not left_out(file, fingerprint)
+        file.write_text("off = 3")
+        screen.browser.rows.highlighted = screen._view.find("draft")
+        await chat.press("space")
+        await chat.until(lambda: any("is broken: off is no table" in hint for hint in hints(chat)))
+        assert file.read_text() == "off = 3"
+
+
+async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
+    open_chat: Open, model: Path, tmp_path: Path, commands: Commands
+) -> None:
+    made = tmp_path / "made.gguf"
+    write(made, model)
+    commands.copies = [(made, tmp_path / "heads" / "mini-space.gguf")]
+    (tmp_path / "heads").mkdir()
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "space")
+        await chat.press("t")
+        assert isinstance(chat.app.screen, TrainScreen)
+        chat.app.screen.query_one("#tokens", Input).value = "0"
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, TrainScreen)
+        chat.app.screen.query_one("#tokens", Input).value = "9000"
+        await chat.press("enter")
+        await chat.until(lambda: "Training space: step 1 of 4" in told(screen))
+        assert commands.asked == [
+            ["drafters", "train", "space", "-m", str(model), "--on", "answers", "--tokens", "9000"]
+        ]
+        assert commands.nice > 0
+        assert not any(screen.check_action(action, ()) for action in ("train", "import", "index", "load"))
+        await chat.press("escape")
+        await chat.say("meanwhile")  # the chat does not wait
+        screen = await go_to(chat, "space")
+        assert "Training space: step 1 of 4" in told(screen)
+        commands.go()
+        await chat.until(lambda: "Training space is done: outcome of it." in told(screen))
+        await chat.until(lambda: bool(screen._view.standing and screen._view.standing.of("space")))
+        await chat.press("enter")  # the loaded model knows nothing of it yet
+        await chat.until(lambda: len(chat.engine.loads) == 2 and chat.screen._loaded is not None)
+        load = chat.engine.loads[-1]
+        assert load.drafter == "space" and str(tmp_path / "heads" / "mini-space.gguf") in load.heads
+        assert not chat.screen._fresh
+
+
+async def test_work_is_cancelled_and_says_what_is_kept(open_chat: Open, model: Path, commands: Commands) -> None:
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "retrieval")
+        await chat.press("f")
+        assert isinstance(chat.app.screen, PathScreen)
+        await chat.press(*"~/texts", "enter")
+        await chat.until(lambda: "Indexing: step 1 of 4" in told(screen))
+        assert commands.asked == [["drafters", "index", "~/texts", "-m", str(model), "--progress"]]
+        await chat.press("x", "n")
+        assert chat.screen.jobs.job
+        await chat.press("x", "y")
+        await chat.until(lambda: chat.screen.jobs.job is None)
+        assert told(screen) == "Indexing was cancelled. What was read is kept; the same folder goes on."
+        assert not chat.screen._fresh
+
+
+async def test_work_that_fails_says_why_wherever_one_is(open_chat: Open, model: Path, commands: Commands) -> None:
+    commands.held, commands.error = False, "there is no such file \x1b[31m."
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "space")
+        await chat.press("i")
+        await chat.press(*"/x", "enter")
+        await chat.until(lambda: "Importing heads failed" in told(screen))
+        assert told(screen) == "Importing heads failed: there is no such file ␛[31m."
+        assert commands.asked == [["drafters", "import", "/x", "-m", str(model)]]
+        commands.held = True
+        await chat.press("i")
+        await chat.press("/", "enter")
+        await chat.until(lambda: chat.screen.jobs.job is not None and bool(chat.screen.jobs.job.line))
+        await chat.press("escape")
+        commands.go()
+        await chat.until(lambda: any("Importing heads failed" in hint for hint in hints(chat)))
+
+
+async def test_without_torch_training_says_what_is_missing(
+    open_chat: Open, model: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.app.drafters.standing.find_spec", lambda name: None)
+    async with open_chat(engine=engine_of(model)) as chat:
+        await go_to(chat, "space")
+        await chat.press("t")
+        assert hints(chat) == [NO_TORCH]
+        assert not commands.asked
+
+
+async def test_work_ends_with_the_chat(open_chat: Open, model: Path, commands: Commands) -> None:
+    async with open_chat(engine=engine_of(model)) as chat:
+        await go_to(chat, "retrieval")
+        await chat.press("f", "/", "enter")
+        await chat.until(lambda: chat.screen.jobs.job is not None and bool(chat.screen.jobs.job.line))
+        background = chat.screen.jobs._background
+        assert background and background._process
+    assert background._process.returncode is not None
+
+
+async def test_a_command_ends_when_whoever_began_it_is_gone(tmp_path: Path) -> None:
+    """Nobody stops it: only its pipe closes, as the system closes it when the chat is killed."""
+    program = (
+        "from slipstream.app import cli, attended; cli.main = lambda _: __import__('signal').pause(); attended.main()"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, "0", stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin
+    process.stdin.close()
+    assert await process.wait() != 0
+
+
+async def test_a_command_that_cannot_be_run_says_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    lines: list[str] = []
+    ended = await Background(["drafters", "index", "/nowhere/at/all", "-m", "bundled"]).run(lines.append)
+    assert ended.code == 2 and not ended.said
+    assert "no such file or folder" in ended.error and lines[-1].endswith(ended.error)
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("step 3 of 4", 0.75),
+        ("own answers: 1,000 of 2,000 tokens", 0.5),
+        ("step 10  tokens 0.1M  25.5%  3 min left", 0.255),
+        ("0 of 0", None),
+        ("trying", None),
+    ],
+)
+def test_how_far_work_is(line: str, share: float | None) -> None:
+    job = Job("Working", line)
+    assert job.share == (None if share is None else pytest.approx(share))
+    assert str(job).endswith(f"Working: {line}") and ("━" in str(job)) == bool(share)
+
+
+def test_a_loaded_model_is_named_to_commands(tmp_path: Path) -> None:
+    paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
+    bundled = choose(paths)
+    assert model_name(bundled, paths) == "bundled"
+    own = load_of(paths, tmp_path / "a.gguf", str(tmp_path / "b.gguf"), None, 0, heads=[tmp_path / "c.gguf"])
+    assert model_name(own, paths) == str(tmp_path / "a.gguf")
+    assert drafting_arguments(own, paths) == [
+        "--draft-model", str(tmp_path / "b.gguf"), "--heads", str(tmp_path / "c.gguf")
+    ]  # fmt: skip

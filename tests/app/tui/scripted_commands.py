@@ -1,0 +1,143 @@
+"""Commands beside the chat that do what a test says: real processes, without a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = """
+import shutil, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+code, gate, copies, error, *lines = sys.argv[1:]
+for line in lines:
+    print(line, file=sys.stderr, flush=True)
+try:
+    if gate:
+        open(gate).read()
+except KeyboardInterrupt:
+    print("slipstream: stopped", file=sys.stderr)
+    sys.exit(130)
+for source, target in zip(*[iter(copies.split("|"))] * 2):
+    shutil.copy(source, target)
+if error:
+    print("slipstream: " + error, file=sys.stderr)
+else:
+    print("outcome of it")
+sys.exit(int(code))
+"""
+
+
+@dataclass
+class Commands:
+    """What commands do from now on.
+
+    Attributes:
+        folder: For the pipe that they wait at.
+        asked: The arguments of each.
+        lines: What they tell of their progress.
+        held: Whether they wait for ``go`` then.
+        error: What they end with; empty if all goes well.
+        copies: Files that they write then, from and to.
+        written: What a benchmark writes, or None.
+        nice: How urgent the last one was.
+    """
+
+    folder: Path
+    asked: list[list[str]] = field(default_factory=list)
+    lines: Sequence[str] = ("step 1 of 4",)
+    held: bool = True
+    error: str = ""
+    copies: list[tuple[Path, Path]] = field(default_factory=list)
+    written: Path | None = None
+    nice: int = 0
+
+    @property
+    def gate(self) -> Path:
+        return self.folder / "gate"
+
+    def command(self, arguments: Sequence[str], nice: int) -> list[str]:
+        """Stands in for ``background.command``."""
+        self.asked.append(list(arguments))
+        self.nice = nice
+        copies = [str(path) for pair in self.copies for path in pair]
+        if self.written:  # as the file that --json names
+            copies += [str(self.written), arguments[list(arguments).index("--json") + 1]]
+        gate = str(self.gate) if self.held else ""
+        code = "1" if self.error else "0"
+        return [sys.executable, "-c", _PROGRAM, code, gate, "|".join(copies), self.error, *self.lines]
+
+    def go(self) -> None:
+        """Lets the one that waits go on."""
+        self.gate.write_text("")
+
+
+def scripted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Has such processes run in place of slipstream's commands."""
+    made = Commands(folder)
+    os.mkfifo(made.gate)
+    monkeypatch.setattr("slipstream.app.background.command", made.command)
+    return made
+
+
+def result(path: Path, *, stopped: bool = False) -> Path:
+    """Writes figures as ``slipstream bench --json`` does."""
+
+    def ratio(value: float) -> dict[str, float]:
+        return {"value": value, "low": value - 0.1, "high": value + 0.1}
+
+    def row(drafter: str, kind: str, value: float) -> dict[str, object]:
+        return {
+            "drafter": drafter,
+            "kind": kind,
+            "temperature": 0.8,
+            "tok_per_s": 40.0 * value,
+            "speedup": ratio(value),
+            "by_prompt": [value, value],
+            "tokens_per_step": 1.5 * value,
+            "acceptance": None if drafter == "none" else 0.5,
+            "by_depth": [0.5, None],
+            "phases": {"draft": 0.1, "evaluate": 1.0},
+            "first_token_ms": 12.0,
+            "tokens": 96,
+            "equal_texts": 2,
+            "texts": 2,
+        }
+
+    kinds = ("chat", "copy")
+    drafters = (("none", 1.0), ("auto", 1.7), ("lookup", 0.8))
+    best = [
+        {
+            "kind": kind,
+            "temperature": 0.8,
+            "drafter": "lookup",
+            "speedup": ratio(1.9),
+            "auto": ratio(1.7),
+            "auto_over_best": None,
+        }
+        for kind in (*kinds, "all of these")
+    ]
+    report = {
+        "model": "Small model",
+        "promise": "same text",
+        "rows": [row(name, kind, value) for kind in kinds for name, value in drafters],
+        "best": best,
+        "unusable": {"medusa": "it needs medusa heads, and this model has none"},
+        "prompts": dict.fromkeys(kinds, 2),
+        "too_long": dict.fromkeys(kinds, 0),
+        "seeds": [1],
+        "reply": 48,
+        "typical": None,
+        "equal_texts": 8,
+        "texts": 8,
+        "memory_mb": {},
+        "stopped": stopped,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"machine": {"processor": "A processor"}, "drafters": report}), "utf-8")
+    return path
