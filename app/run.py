@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from slipstream.app.answer import AnswerPrinter
 from slipstream.app.chats.history import history
 from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.protocol import Done, Loaded, Stepped
 from slipstream.app.engine.requests import Generate, Load, Message, Sampling
+from slipstream.app.engine.thinking import begins_inside, split
 from slipstream.app.paths import Paths, private_folder
-from slipstream.app.safe_text import MOST_MARKS, clean
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
 INTERRUPTED: Final = 130
@@ -129,7 +130,7 @@ def _print_reply(
         state=str(state) if state else None,
         frame_ms=0.0 if request.as_json else 16.0,
     )
-    hard, before = signal.getsignal(signal.SIGINT), ""
+    hard, printer = signal.getsignal(signal.SIGINT), AnswerPrinter()
 
     def interrupted(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, hard)
@@ -139,8 +140,10 @@ def _print_reply(
     try:
         for event in keep(engine.reply(generate)):
             if isinstance(event, Stepped):
-                before = _print_step(event, request.as_json, before)
+                _print_step(event, request.as_json, printer)
             elif isinstance(event, Done):
+                if not request.as_json:
+                    printer.finish()
                 _print_done(event, request.as_json, request.sampling.seed)
                 return event
     finally:
@@ -148,8 +151,7 @@ def _print_reply(
     raise AssertionError("a reply ends with Done or an error")
 
 
-def _print_step(step: Stepped, as_json: bool, before: str) -> str:
-    """Prints a step; returns the text so far, if ``before`` is that, or as much of its end as the filter looks at."""
+def _print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
     text = "".join(piece.text for piece in step.pieces)
     if as_json:
         _print_json(
@@ -162,15 +164,12 @@ def _print_step(step: Stepped, as_json: bool, before: str) -> str:
             **({"expected": round(step.expected, 3)} if step.expected else {}),
             **({"why": step.why} if step.why else {}),
         )
-    elif text:
-        sys.stdout.write(clean(text, before) if sys.stdout.isatty() else text)
-        sys.stdout.flush()
-    return (before + text)[-MOST_MARKS:]
+    else:
+        printer.take(text, step.speed.thought)
 
 
 def _print_done(done: Done, as_json: bool, seed: int) -> None:
     if not as_json:
-        sys.stdout.write("\n")
         if not done.exact:
             print("slipstream: typical acceptance was on, which changes the text.", file=sys.stderr)
         if done.dropped_messages:
@@ -204,8 +203,18 @@ def _print_done(done: Done, as_json: bool, seed: int) -> None:
         dropped_tokens=done.dropped_tokens,
         seed=seed,
         exact=done.exact,
+        **_thinking(done),
         text=done.text,
     )
+
+
+def _thinking(done: Done) -> dict[str, object]:
+    """What it thought before it answered, where it did."""
+    speed = done.speed
+    if not speed.thought:
+        return {}
+    answer = split(done.text, begins_inside(done.text, speed.thought)).answer
+    return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}
 
 
 def _chosen(done: Done) -> dict[str, dict[str, float | None]]:

@@ -15,7 +15,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.target import Target
 from slipstream.models.types import Token, shared_prefix
 
-WORTH: Final = 64
+WORTH: Final = 32
 """Tokens from which on a file is worth its while: fewer are read as fast as a file is opened."""
 QUIET: Final = 60.0
 """Seconds without a request after which a chat is kept that has grown; a killed engine loses no more than this."""

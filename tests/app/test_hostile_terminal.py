@@ -33,10 +33,10 @@ def fails(arguments):
 right, home = cli._run, os.environ["SLIPSTREAM_HOME"]
 os.environ["SLIPSTREAM_HOME"] = f"{home}/empty"  # quicker where nothing is kept
 for number, payload in enumerate(payloads):
-    before = ""
+    printer = run.AnswerPrinter()
     for character in f"stpQ{number:02d} {payload} ":
-        before = run._print_step(step(character), False, before)
-    run._print_step(step(f"jsnQ{number:02d} {payload}"), True, "")
+        run._print_step(step(character), False, printer)
+    run._print_step(step(f"jsnQ{number:02d} {payload}"), True, printer)
     call("chats", "import", f"filQ{number:02d}{payload}.json")
     call("chats", "show", f"idyQ{number:02d}{payload}")
     call(f"argQ{number:02d}{payload}")

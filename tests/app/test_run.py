@@ -187,7 +187,7 @@ def test_the_second_turn_of_a_kept_chat_reads_only_the_new_words(tmp_path: Path)
 
 
 def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> None:
-    ask = ["run", "--chat", "sea", "--json", "--max-tokens", "10", "-p"]
+    ask = ["run", "--chat", "sea", "--json", "--max-tokens", "40", "-p"]
     slipstream(*ask, "Tell me about the sea", home=tmp_path)
     state = tmp_path / "states" / "sea.state"
     raw = bytearray(state.read_bytes())
