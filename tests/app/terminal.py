@@ -130,6 +130,11 @@ class Terminal:
         return self.state == self._before
 
     @property
+    def process(self) -> int:
+        """The shell, whose child the program is."""
+        return self._shell.pid
+
+    @property
     def code(self) -> int | None:
         """The program's exit code as its shell saw it; None while it runs."""
         left = re.search(rb"left (\d+)\.", self.sent)
@@ -156,8 +161,9 @@ class Terminal:
         """Lets the program run until something holds."""
         end = time.monotonic() + seconds
         while not done():
+            over = self.code is not None  # then nothing more comes, but what is on its way
+            assert self.read(0.05) or not over or done(), self.shown
             assert time.monotonic() < end, self.shown
-            self.read(0.05)
 
     def shows(self, *texts: str) -> None:
         """Lets the program run until its screen has all of these."""

@@ -1,0 +1,111 @@
+"""An evening with the bundled model, on a real terminal: what is seen is what is kept, and what ``run`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tests.app.bundled_program import PROGRAM, replies_of_run, words
+from tests.app.terminal import Terminal
+
+from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.store import ChatStore
+
+FIRST, STORY, MORE = "Tell me about the sea.", "Tell me a long story about a fox and an owl.", " They are friends."
+ALT_UP, LEFT, RIGHT, F5, CTRL_G, CTRL_Q = "\x1b[1;3A", "\x1b[D", "\x1b[C", "\x1b[15~", "\x07", "\x11"
+ESC = "\x1b[27u"
+"""As a terminal sends it that was asked to tell it from the beginning of other keys."""
+
+
+class Person:
+    """Sits at a chat, and may look into its database."""
+
+    def __init__(self, terminal: Terminal, store: ChatStore) -> None:
+        self._terminal, self._store = terminal, store
+
+    @property
+    def said(self) -> list[StoredMessage]:
+        """The branch that is shown."""
+        return [message for chat in self._store.list_chats() for message in self._store.messages(chat.id)]
+
+    def type(self, *keys: str) -> None:
+        """Presses keys, one after the other."""
+        for key in keys:
+            self._terminal.type(key)
+
+    def ask(self, text: str) -> None:
+        """Types a question, waits until it is there, and sends it."""
+        self.type(text)
+        self.sees(text)
+        self.type("\r")
+
+    def sees(self, text: str) -> None:
+        """Waits until the end of a text is on the screen."""
+        end = f" {' '.join(words(text)[-8:])} "
+        self._terminal.until(lambda: end in f" {' '.join(words(self._terminal.shown))} ")
+
+    def stops(self) -> StoredMessage:
+        """Stops a reply while it is being written; a reply that is quicker than the key is asked for once more."""
+        while True:
+            self._terminal.shows("Esc stops")
+            self.type(ESC)
+            self._terminal.until(lambda: bool(self.said[-1].reason))
+            if self.said[-1].reason == "cancelled":
+                self.sees(self.said[-1].content)
+                return self.said[-1]
+            self.type(F5)
+
+    def hears(self, question: str) -> str:
+        """Waits until the whole reply to a question is on the screen."""
+
+        def whole() -> bool:
+            asked, reply = self.said[-2:] or (None, None)
+            return bool(asked and reply and asked.content == question and reply.reason in ("stop", "length"))
+
+        self._terminal.until(whole)
+        self.sees(self.said[-1].content)
+        return self.said[-1].content
+
+
+@contextmanager
+def at_a_chat(home: Path, *arguments: str) -> Iterator[Person]:
+    """Opens the chat, and leaves it in order."""
+    with Terminal(*PROGRAM, *arguments, home=home, size=(100, 40)) as terminal:
+        terminal.shows("╭", "╰")
+        with closing(ChatStore(home / "chats.db")) as store:
+            yield Person(terminal, store)
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+        assert terminal.as_before
+
+
+def test_type_stream_stop_edit_branch_quit_reopen(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    sea, friends = replies_of_run(tmp_path / "edited", FIRST, STORY + MORE)
+    with at_a_chat(home) as person:
+        person.ask(FIRST)
+        assert person.hears(FIRST) == sea
+
+        person.ask(STORY)
+        stopped = person.stops()
+        seed = stopped.seed
+        assert seed is not None
+        _, story = replies_of_run(tmp_path / "other", FIRST, STORY, last_seed=seed)
+        assert story.startswith(stopped.content) and stopped.content != story
+        person.type(CTRL_G)
+        assert person.hears(STORY) == story
+
+        person.type(ALT_UP, ALT_UP, "e")
+        person.sees("in place of an earlier message")
+        person.ask(MORE)
+        assert person.hears(STORY + MORE) == friends
+        person.type(ALT_UP, ALT_UP, LEFT)
+        person.sees(story)
+        assert [message.content for message in person.said] == [FIRST, sea, STORY, story]
+        chat = person.said[0].chat
+    with at_a_chat(home, "--chat", chat) as person:
+        person.sees(story)
+        person.type(ALT_UP, ALT_UP, RIGHT)
+        person.sees(friends)
+        assert [message.content for message in person.said] == [FIRST, sea, STORY + MORE, friends]
