@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Final
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.paths import Paths
 from slipstream.app.settings.file import SettingsFile
+from slipstream.models.errors import SlipstreamError
+
+_DAY: Final = 86_400.0
+_ALL: Final = 1_000_000
 
 
 def chat(
@@ -34,6 +40,7 @@ def chat(
     """
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
         kept = store.open_or_create(name).id if name else None
+        notes = [*notes, *filter(None, [forget_old(store, settings.settings.keeping.days, kept)])]
         engine = Engine(paths.logs / "chat-engine.log")
         engine.start()
         tidy(paths)
@@ -43,6 +50,30 @@ def chat(
         app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes)
         app.run(mouse=settings.settings.screen.mouse)
         return app.return_code or 0
+
+
+def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:
+    """Deletes the chats in which nothing was said for so many days, unless they are pinned.
+
+    Args:
+        store: All chats.
+        days: The days; 0 deletes none.
+        but: A chat that stays.
+
+    Returns:
+        A line that says so; empty where there was none.
+    """
+    since = time.time() - days * _DAY
+    old = [each for each in store.list_chats(_ALL) if not each.pinned and each.updated < since and each.id != but]
+    if not days or not old:
+        return ""
+    try:
+        for each in old:
+            store.delete(each.id)
+    except SlipstreamError as error:
+        return f"Old chats could not be deleted: {error.title} {error.hint}"
+    count = f"{len(old)} chats" if len(old) > 1 else "1 chat"
+    return f"{count} of more than {days} days ago {'were' if len(old) > 1 else 'was'} deleted (setting keeping.days)."
 
 
 def tidy(paths: Paths) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -69,6 +70,8 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open as long as the process)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a locale, or a file's name, that cannot be written so
 
 
 def _run(arguments: list[str]) -> int:
@@ -113,6 +116,7 @@ def _paths() -> int:
 
 def _one_reply(options: argparse.Namespace) -> int:
     from slipstream.app.paths import Paths
+    from slipstream.app.places import places
     from slipstream.app.run import RunRequest, read_stdin, run
 
     piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
@@ -123,38 +127,44 @@ def _one_reply(options: argparse.Namespace) -> int:
     kept = _settings(options, paths)
     for problem in kept.problems:
         _say(options, problem)
-    request = RunRequest(
-        load=_load(options, paths, kept),
-        prompt=prompt,
-        system=options.system,
-        sampling=_sampling(options, kept),
-        max_tokens=kept.settings.reply.max_tokens,
-        stop=options.stop,
-        chat=options.chat,
-        as_json=options.json,
-    )
-    return run(request, paths)
+    with places(paths) as (here, note):
+        _say_unkept(options, note)
+        request = RunRequest(
+            load=_load(options, here, kept),
+            prompt=prompt,
+            system=options.system,
+            sampling=_sampling(options, kept),
+            max_tokens=kept.settings.reply.max_tokens,
+            stop=options.stop,
+            chat=options.chat,
+            as_json=options.json,
+        )
+        return run(request, here)
 
 
 def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     """The chat runs as a child of this process, which restores the terminal whatever becomes of it."""
     from slipstream.app import launcher
     from slipstream.app.model_choice import check_files
-    from slipstream.app.paths import Paths, private_folder
+    from slipstream.app.paths import Paths
+    from slipstream.app.places import places
 
     paths = Paths.default()
     kept = _settings(options, paths)
-    load, sampling = _load(options, paths, kept), _sampling(options, kept)
     if options.as_child:
         from slipstream.app.chat import chat
 
-        return chat(load, sampling, options.chat, paths, kept, options.note)
+        with places(paths, kept.settings.keeping.chats or options.chat is not None) as (here, note):
+            _say_unkept(options, note)
+            load, sampling = _load(options, here, kept), _sampling(options, kept)
+            return chat(load, sampling, options.chat, here, kept, [*options.note, *filter(None, [note])])
+    load = _load(options, paths, kept)
+    _sampling(options, kept)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
-    private_folder(paths.chats.parent)
     check_files(load, paths.bundled)  # a file that is no model is one line here, not a notice on a screen
     notes = [word for note in options.note for word in ("--note", note)]
     drafter = [] if options.drafter or load.drafter == kept.settings.model.drafter else ["--drafter", load.drafter]
@@ -174,6 +184,14 @@ def _say(options: argparse.Namespace, words: str) -> None:
     if not options.as_child:
         print(f"slipstream: {one_line(words)}", file=sys.stderr)
         options.note.append(one_line(words))
+
+
+def _say_unkept(options: argparse.Namespace, note: str) -> None:
+    """Tells that nothing is kept; a chat that is asked for by name is then refused."""
+    if note and options.chat:
+        raise SlipstreamError(note)
+    if note:
+        _say(options, note)
 
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:

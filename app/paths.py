@@ -12,12 +12,13 @@ from pathlib import Path
 
 import platformdirs
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, UsageError
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
 """Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
 
+_NO_HOME = f"{os.devnull}/home"  # where nothing can be made, by whomever
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -59,11 +60,18 @@ class Paths:
 
     @staticmethod
     def default(environment: Mapping[str, str] = os.environ) -> Paths:
-        """Finds them: below ``SLIPSTREAM_HOME`` if it is set, else where the platform keeps such things."""
+        """Finds them: below ``SLIPSTREAM_HOME`` if it is set, else where the platform keeps such things.
+
+        Raises:
+            UsageError: If ``SLIPSTREAM_HOME`` names the home of nobody.
+        """
         bundled = Path(str(resources.files("slipstream.models"))) / "bundled"
         home = environment.get(HOME_VARIABLE)
         if home:
-            root = Path(home).expanduser().absolute()
+            try:
+                root = Path(home).expanduser().absolute()
+            except RuntimeError as error:
+                raise UsageError(f"{HOME_VARIABLE} is {home}: there is no such user.", "Set it to a folder.") from error
             folders = {name: root / name for name in FOLDERS}
             return Paths(
                 chats=root / "chats.db",
@@ -75,6 +83,12 @@ class Paths:
                 **folders,
             )
         platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
+        try:
+            homeless = not platform.user_data_path.is_absolute()
+        except RuntimeError:  # newer releases of platformdirs say it so
+            homeless = True
+        if homeless:
+            return Paths.default({HOME_VARIABLE: _NO_HOME})
         return Paths(
             platform.user_data_path / "chats.db",
             platform.user_data_path / "models",
@@ -149,6 +163,9 @@ def write_private(path: Path, text: str) -> None:
 
 def unwritable(path: Path, error: OSError) -> SlipstreamError:
     """Words the refusal of a file or a folder."""
+    if path.is_relative_to(_NO_HOME):
+        hint = f"Set HOME, or {HOME_VARIABLE} to a folder that you can write to."
+        return SlipstreamError("this user has no home folder.", hint)
     reason = (error.strerror or str(error)).lower()
     hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
     if error.errno in _FULL:

@@ -1,0 +1,118 @@
+"""Where this run writes: the owner's folders, or, where they take nothing, one that goes with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.paths import HOME_VARIABLE, Paths, private_folder, unwritable
+from slipstream.models.errors import SlipstreamError
+
+_TRIAL: Final = 1 << 16  # bytes; a new database of chats has about as many
+_NAME: Final = re.compile(r"slipstream-(\d+)-\w+")
+
+
+@contextmanager
+def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
+    """Gives the places that can be written to, as long as the run lasts.
+
+    What is only read, such as models and settings, stays where it is.
+
+    Args:
+        paths: The owner's.
+        keep: Whether chats are to be kept.
+
+    Yields:
+        The places, and a line that says what is not kept and why; empty where everything is.
+
+    Raises:
+        SlipstreamError: If nothing can be written anywhere.
+    """
+    refused = None
+    try:
+        for folder in dict.fromkeys([paths.chats.parent, paths.derived.parent, paths.logs.parent, paths.logs]):
+            _try(folder)
+    except SlipstreamError as error:
+        refused = error
+    if keep and not refused:
+        yield paths, ""
+        return
+    folder = _passing()
+    try:
+        here = replace(paths, chats=folder / "chats.db", states=folder / "states", index=folder / "index")
+        words = "Chats are not kept: this one is forgotten when slipstream ends (setting keeping.chats)."
+        if refused:
+            here = replace(here, derived=folder / "derived", logs=folder / "logs", training=folder / "training")
+            words = f"{refused.title} Nothing is kept: chats are forgotten when slipstream ends. {refused.hint}"
+        yield here, words[0].upper() + words[1:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _try(folder: Path) -> None:
+    """Writes something into a folder and takes it away again.
+
+    Raises:
+        SlipstreamError: If it cannot.
+    """
+    private_folder(folder)
+    trial = folder / f".trial-{os.getpid()}"
+    try:
+        try:
+            handle = os.open(trial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            try:
+                if os.write(handle, bytes(_TRIAL)) < _TRIAL:
+                    os.write(handle, bytes(_TRIAL))  # says why
+            finally:
+                os.close(handle)
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _passing() -> Path:
+    """Makes a folder for this run alone, in memory where the system has such a place.
+
+    Raises:
+        SlipstreamError: If there is no room for it anywhere.
+    """
+    wanted = [os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]
+    if os.name != "posix":
+        wanted = [tempfile.gettempdir()]
+    for place in [Path(name) for name in wanted if name and Path(name).is_dir()]:
+        with suppress(OSError, SlipstreamError):
+            if os.name == "posix":
+                _sweep(place)
+            folder = Path(tempfile.mkdtemp(prefix=f"slipstream-{os.getpid()}-", dir=place))
+            _try(folder)
+            return folder
+    raise SlipstreamError(
+        "nothing can be written anywhere, not even for the time being.",
+        f"Make some room, or set {HOME_VARIABLE} to a folder that you can write to.",
+    )
+
+
+def _sweep(place: Path) -> None:
+    """Takes away what runs that were killed have left."""
+    for folder in place.glob("slipstream-*-*"):
+        found = _NAME.fullmatch(folder.name)
+        if found and folder.stat(follow_symlinks=False).st_uid == os.getuid() and not _runs(int(found[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another's
+        return True
+    return True
