@@ -6,14 +6,16 @@ from pathlib import Path
 
 MEASURED = (
     "drafters/accept.py", "drafters/tree.py", "models/gguf_check.py", "app/safe_text.py", "app/chats/store.py",
-    "models/download*.py", "app/engine/host.py",
+    "models/download*.py", "app/engine/host.py", "app/engine/child.py", "app/engine/patience.py", "app/engine/pulse.py",
+    "app/engine/ends.py", "app/engine/cures.py", "app/engine/environment.py",
 )  # fmt: skip
 TESTS = (
     "tests/drafters/test_accept.py", "tests/drafters/test_accept_typical.py", "tests/drafters/test_tree.py",
     "tests/models/test_gguf.py", "tests/models/test_gguf_mutants.py", "tests/models/test_gguf_split.py",
     "tests/app/test_safe_text.py", "tests/app/test_chats_store.py", "tests/app/test_chats_keeping.py",
     "tests/app/test_chats_going_on.py", "tests/app/test_chats_model.py", "tests/app/engine/test_host.py",
-    "tests/app/engine/test_host_faults.py", "tests/models/test_download.py", "tests/models/test_download_disk.py",
+    "tests/app/engine/test_host_faults.py", "tests/app/engine/test_host_ends.py",
+    "tests/app/engine/test_host_patience.py", "tests/app/engine/test_host_orphans.py", "tests/models/test_download.py", "tests/models/test_download_disk.py",
     "tests/models/test_download_faults.py", "tests/models/test_download_lock.py",
     "tests/models/test_download_queue.py", "tests/models/test_download_ranges.py",
 )  # fmt: skip

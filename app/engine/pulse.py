@@ -66,7 +66,7 @@ class Pulse:
 
 
 def work_done() -> float:
-    """What the process has done, in seconds of all its threads; a page or a block read from a disk counts as a second.
+    """What the process has done, in seconds of all its threads; a page or a block from or to a disk counts as a second.
 
     A large model whose pages come from a slow disk waits more than it computes.
     """
@@ -75,5 +75,5 @@ def work_done() -> float:
         import resource
 
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        seconds += usage.ru_majflt + usage.ru_inblock
+        seconds += usage.ru_majflt + usage.ru_inblock + usage.ru_oublock
     return seconds

@@ -16,12 +16,13 @@ import pytest
 from slipstream.app.engine.frames import read_frame, write_frame
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.patience import Limits
-from slipstream.app.engine.protocol import VERSION, Beat, Failed, Frame, Hello, Loaded
+from slipstream.app.engine.protocol import VERSION, Beat, Done, Failed, Frame, Hello, Loaded, Loading, Speed
 from slipstream.app.engine.requests import Generate, Load, Message, Prepare, Sampling
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 Pretend = Callable[..., Engine]
 LOAD = Load("mini.gguf")
+LOADED = Loaded("mini", "llama", 8, "f", "CPU", "same text", [], 1.0)
 WAITS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
 
 
@@ -187,11 +188,28 @@ def test_a_program_that_cannot_be_started_says_so(
         engine.load(LOAD)
 
 
-def test_beats_are_not_events(pretend: Pretend) -> None:
-    loaded = Loaded("mini", "llama", 8, "f", "CPU", "same text", [], 1.0)
-    engine = pretend(Hello(), Beat(1, 1), loaded, Beat(2, 2), then=WAITS)
-    assert engine.load(LOAD) == loaded
+def test_neither_beats_nor_an_earlier_reply_are_events_of_a_load(pretend: Pretend) -> None:
+    earlier = Done(3, "cancelled", "", [], 1, 1, 0, 1.0, Speed())
+    engine = pretend(Hello(), Beat(1, 1), earlier, LOADED, Beat(2, 2), then=WAITS)
+    engine.start()
+    process = engine.process_id
+    engine.start()
+    assert engine.load(LOAD) == LOADED and engine.process_id == process
     engine.close(0.01)
+
+
+def test_an_end_at_the_last_moment_of_a_load_is_told_too(pretend: Pretend) -> None:
+    told: list[EngineDiedError] = []
+    engine = pretend(Hello(), Loading(0.5), LOADED, then="os.read(0, 1)")
+    engine.tell_end(told.append)
+
+    def wait_for_the_end(_share: float | None) -> None:
+        assert engine._child
+        engine._child._ended.wait()
+
+    assert engine.load(LOAD, wait_for_the_end) == LOADED
+    assert len(told) == 1 and "while nothing was asked of it: exit code 0" in str(told[0])
+    assert engine.process_id is None
 
 
 def test_the_process_gets_no_secrets(pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

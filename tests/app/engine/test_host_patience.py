@@ -132,6 +132,13 @@ def test_nobody_waits_nobody_is_blamed() -> None:
     assert patience.verdict(1000.0) == ""
 
 
+def test_time_counts_once_for_two_who_wait() -> None:
+    patience = Patience(LIMITS)
+    with patience.waiting():
+        assert waited(patience, 100) == ""
+        assert "120 seconds" in waited(patience, 20)
+
+
 def test_a_laptop_that_slept_is_not_blamed() -> None:
     now = 0.0
     clock = AwakeClock(2.0, lambda: now)
