@@ -15,8 +15,8 @@ TESTS = (
     "tests/app/test_safe_text.py", "tests/app/test_chats_store.py", "tests/app/test_chats_keeping.py",
     "tests/app/test_chats_going_on.py", "tests/app/test_chats_model.py", "tests/app/engine/test_host.py",
     "tests/app/engine/test_host_faults.py", "tests/app/engine/test_host_ends.py",
-    "tests/app/engine/test_host_patience.py", "tests/app/engine/test_host_orphans.py", "tests/models/test_download.py", "tests/models/test_download_disk.py",
-    "tests/models/test_download_faults.py", "tests/models/test_download_lock.py",
+    "tests/app/engine/test_host_patience.py", "tests/app/engine/test_host_orphans.py", "tests/models/test_download.py",
+    "tests/models/test_download_disk.py", "tests/models/test_download_faults.py", "tests/models/test_download_lock.py",
     "tests/models/test_download_queue.py", "tests/models/test_download_ranges.py",
 )  # fmt: skip
 
