@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from slipstream.drafters.base import Draft
-from slipstream.models.types import ROOT, Token
+from slipstream.models.types import ROOT, Token, TokenTree
 
 DEPTH: Final = 16
 """Depths that are told apart; deeper ones count as the last."""
@@ -45,14 +45,10 @@ class Calibration:
         tree, node, depth, first = draft.tree, ROOT, 0, DEPTH
         for at, token in enumerate(tokens[:DEPTH]):
             said, child = 0.0, None
-            for other in range(node + 1, len(tree)):
-                parent = tree.parents[other]
-                if parent < node:
-                    break  # depth first: what hangs below the node has ended
-                if parent == node and other not in tree.probes:
-                    said += draft.probs[other]
-                    if tree.tokens[other] == token:
-                        child = other
+            for other in _below(tree, node):
+                said += draft.probs[other]
+                if tree.tokens[other] == token:
+                    child = other
             if not said:
                 break
             self._said[at] = _DECAY * self._said[at] + said
@@ -73,3 +69,17 @@ class Calibration:
             if at >= heard and product == self.path[at + 1]:
                 return
             self.path[at + 1] = product
+
+
+def _below(tree: TokenTree, node: int) -> list[int]:
+    """The children of a node that may be accepted."""
+    if tree.leaves == 1 and not tree.probes:
+        return [node + 1] if node + 1 < len(tree) else []
+    found: list[int] = []
+    for other in range(node + 1, len(tree)):
+        parent = tree.parents[other]
+        if parent < node:
+            break  # depth first: what hangs below the node has ended
+        if parent == node and other not in tree.probes:
+            found.append(other)
+    return found
