@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from tests.app.bundled_program import replies_of_run
+from tests.app.kills import QUESTION, kill_played, kill_real
+
 from slipstream.app.chats.store import ChatStore
 
 WRITER = """
@@ -57,3 +61,13 @@ def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
             assert db.execute("SELECT count(*) FROM messages WHERE status = 'streaming'").fetchone() == (0,)
         store.close()
     assert len(written) > 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_kill_of_the_interface_loses_next_to_nothing(seed: int, tmp_path: Path) -> None:
+    assert kill_played(tmp_path, random.Random(seed)) == []
+
+
+def test_the_engine_of_a_killed_interface_ends_and_what_is_kept_is_the_models_text(tmp_path: Path) -> None:
+    (reply,) = replies_of_run(tmp_path / "other", QUESTION)
+    assert kill_real(tmp_path / "home", random.Random(1), reply).faults == []
