@@ -5,13 +5,17 @@ import sys
 from pathlib import Path
 
 MEASURED = (
-    "drafters/accept.py", "drafters/tree.py", "models/gguf_check.py", "app/safe_text.py", "app/chats/store.py",
-    "models/download*.py", "app/engine/host.py", "app/engine/child.py", "app/engine/patience.py", "app/engine/pulse.py",
+    "drafters/accept.py", "drafters/tree.py", "app/safe_text.py", "app/chats/store.py",
+    "models/gguf.py", "models/gguf_check.py", "models/gguf_magic.py", "models/gguf_parse.py", "models/gguf_sizes.py",
+    "models/gguf_split.py", "models/probe.py", "models/probe_record.py", "models/heads_check.py",
+    "models/safetensors.py", "models/download*.py", "app/engine/host.py", "app/engine/child.py", "app/engine/patience.py", "app/engine/pulse.py",
     "app/engine/ends.py", "app/engine/cures.py", "app/engine/environment.py",
 )  # fmt: skip
 TESTS = (
     "tests/drafters/test_accept.py", "tests/drafters/test_accept_typical.py", "tests/drafters/test_tree.py",
     "tests/models/test_gguf.py", "tests/models/test_gguf_mutants.py", "tests/models/test_gguf_split.py",
+    "tests/models/test_gguf_sizes.py", "tests/models/test_probe.py", "tests/models/test_heads.py",
+    "tests/models/test_untrusted_heads.py", "tests/models/test_published.py", "tests/models/test_hub.py",
     "tests/app/test_safe_text.py", "tests/app/test_chats_store.py", "tests/app/test_chats_keeping.py",
     "tests/app/test_chats_going_on.py", "tests/app/test_chats_model.py", "tests/app/engine/test_host.py",
     "tests/app/engine/test_host_faults.py", "tests/app/engine/test_host_ends.py",

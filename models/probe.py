@@ -100,10 +100,8 @@ class Prober:
         if process:
             process.kill()
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe:
-                    with suppress(OSError):  # it ended before it read what was written
-                        pipe.close()
+            with suppress(OSError):  # it ended before it read what was written
+                process.communicate()
         if self._log:
             self._log.close()
             self._log = None

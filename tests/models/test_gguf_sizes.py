@@ -210,6 +210,44 @@ def test_no_header_takes_more_than_256_megabytes(name: str, tmp_path: Path) -> N
     assert int(done.stdout) <= 256, done.stdout
 
 
+@pytest.mark.parametrize(
+    ("key", "kind", "values"),
+    [("x.a", STRING, ["short", "a" * 5_000]), ("x.b", U32, [1] * 500), ("x.c", STRING, [""] * 1_000)],
+)
+def test_values_share_one_bound(
+    key: str, kind: int, values: list[object], save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(small_model().array(key, kind, values))
+    read_header(path)
+    monkeypatch.setattr(gguf_parse, "MAX_MEMORY", 6_000)
+    with pytest.raises(ModelFileError, match=f"with '{key}' its header takes more memory than the 6,000 allowed"):
+        read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "words"),
+    [
+        (0, [4, 0, 0, 0, *range(5)], ""),
+        (U32, [4, 0, 0, 0], "not a list of bytes"),
+        (0, [9, 0, 0, 0], "shorter than it"),
+    ],
+)
+def test_a_map_of_characters_is_whole(kind: int, values: list[object], words: str, save: Callable[..., Path]) -> None:
+    path = save(small_model().array("tokenizer.ggml.precompiled_charsmap", kind, values))
+    if not words:
+        assert read_header(path).n_vocab
+        return
+    with pytest.raises(ModelFileError, match=words):
+        read_header(path)
+
+
+def test_tokens_that_begin_and_end_a_text(save: Callable[..., Path]) -> None:
+    model = small_model().number("tokenizer.ggml.bos_token_id", 2**32 - 1)
+    assert read_header(save(model)).bos == 1
+    header = read_header(save(model.text("tokenizer.ggml.model", "gemma4")))
+    assert header.bos is None and not header.add_bos
+
+
 @pytest.mark.parametrize("kind", ["llama", "lfm2", "qwen35"])
 def test_the_rules_bind_the_kinds_that_they_are_about(kind: str, tmp_path: Path) -> None:
     """A file of each kind passes, and no longer does with one more head than its tensors have."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.models.mutants import mutant
+from tests.models.mutants import lay_out, mutant, taken_apart
 
 from slipstream.models.eagle_check import unfit_by_header
 from slipstream.models.errors import ModelFileError, SlipstreamError
@@ -136,6 +136,40 @@ def test_any_shapes_of_heads(method: Any, shapes: dict[str, tuple[int, ...]], ex
         assert str(error).isprintable()
     else:
         pytest.fail("none of these is whole and 256 wide")
+
+
+def test_a_safetensors_file_that_shrinks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "heads").write_bytes(packed({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, bytes(4)))
+    size = (tmp_path / "heads").stat()
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((*size[:6], size.st_size + 4, *size[7:])))
+    with pytest.raises(ModelFileError, match="became shorter"):
+        read_safetensors(tmp_path / "heads")
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "shape", "many"),
+    [("medusa", "head.{}.0.weight", (4, 4), 65), ("space", "masks", (65, 256), 1)],
+)
+def test_there_are_not_too_many_heads(method: Any, name: str, shape: tuple[int, ...], many: int) -> None:
+    with pytest.raises(DamagedError, match=r"65 masks|more than 64"):
+        check_heads(method, {name.format(n): shape for n in range(many)}, {})
+
+
+def test_heads_stored_in_numbers_that_are_not_read_are_refused(tmp_path: Path) -> None:
+    model = taken_apart((SHIPPED / "slipstream-mini-space.gguf").read_bytes())
+    model.tensors = [(name, shape, 28, offset) for name, shape, _, offset in model.tensors]
+    lay_out(model)
+    (tmp_path / "heads.gguf").write_bytes(model.bytes())
+    with pytest.raises(ModelFileError, match="'masks' is stored as F64"):
+        read_heads(tmp_path / "heads.gguf")
+
+
+def test_an_adapter_has_the_norms_of_its_target() -> None:
+    adapter = read_header(SHIPPED / "slipstream-mini-kangaroo.gguf")
+    shapes = {tensor.name: tensor.shape[::-1] for tensor in adapter.tensors}
+    check_heads("kangaroo", shapes, {"exit_layer": 1}, TARGET)
+    with pytest.raises(DamagedError, match="its heads' norms are other ones"):
+        check_heads("kangaroo", {**shapes, "attn_q_norm.weight": (64,)}, {"exit_layer": 1}, TARGET)
 
 
 def test_a_target_without_heads_has_no_rows() -> None:

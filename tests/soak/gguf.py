@@ -1,9 +1,10 @@
 """Wrong model files by the thousand, and the header's checks fuzzed for as long as one likes.
 
-A command: ``python -m tests.soak.gguf N`` makes N mutated files, half of them in their structure. Each goes through the
-header's checks, and, whatever they say, into llama.cpp in a process of its own, which shows what a crasher is; what the
-checks let through also goes into the probe. ``--fuzz SECONDS`` fuzzes the checks alone, with Hypothesis and with mutants.
-Either prints what went wrong, then one line: what, how many, how many failed, the 95 % bound, the worst time and memory.
+A command: ``python -m tests.soak.gguf N`` makes N mutated files, half of them wrong in their structure. Each goes
+through the header's checks, and, whatever they say, into llama.cpp in a process of its own, which shows what a crasher
+is; what the checks let through also goes into the probe. ``--fuzz SECONDS`` fuzzes the checks alone, with Hypothesis
+and with mutants. Either prints what went wrong, then one line: what, how many, how many failed, the 95 % bound, and the
+worst time and memory.
 """
 
 from __future__ import annotations
@@ -38,10 +39,8 @@ def upper(failed: int, tried: int) -> float:
     if not failed:
         return min(1.0, 3 / tried)
     z, share = 1.645, failed / tried
-    middle = share + z * z / (2 * tried)
-    return float(
-        (middle + z * (share * (1 - share) / tried + z * z / (4 * tried * tried)) ** 0.5) / (1 + z * z / tried)
-    )
+    spread = z * (share * (1 - share) / tried + z * z / (4 * tried * tried)) ** 0.5
+    return float((share + z * z / (2 * tried) + spread) / (1 + z * z / tried))
 
 
 def memory() -> int:
@@ -60,8 +59,8 @@ def mutants(number: int) -> int:
             [sys.executable, "-m", "tests.models.raw_loads"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert raw.stdin and raw.stdout
-        for number_of in range(number):
-            path.write_bytes(mutant(good[number_of // 2 % len(good)], number_of))
+        for turn in range(number):
+            path.write_bytes(mutant(good[turn // 2 % len(good)], turn))
             started, refused = time.process_time(), False
             try:
                 check_vocabulary(read_header(path))
@@ -69,7 +68,7 @@ def mutants(number: int) -> int:
                 refused = True
             except Exception as error:
                 wrong += 1
-                print(f"mutant {number_of}: {error!r}")
+                print(f"mutant {turn}: {error!r}")
             slowest = max(slowest, time.process_time() - started)
             print(path, file=raw.stdin, flush=True)
             outcome = raw.stdout.readline().strip()
@@ -79,7 +78,7 @@ def mutants(number: int) -> int:
                 continue
             if crasher:
                 through += 1
-                print(f"mutant {number_of} got through: {outcome}")
+                print(f"mutant {turn} got through: {outcome}")
             begun = time.monotonic()
             try:
                 prober.check(path)
@@ -92,8 +91,9 @@ def mutants(number: int) -> int:
     stopped = 1 - through / max(1, crashers)
     print(
         f"model files: {number} mutants, {crashers} crash or hang llama.cpp, {through} of these got through the checks"
-        f" ({stopped:.1%} stopped, 95 % bound {1 - upper(through, crashers):.1%}); the probe died {died} and hung {hung}"
-        f" times, {wrong} checks failed otherwise; longest check {slowest:.2f} s, longest probe {longest:.1f} s"
+        f" ({stopped:.1%} stopped, 95 % bound {1 - upper(through, crashers):.1%}); the probe died {died} and"
+        f" hung {hung} times, {wrong} checks failed otherwise; longest check {slowest:.2f} s, longest probe"
+        f" {longest:.1f} s"
     )
     return int(stopped < SHARE or wrong > 0 or hung > 0)
 
@@ -141,8 +141,8 @@ def fuzz(seconds: float) -> int:
     used = memory() - before
     failed += used > MEGABYTES
     print(
-        f"header checks: {tried} fuzzed files in {seconds:.0f} s, {failed} failed, 95 % bound {upper(failed, tried):.3%};"
-        f" slowest {slowest:.2f} s, {used} MB more at most"
+        f"header checks: {tried} fuzzed files in {seconds:.0f} s, {failed} failed, 95 % bound"
+        f" {upper(failed, tried):.3%}; slowest {slowest:.2f} s, {used} MB more at most"
     )
     return int(failed > 0)
 
