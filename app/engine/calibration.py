@@ -29,14 +29,17 @@ class Calibration:
         """Takes the probabilities as they are."""
         self._right = [_PRIOR] * DEPTH
         self._said = [_PRIOR] * DEPTH
+        self._ratio = [1.0] * DEPTH  # of the two: the correction of a probability given the path above
         self.path = [1.0] * (DEPTH + 1)
         """Correction of the probability of a path by its depth; index 0 is the empty path."""
 
     def probs(self, draft: Draft) -> list[float]:
         """The corrected probability of each node of a draft given its parent."""
-        right, said, last = self._right, self._said, DEPTH - 1
+        ratio, last = self._ratio, DEPTH - 1
+        if draft.tree.leaves == 1 and len(draft.probs) <= DEPTH:
+            return [min(prob * each, _SUREST) for prob, each in zip(draft.probs, ratio, strict=False)]
         return [
-            min(prob * right[min(depth - 1, last)] / said[min(depth - 1, last)], _SUREST)
+            min(prob * ratio[min(depth - 1, last)], _SUREST)
             for prob, depth in zip(draft.probs, draft.tree.depths, strict=True)
         ]
 
@@ -53,6 +56,7 @@ class Calibration:
                 break
             self._said[at] = _DECAY * self._said[at] + said
             self._right[at] = _DECAY * self._right[at] + (child is not None)
+            self._ratio[at] = min(self._right[at] / self._said[at], _MOST)
             first = min(first, at)
             if child is None:
                 break
@@ -65,7 +69,7 @@ class Calibration:
         """Brings the corrections of paths up to date, of which the depths up to ``heard`` have changed."""
         product = self.path[first]
         for at in range(first, DEPTH):
-            product *= min(max(self._right[at] / self._said[at], _LEAST), _MOST)
+            product *= max(self._ratio[at], _LEAST)  # who is never heard stays wrong
             if at >= heard and product == self.path[at + 1]:
                 return
             self.path[at + 1] = product
