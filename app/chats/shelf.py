@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slipstream.app.chats.backups import forget_in_backups, optimize
 from slipstream.app.chats.database import Database
+from slipstream.app.chats.kept_states import forget_orphans, forget_state
 from slipstream.app.chats.records import NAME, StoredChat, new_id, storable
 from slipstream.app.drafters.indexed import forget_chat
 from slipstream.app.drafters.marks import chat_deleted
@@ -50,11 +51,13 @@ class Shelf(Database):
             self.erase_deleted(0.0 if self.alone else UNDO_WITHIN)  # another process may still bring its own back
         except SlipstreamError as error:  # tried again at the next start; the other chats can be read
             self.notice = self.notice or f"{error.title} {error.hint}"
+        forget_orphans(self._states, self._names, self.alone)
 
     def close(self) -> None:
         """Erases the chats that were deleted, for nobody can bring them back now, and closes the file."""
         with suppress(SlipstreamError):  # the next start tries again; or it is closed already
             self.erase_deleted(0.0 if self.alone else UNDO_WITHIN)
+            forget_orphans(self._states, self._names, self.alone)
         super().close()
 
     def create(self, title: str = "") -> StoredChat:
@@ -190,8 +193,7 @@ class Shelf(Database):
             self._erase(str(chat))
 
     def _erase(self, chat: str) -> None:
-        if state := self.state(chat):
-            state.unlink(missing_ok=True)
+        forget_state(self._states, chat)
         forget_in_backups(self.path, chat)
         with self._write(durable=True):  # last, so that the next start goes on where a kill cut it short
             self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
@@ -201,6 +203,10 @@ class Shelf(Database):
         chat_deleted(chat, self._heads, self._index)
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _names(self) -> set[str]:
+        with self._read():
+            return {str(chat) for (chat,) in self._db.execute("SELECT id FROM chats")}
 
     def _insert(self, chat: StoredChat) -> sqlite3.Cursor:
         row = (chat.id, chat.title, chat.created, chat.updated, chat.model, chat.pinned)

@@ -62,7 +62,7 @@ class ThinkingView(Vertical):
         """Begins without thoughts."""
         super().__init__()
         self._head, self._body = ThinkingHead(), Pieces()
-        self._end = ""  # of the thoughts
+        self._end = self._space = ""  # of the thoughts, and what stands behind it
         self.tokens, self.milliseconds = 0, 0.0
         """Of all thoughts."""
         self.under_way = False
@@ -93,11 +93,12 @@ class ThinkingView(Vertical):
             milliseconds: How long all of them took.
             under_way: Whether more follow.
         """
-        if self._body.empty:
-            text = text.lstrip()
-        if text:
-            self._body.add([Piece(text, "plain")])
-            self._end = (self._end + text)[-LAST_WORDS:]
+        text = self._space + text if not self._body.empty else text.lstrip()
+        words = text.rstrip()
+        self._space = text[len(words) :]  # nobody sees it at the end
+        if words:
+            self._body.add([Piece(words, "plain")])
+            self._end = (self._end + words)[-LAST_WORDS:]
         self.tokens, self.milliseconds, self.under_way = tokens, milliseconds, under_way
         if self.is_attached:
             self._draw()
@@ -121,8 +122,7 @@ class ThinkingView(Vertical):
         spent_words += [plural(self.tokens, "token")] if self.tokens else []
         mark = "▾" if self.opened else "▸"
         if self.under_way:
-            last = "" if self.opened else self._end.rstrip().rpartition("\n")[2]
-            self._head.show(f"{mark} thinking  {' · '.join(spent_words)}".rstrip(), last)
+            self._head.show(f"{mark} thinking  {' · '.join(spent_words)}".rstrip(), "" if self.opened else self._end)
         elif spent_words:
             self._head.show(f"{mark} thought {'for ' if self.milliseconds else ''}{', '.join(spent_words)}")
         else:
