@@ -97,9 +97,9 @@ class ChatApp(App[int]):
         """A driver that gives back a terminal whatever became of it."""
         usual = super().get_driver_class()
         if sys.platform != "win32":
-            from slipstream.app.tui.terminal import ChatDriver, LinuxDriver
+            from slipstream.app.tui.terminal import chat_driver
 
-            return ChatDriver if usual is LinuxDriver else usual
+            return chat_driver(usual)
         return usual
 
     async def on_unmount(self) -> None:
