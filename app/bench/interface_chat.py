@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, DrafterOffer, Loaded, Piece, Prefilling, Speed, Stepped
-from slipstream.app.engine.requests import Generate, Load
+from slipstream.app.engine.protocol import Counted, Done, DrafterOffer, Loaded, Piece, Prefilling, Speed, Stepped
+from slipstream.app.engine.requests import Generate, Load, Prepare
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.engine import ChatEngine
+from slipstream.models.errors import EngineDiedError
 
 LEDGER: Final = "ledger"
 """A file with a line each ``EVERY`` tokens: the tokens so far, and the seconds of CPU and the bytes of the process."""
@@ -42,7 +43,7 @@ def text_of(token: int) -> str:
 
 
 class Player(ChatEngine):
-    """An engine without a model; it reads nothing ahead, has no drafts and does not end."""
+    """An engine without a model."""
 
     def __init__(self, home: Path, pace: float) -> None:
         """Keeps where the ledger is, and the seconds a step."""
@@ -74,6 +75,18 @@ class Player(ChatEngine):
                     print(len(tokens), time.process_time(), _resident(), file=ledger, flush=True)
         yield Stepped(generate.request, [Piece(f"\n\n{LAST}", "plain")], [0], "none", 0, 0, 1.0, Speed())
         yield Done(generate.request, "stop", f"{text}\n\n{LAST}", [*tokens, 0], 20, 20, 0, 5.0, Speed(44.0))
+
+    def prepare(self, prepare: Prepare) -> None:
+        """Reads nothing ahead."""
+
+    def tell_count(self, told: Callable[[Counted], None]) -> None:
+        """Counts nothing."""
+
+    def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
+        """Does not end."""
+
+    def watch(self, on: bool) -> None:
+        """Has no drafts."""
 
     def stop(self, request: int) -> None:
         """Ends a reply at once."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO, Any, cast
 
 from textual.app import App
+from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
@@ -28,12 +29,12 @@ class ChatDriver(LinuxDriver):
     ) -> None:
         """Takes what Textual gives."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._file = cast(IO[str], _Output(self._file, self._lost))
+        self._file = cast(Any, _Output(cast(IO[str], self._file), self._lost))
         self._drawing: list[Any] | None = None  # the terminal's attributes while the chat draws
 
     def start_application_mode(self) -> None:
         """Takes the terminal."""
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
         self._drawing = self._attributes()
 
     def stop_application_mode(self) -> None:
@@ -56,6 +57,11 @@ class ChatDriver(LinuxDriver):
         """Ends the chat, from the thread that writes."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._app.exit, None, 128 + signal.SIGHUP)
+
+
+def chat_driver(usual: type[Driver]) -> type[Driver]:
+    """The driver for a chat: this module's, unless another than the system's is asked for."""
+    return ChatDriver if usual is LinuxDriver else usual
 
 
 class _Output:

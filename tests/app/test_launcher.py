@@ -70,6 +70,17 @@ def test_a_clean_end_writes_nothing() -> None:
     terminal.close()
 
 
+@pytest.mark.parametrize("ends", ["sys.exit('no luck')", "os.kill(os.getpid(), 9)"])
+def test_a_terminal_that_is_as_it_was_is_left_alone(ends: str) -> None:
+    terminal = Terminal(
+        f"import os, sys, termios, tty\nbefore = termios.tcgetattr(0){SPOIL.replace('import', '#')}"
+        f"termios.tcsetattr(0, termios.TCSANOW, before)\n{ends}"
+    )
+    assert terminal.finish() in (1, 137)
+    assert RESET not in terminal.output and terminal.modes() == terminal.before
+    terminal.close()
+
+
 def test_an_exit_code_is_passed_on() -> None:
     terminal = Terminal("raise SystemExit(3)")
     assert terminal.finish() == 3

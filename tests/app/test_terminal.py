@@ -1,0 +1,66 @@
+"""The terminal that other tests look at: it sees what a program leaves behind, and leaves no program behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.app.terminal import ROOT, Terminal, gone
+
+STARTS = """
+import sys, time
+from pathlib import Path
+from tests.app.hostile import on_a_terminal
+from tests.app.terminal import Terminal
+
+SLEEPS = f"import os, time; open({sys.argv[1]!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+if sys.argv[2] == "hostile":
+    on_a_terminal(SLEEPS, home=Path("/nowhere"))
+else:
+    Terminal(sys.executable, "-c", SLEEPS, home=Path("/nowhere")).until(lambda: False, 600)
+"""
+
+
+@pytest.mark.parametrize("how", ["hostile", "emulated"])
+def test_a_program_dies_with_the_test_that_started_it(how: str, tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    test = subprocess.Popen([sys.executable, "-c", STARTS, str(number), how], cwd=ROOT)
+    while not (number.exists() and number.read_text()):
+        assert test.poll() is None
+    os.kill(test.pid, signal.SIGKILL)
+    test.wait()
+    assert gone(int(number.read_text()))
+
+
+@pytest.mark.parametrize(
+    "spoils",
+    [
+        r"print('\x1b[?1049h', end='')",
+        r"print('\x1b[?1003h', end='')",
+        r"print('\x1b[?2004h', end='')",
+        r"print('\x1b[?25l', end='')",
+        r"print('\x1b[?7l', end='')",
+        r"print('\x1b[>25u', end='')",
+        r"print('\x1b[<u', end='')",
+        "import tty; tty.setraw(0)",
+    ],
+)
+def test_what_a_program_leaves_behind_is_seen(spoils: str, tmp_path: Path) -> None:
+    with Terminal(sys.executable, "-c", spoils, home=tmp_path) as terminal:
+        assert terminal.ended() == 0
+        assert not terminal.as_before
+
+
+def test_a_program_that_leaves_in_order_is_told_from_that(tmp_path: Path) -> None:
+    draws = (
+        r"import sys; print('\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[>25uhello\x1b[38;2;1', end=''); sys.stdout.flush();"
+        r" print('\x1b[<u\x1b[?1003l\x1b[?25h\x1b[?1049l', end=''); sys.exit(7)"
+    )
+    with Terminal(sys.executable, "-c", draws, home=tmp_path) as terminal:
+        assert terminal.ended() == 7
+        assert terminal.as_before
+        assert "hello" not in terminal.shown and "left 7." in terminal.shown
