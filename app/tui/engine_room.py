@@ -81,7 +81,7 @@ class EngineRoom(Widget):
         """Ends the reply under way; in a thread, for an engine that hangs takes a while to hear it."""
         threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
 
-    def watch(self, on: bool) -> None:
+    def watch_drafts(self, on: bool) -> None:
         """Has steps carry their drafts, or no longer; not here, see ``stop``."""
         threading.Thread(target=self._engine.watch, args=(on,), daemon=True).start()
 

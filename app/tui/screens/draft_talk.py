@@ -20,7 +20,7 @@ class DraftTalk(TalkScreen):
         if not shown and self.drafts.has_focus_within:
             self.prompt.focus()
         self.drafts.display = shown
-        self._room.watch(shown)
+        self._room.watch_drafts(shown)
 
     async def _show_chat(self, at: int | None = None) -> None:
         """Shows the conversation, and how the drafts of its replies fared."""
