@@ -54,8 +54,8 @@ class AcceptanceChart(Widget):
         width, height = self.size.width, self.size.height
         drafters = self._record.drafters()
         if not drafters:
-            return Content("Nothing was drafted in this chat.").stylize(FAINT).truncate(width, ellipsis=True)
-        lines = [Content("accepted, by depth and over time").stylize(FAINT)]
+            return Content("Nothing was drafted yet.").stylize(FAINT).truncate(width, ellipsis=True)
+        lines = [Content("accepted by depth, over time").stylize(FAINT)]
         large = 1 + LARGE * len(drafters) <= height
         for name, fared in drafters.items():
             lines += _large(name, fared, width) if large else [_small(name, fared, width)]

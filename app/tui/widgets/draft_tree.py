@@ -73,7 +73,7 @@ def _heading(tree: DraftTree) -> Content:
     ending = "" if tree.last.origin == "plain" else f" + {tree.last.origin}"
     left_out = len(tree.texts) - MOST_DRAWN
     words += [
-        (f"  {len(tree.path)} of {len(tree.texts)} accepted{ending}", REJECTED),
+        (f"  {len(tree.path)} of {len(tree.texts)}{ending}", REJECTED),
         (f" · {left_out} not drawn" if left_out > 0 else "", FAINT),
         (f" · {tree.probes} probes" if tree.probes else "", FAINT),
         _took(tree),

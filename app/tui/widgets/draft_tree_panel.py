@@ -50,7 +50,7 @@ class DraftPanel(Container):
         self.chart = AcceptanceChart(self._record)
         """How each drafter fared in this chat."""
         self.display = False
-        self.border_title = Content("Drafts: probability in %, accepted ━")
+        self.border_title = Content("Drafts: probability in %, ━ accepted")
 
     def compose(self) -> ComposeResult:
         """The chart stands above the trees, or beside them."""

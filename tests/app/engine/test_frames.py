@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from slipstream.app.engine import protocol, requests
 from slipstream.app.engine.frames import ProtocolError, read_frame, write_frame
 
+DONE = protocol.Done(3, "stop", "a", [7], 4, 4, 0, 1.5, protocol.Speed(), [[1, 1]], {"draft": {"steps": 1}})
 MESSAGES: list[protocol.Frame] = [
     requests.Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, True),
     requests.Generate(
@@ -16,6 +17,7 @@ MESSAGES: list[protocol.Frame] = [
     ),
     requests.Prepare([requests.Message("user", "so f")], "draft", "a.state"),
     requests.Stop(3),
+    requests.Watch(True),
     requests.Quit(),
     protocol.Hello(),
     protocol.Loading(0.5),
@@ -24,7 +26,26 @@ MESSAGES: list[protocol.Frame] = [
     protocol.Stepped(
         3, [protocol.Piece("a", "accepted", "draft")], [7], "draft", 2, 1, 0.5, protocol.Speed(acceptance=0.5)
     ),
-    protocol.Done(3, "stop", "a", [7], 4, 4, 0, 1.5, protocol.Speed(), [[1, 1]], {"draft": {"steps": 1}}),
+    protocol.Stepped(
+        3,
+        [],
+        [7],
+        "draft",
+        2,
+        1,
+        0.5,
+        protocol.Speed(),
+        watched=protocol.Watched(
+            [
+                protocol.DraftTree(
+                    4, ["a", ""], [-1, 0], [0.5, 1.0], ["x", "y"], [0], protocol.Piece("b", "bonus"), 3, 1.5
+                )
+            ],
+            {"x": {"steps": 4}},
+            {"x": [[4, 2]]},
+        ),
+    ),
+    DONE,
     protocol.Failed("t", "h", 2, 3),
 ]
 
@@ -55,7 +76,7 @@ def frame(body: object) -> io.BytesIO:
         {"kind": "Stop", "request": 1, "more": 2},
         {"kind": "Generate", "request": 1, "messages": [{"role": "user"}]},
         {"kind": "Generate", "request": 1, "messages": {}},
-        {"kind": "Done", **asdict(MESSAGES[9]), "reason": "bored"},
+        {"kind": "Done", **asdict(DONE), "reason": "bored"},
     ],
 )
 def test_a_frame_that_is_no_message_is_refused(body: object) -> None:

@@ -68,3 +68,13 @@ def test_a_step_that_waited_for_a_busy_core_does_not_decide_the_speedup() -> Non
         stats.hear(step(chain(2), (0, 1)), milliseconds)
     speed = stats.speed()
     assert speed.speedup == pytest.approx(3 / 2) and speed.tok_per_s == pytest.approx(15 / 0.098)
+
+
+def test_depths_are_counted_by_who_drafted_and_add_up() -> None:
+    stats = ReplyStats(PlainClock())
+    other = Draft(TokenTree.chain((1, 2, 3)), (0.5,) * 3, ("lookup",) * 3)
+    for one in (step(chain(2), (0, 1)), step(other, (0,)), step(NO_DRAFT, ()), step(chain(1), ())):
+        stats.hear(one, 1.0)
+    assert stats.drafter_depths == {"draft": [[2, 1], [1, 1]], "lookup": [[1, 1], [1, 0]]}
+    assert stats.by_depth == [[3, 2], [2, 1]]
+    assert ReplyStats(PlainClock()).by_depth == []

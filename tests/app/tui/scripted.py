@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tests.app.tui.scripted_drafts import watched
+from tests.app.tui.scripted_drafts import DEPTHS, counts, watched
 
 from slipstream.app.engine.protocol import (
     Counted,
@@ -135,6 +135,9 @@ class ScriptedEngine:
             85.0,
             speed,
             exact=generate.sampling.typical is None,
+            by_drafter=counts(speed, generate.drafter),
+            by_depth=DEPTHS if speed.drafted else [],
+            drafter_depths={generate.drafter: DEPTHS} if speed.drafted else {},
             dropped_tokens=100 * script.dropped,
         )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from slipstream.app.engine.protocol import DraftTree, Stepped, Watched
+from slipstream.app.engine.protocol import DraftTree, Speed, Stepped, Watched
+
+DEPTHS = [[8, 6], [4, 2]]
+"""At each depth: steps that reached it, accepted there."""
 
 
 def watched(stepped: Stepped, drafter: str) -> Watched:
@@ -22,5 +25,9 @@ def watched(stepped: Stepped, drafter: str) -> Watched:
         probes=0,
         ms=stepped.ms,
     )
-    counts = {drafter: {"steps": speed.steps, "drafted": speed.drafted, "accepted": speed.accepted}}
-    return Watched([tree], counts, {drafter: [[8, 6], [4, 2]]} if drafted else {})
+    return Watched([tree], counts(speed, drafter), {drafter: DEPTHS} if drafted else {})
+
+
+def counts(speed: Speed, drafter: str) -> dict[str, dict[str, int]]:
+    """What a reply's drafts add up to."""
+    return {drafter: {"steps": speed.steps, "drafted": speed.drafted, "accepted": speed.accepted}}

@@ -72,11 +72,12 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         words = styles(reply)
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
-        assert all(word in chat.shown() for word in ("draft accepted", "copy accepted", "recovered", "bonus", "plain"))
+        assert "draft   recovered   bonus   plain" in chat.shown()
 
         await chat.press("f2")
         await chat.say("y")
         assert COPIED in styles(chat.replies()[1])
+        assert "draft   lookup   recovered   bonus   plain" in chat.shown()
         await chat.press("f3")
         assert not any(reply.coloured for reply in chat.replies())
         assert "recovered" not in chat.shown()

@@ -3,11 +3,15 @@
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import Script
+from textual.color import Color
 from textual.geometry import Size
+from textual.theme import Theme
 
-from slipstream.app.engine.protocol import Speed
-from slipstream.app.tui.origins import legend
+from slipstream.app.engine.protocol import Piece, Speed
+from slipstream.app.tui.origins import BONUS, DRAFTERS, RECOVERED, legend, style_of
+from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.app.tui.widgets.strip import Strip
+from slipstream.drafters.registry import METHODS
 
 TEXT = "The sea is **wide**.\n\n```python\nprint('a line of code that is longer than forty characters')\n```\n"
 
@@ -26,7 +30,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
         assert "1.7x · draft" in lines[-2]
         assert chat.screen.transcript.size.height >= 4
         await chat.press("f3")
-        assert "recov." in chat.shown()
+        assert "recovered" in chat.shown()
         await chat.press("f1", "escape", "ctrl+o", "ctrl+d", "escape", "escape")
         assert chat.app.is_running
 
@@ -50,6 +54,8 @@ async def test_without_colours_weight_and_lines_tell_pieces_apart(
     monkeypatch.setenv("NO_COLOR", "1")
     async with open_chat(Script("The sea is wide and blue, and it is never quite still.")) as chat:
         await chat.say("x")
+        await chat.press("f2")
+        await chat.say("y")
         await chat.press("f3")
         looks = set()
         for strip in chat.app.screen._compositor.render_strips():
@@ -57,7 +63,7 @@ async def test_without_colours_weight_and_lines_tell_pieces_apart(
                 if segment.style and segment.style.color:
                     red, green, blue = segment.style.color.get_truecolor()
                     assert red == green == blue
-                if segment.text.strip() in ("draft accepted", "copy accepted", "recovered", "bonus"):
+                if segment.text.strip() in ("draft", "lookup", "recovered", "bonus"):
                     assert segment.style
                     looks.add((segment.style.bold, segment.style.italic, segment.style.underline))
         assert len(looks) == 4
@@ -72,7 +78,41 @@ async def test_a_wide_strip_draws_the_speed_over_time(open_chat: Open) -> None:
 
 @pytest.mark.parametrize("width", range(1, 160, 7))
 def test_the_legend_fits(width: int) -> None:
-    assert legend(width).cell_length <= max(width, 42)
+    for drafters in ((), ("medusa", "lookup"), tuple(DRAFTERS)):
+        shown = legend(width, drafters)
+        assert shown.cell_length <= max(width, 42)
+        assert "bonus" in shown.plain and (not drafters or drafters[-1] in shown.plain)
+
+
+def test_every_drafter_has_a_style_of_its_own() -> None:
+    methods = [name for name in METHODS if name != "none"]
+    assert set(methods) == set(DRAFTERS)
+    looks = {style_of(Piece("x", "accepted", name)) for name in methods}
+    assert len(looks | {style_of(Piece("x", "recovered")), style_of(Piece("x", "bonus")), ""}) == len(methods) + 3
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_no_colour_is_hard_to_read(theme: Theme) -> None:
+    """At least 3:1 against the page, as WCAG 2.1 asks of large text and of what carries a meaning."""
+    page = Color.parse(str(theme.background))
+    for style in (*DRAFTERS.values(), RECOVERED, BONUS):
+        name = style.split()[-1]
+        colour = Color.parse(str(getattr(theme, name[1:])) if name.startswith("$") else name)
+        light, dark = sorted((_luminance(page), _luminance(colour)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 3, style
+
+
+def _luminance(colour: Color) -> float:
+    parts = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+async def test_a_narrow_strip_draws_the_speed_over_time_too(open_chat: Open) -> None:
+    async with open_chat(Script("word " * 90)) as chat:
+        await chat.say("x")
+        values, labels = chat.shown().splitlines()[-3:-1]
+        assert values.split()[1] == "tok/s" and "acceptance" in labels and "promise" in labels
+        assert set(labels.split()[0]) <= set("▁▂▃▄▅▆▇█") and 4 <= len(labels.split()[0]) <= 8
 
 
 @pytest.mark.parametrize("size", [(40, 1), (60, 1), (78, 2), (80, 2), (100, 3), (140, 2), (200, 3)])
