@@ -15,12 +15,9 @@ from typing import Final
 from slipstream.app.engine.protocol import Piece
 from slipstream.app.engine.requests import Message
 
-CONTROLS: Final = ("[THINK]", "[/THINK]", "<|channel>", "<channel|>")
-"""Marks that are control tokens in some vocabularies."""
-HARMONY: Final = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>")
-"""Control tokens between the channels of gpt-oss. Source: OpenAI's harmony response format."""
-
-_CLOSING: Final = {"<think>": "</think>", "[THINK]": "[/THINK]", "<|channel>": "<channel|>", "": "<|end|>"}
+_CLOSING: Final = {"<think>": "</think>", "[THINK]": "[/THINK]", "<|channel>": "<channel|>"}
+_NEXT: Final = "<|start|>"  # of a channel; it belongs to the mark that opens the next one
+_HARMONY: Final = ("<|end|>", _NEXT)  # llama.cpp writes the second alone. Source: OpenAI's harmony format
 _OPENING: Final = re.compile(
     r"\s*(?:(?P<mark><think>|\[THINK\])|(?P<named><\|channel>)[a-z]{0,16}\n"
     r"|(?:<\|start\|>assistant)?<\|channel\|>(?P<channel>[a-z]{1,16})[^<]{0,64}<\|message\|>)"
@@ -104,13 +101,14 @@ class Thinking:
             self._answering = True
         else:
             self.under_way = True
-            self._closing = (_CLOSING[opening["mark"] or opening["named"] or ""],)
+            mark = opening["mark"] or opening["named"]
+            self._closing = (_CLOSING[mark],) if mark else _HARMONY
 
     def _until_closed(self) -> tuple[str, bool]:
         found = [(at, mark) for mark in self._closing if (at := self._held.find(mark)) >= 0]
         if found:
             at, mark = min(found)
-            thought, self._held = self._held[:at], self._held[at + len(mark) :]
+            thought, self._held = self._held[:at], self._held[at + (0 if mark == _NEXT else len(mark)) :]
             self.under_way = False
             return thought, True
         keep = max(_overlap(self._held, mark) for mark in self._closing)
@@ -161,13 +159,13 @@ def begins_inside(text: str, thought: int) -> bool:
 
 def leaves_open(prompt: str) -> bool:
     """Whether the end of a prompt opens a thinking part and does not close it."""
-    last = max((prompt.rfind(opening), closing) for opening, closing in _CLOSING.items() if opening)
+    last = max((prompt.rfind(opening), closing) for opening, closing in _CLOSING.items())
     return last[0] >= 0 and last[1] not in prompt[last[0] :]
 
 
 def in_channels(text: str) -> bool:
     """Whether a reply is written as gpt-oss does; its template takes answers alone."""
-    return text.startswith(HARMONY[0])
+    return text.startswith("<|channel|>")
 
 
 def _may_open(text: str) -> bool:
@@ -175,11 +173,8 @@ def _may_open(text: str) -> bool:
     begun = text.lstrip()
     if any(mark.startswith(begun) for mark in _BEGINNINGS):
         return True
-    return (
-        len(begun) < _LONGEST
-        and begun.startswith(("<|channel", "<|start|>assistant<|channel|>"))
-        and ("\n" not in begun and "<|message|>" not in begun)
-    )
+    named = begun.startswith(("<|channel>", "<|channel|>", "<|start|>assistant<|channel|>"))
+    return named and len(begun) < _LONGEST and "\n" not in begun and "<|message|>" not in begun
 
 
 def _overlap(text: str, mark: str) -> int:

@@ -15,6 +15,7 @@ from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.mtp_check import without_mtp
 from slipstream.models.runtime.library import model_params, process_log
+from slipstream.models.template import THINKING
 from slipstream.models.types import Token
 
 _CONTROL: Final = 3  # kinds of tokens in a file
@@ -94,6 +95,8 @@ class LlamaModel:
         self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
         self._forgeable = self._forgeable_names()
         self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
+        controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
+        self._marks = {t: name.encode() for t in controls if (name := self.text_of(t)) in THINKING}
 
     def tokenize(self, text: str, special: bool) -> list[Token]:
         """Turns text into tokens.
@@ -148,7 +151,9 @@ class LlamaModel:
         return self.text_of(C.llama_vocab_bos(self._vocab)), self.text_of(C.llama_vocab_eos(self._vocab))
 
     def piece(self, token: Token) -> bytes:
-        """The bytes that a token stands for; nothing for control tokens."""
+        """The bytes that a token stands for; nothing for control tokens, but those that mark thinking are text."""
+        if token in self._marks:
+            return self._marks[token]
         room = 64
         buffer = ctypes.create_string_buffer(room)
         count = C.llama_token_to_piece(self._vocab, token, buffer, room, 0, False)

@@ -79,6 +79,15 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LlamaModel
     found.close()
 
 
+def test_control_tokens_that_mark_thinking_are_text_where_a_model_writes_them(tmp_path: Path) -> None:
+    names = ("[THINK]", "[/THINK]", "<|channel>", "[INST]", "</s>")
+    model = LlamaModel(write_vocabulary(tmp_path / "v.gguf", names, "gpt2"), gpu_layers=0, vocabulary_only=True)
+    start = model.n_vocab - len(names)
+    assert [model.piece(start + at) for at in range(4)] == [b"[THINK]", b"[/THINK]", b"<|channel>", b""]
+    assert not {start, start + 1, start + 2} & set(model.tokenize("[THINK] [/THINK] <|channel>", False))
+    model.close()
+
+
 def test_control_tokens_that_a_file_calls_user_defined_stay_text_too(tmp_path: Path) -> None:
     names = ("<|im_start|>", "<|user|>", "<table>", "<|im_end|>")
     path = write_vocabulary(tmp_path / "v.gguf", names, "gpt2", gguf.TokenType.USER_DEFINED)

@@ -25,6 +25,11 @@ KINDS = {
         f"<|start|>assistant<|channel|>final<|message|>{ANSWER}",
         0,
     ),
+    "gpt-oss as llama.cpp writes it": (
+        "<|channel|>analysis<|message|>The user asks about the sea.\nI will be brief."
+        f"<|start|>assistant<|channel|>final<|message|>{ANSWER}",
+        0,
+    ),
 }
 THOUGHTS = "The user asks about the sea.\nI will be brief."
 

@@ -1,0 +1,114 @@
+"""From messages to tokens: what leaves where they do not fit, and what a model thought."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstream.app.engine.prompt import PromptBuilder
+from slipstream.app.engine.requests import Message
+from slipstream.models.errors import ContextFullError
+from slipstream.models.template import ChatTemplate
+
+N_CTX = 1024
+ROOM = 768
+DEEPSEEK = (
+    "{% for m in messages %}{% set c = m.content %}{% if m.role == 'assistant' and '</think>' in c %}"
+    "{% set c = c.split('</think>')[-1] %}{% endif %}<{{ m.role }}>{{ c }}{% endfor %}<assistant><think>"
+)
+
+
+def letters(text: str, special: bool) -> list[int]:
+    return [ord(char) for char in text]
+
+
+def builder(template: str = "") -> PromptBuilder:
+    return PromptBuilder(ChatTemplate(template) if template else ChatTemplate.default(), letters, [])
+
+
+def text_of(tokens: list[int]) -> str:
+    return "".join(map(chr, tokens))
+
+
+def chat(turns: int, size: int, system: str = "") -> list[Message]:
+    said = [Message("system", system)] if system else []
+    for turn in range(turns):
+        said += [Message("user", f"{turn:03d}".ljust(size, "q")), Message("assistant", f"{turn:03d}".ljust(size, "a"))]
+    return [*said, Message("user", "And now?")]
+
+
+def test_the_oldest_turns_leave_together_so_that_the_next_prompts_begin_as_this_one() -> None:
+    beginnings, before = [], 0
+    for turns in range(1, 60):
+        messages = chat(turns, 30, "Be kind.")
+        prompt = builder().build(messages, N_CTX)
+        assert len(prompt.tokens) == prompt.size <= ROOM
+        assert "Be kind." in text_of(prompt.tokens) and "And now?" in text_of(prompt.tokens)
+        assert prompt.dropped >= before and prompt.dropped % 2 == 0
+        assert prompt.trimmed + prompt.size == len(builder().build(messages, 1 << 20).tokens)
+        assert (
+            text_of(prompt.tokens)[: prompt.system]
+            == text_of(builder().build(messages, 1 << 20).tokens)[: prompt.system]
+        )
+        ahead = builder().beginning(messages, N_CTX)
+        assert (ahead.size, ahead.dropped, ahead.trimmed, ahead.system) == (
+            prompt.size,
+            prompt.dropped,
+            prompt.trimmed,
+            prompt.system,
+        )
+        assert prompt.tokens[: len(ahead.tokens)] == ahead.tokens
+        beginnings.append(prompt.dropped)
+        before = prompt.dropped
+    full = [dropped for dropped in beginnings if dropped]
+    assert len(full) > 40
+    assert 8 < len(set(full)) < len(full) / 2  # the cache is met again, two times of three at least
+
+
+def test_no_long_turn_leaves_where_a_short_one_is_enough() -> None:
+    messages = [
+        Message("user", "short".ljust(60)),
+        Message("assistant", "yes".ljust(60)),
+        Message("user", "The document: ".ljust(500, "d")),
+        Message("assistant", "Read."),
+        Message("user", "What does it say?"),
+    ]
+    prompt = builder().build(messages, N_CTX - 100)
+    assert prompt.dropped == 2 and "The document" in text_of(prompt.tokens)
+
+
+def test_an_empty_prompt_is_counted_without_the_word_that_stands_in_for_it() -> None:
+    chat_so_far = chat(2, 30)
+    empty = builder().beginning([*chat_so_far[:-1], Message("user", "")], N_CTX)
+    asked = builder().beginning(chat_so_far, N_CTX)
+    assert asked.size - empty.size == len("And now?")
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([Message("user", "x" * 2000)], ["this message alone", "1,024", "Shorten it by 1,0"]),
+        ([Message("system", "x" * 2000), Message("user", "Hi")], ["the system prompt alone", "1,024"]),
+        ([Message("user", "Hi"), Message("assistant", "x" * 1020)], ["the reply and its question", "1,024"]),
+    ],
+)
+def test_what_can_never_fit_is_named_with_what_to_do(messages: list[Message], words: list[str]) -> None:
+    with pytest.raises(ContextFullError) as refused:
+        builder().build(messages, N_CTX)
+    said = f"{refused.value.title} {refused.value.hint}"
+    assert all(word in said for word in [*words, "--context"] if word), said
+
+
+def test_a_prompt_that_opens_the_thoughts_says_so_and_old_thoughts_leave() -> None:
+    messages = [Message("user", "Hi"), Message("assistant", "Well.</think>Hello.", [1, 2]), Message("user", "So?")]
+    prompt = builder(DEEPSEEK).build(messages, N_CTX)
+    assert prompt.thinks
+    assert text_of(prompt.tokens) == "<user>Hi<assistant>Hello.<user>So?<assistant><think>"
+    assert not builder().build(messages, N_CTX).thinks
+
+
+def test_a_template_of_channels_gets_answers_alone() -> None:
+    reply = "<|channel|>analysis<|message|>Hm.<|start|>assistant<|channel|>final<|message|>Hello."
+    messages = [Message("user", "Hi"), Message("assistant", reply, [1, 2, 3]), Message("user", "So?")]
+    assert "assistant\nHello.<|im_end|>" in text_of(builder().build(messages, N_CTX).tokens)
+    goes_on = builder().build(messages[:2], N_CTX)  # the reply itself stays as it is
+    assert goes_on.tokens[-3:] == [1, 2, 3]
