@@ -169,7 +169,9 @@ class Autopilot(Drafter):
         if lead and lead.ready and (lead is tried or lead.promise(terms) >= best.value):
             part = self._ask(lead, history, sampler, terms, room)
             parts.append((lead, part))
-            if part.value >= best.value or lead.record.ahead:
+            if lead is tried and part.value < terms.value(1.0, 1) - _ENOUGH:
+                self._end_trial()  # who drafts for later steps may want more rows than it can ever bring in
+            elif part.value >= best.value or lead.record.ahead:
                 best, second, who = part, best.value, lead
             else:
                 second = max(second, part.value)

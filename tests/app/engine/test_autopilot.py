@@ -12,8 +12,10 @@ from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.choice import PLAIN
 from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.requests import AUTO
-from slipstream.drafters.base import Draft, Drafter
-from slipstream.models.types import Token
+from slipstream.drafters.base import Draft, Drafter, Worth
+from slipstream.drafters.tree import TreeBuilder
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import ROOT, History, Token
 
 SIZE = 1500
 
@@ -95,6 +97,24 @@ def test_dear_rows_make_drafts_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dear.speedup > 1.05  # three nodes at 0.8: 2.95 tokens for 2.2 passes
     assert cheap.speedup > 2 * dear.speedup
     assert max(count for _, count in dear.steps) < max(count for _, count in cheap.steps)
+
+
+class Greedy(Drafter):
+    """Asks for many rows for the sake of later steps, and never drafts anything."""
+
+    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+        builder, node = TreeBuilder(), ROOT
+        for token in range(28):
+            node = builder.add(node, token, 0.0, "greedy", probe=True)
+        return builder.build()
+
+
+def test_who_wants_more_rows_than_it_can_bring_in_is_asked_but_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    dear, cheap = (Flight(monkeypatch, table, lambda clock: {"greedy": Greedy()}) for table in (DEAR, CHEAP))
+    assert max(choice.nodes for choice, _ in dear.steps) == 0
+    assert dear.pilot.arms[0].record.asked > 0
+    assert max(choice.nodes for choice, _ in cheap.steps) == 28
+    assert dear.speedup > 0.99
 
 
 @pytest.mark.parametrize(("takes", "most"), [(0.01, 24), (2.0, 160)])
