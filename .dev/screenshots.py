@@ -1,0 +1,81 @@
+"""Draws the README's pictures with the real engine and the bundled model: ``.venv/bin/python .dev/screenshots.py``.
+
+The models, verdicts and figures are those of the machine it runs on; nothing is fetched.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from slipstream.app.bench.kept import kept_results
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.host import Engine
+from slipstream.app.engine.requests import Sampling
+from slipstream.app.model_choice import choose
+from slipstream.app.models.manager import ModelManager
+from slipstream.app.paths import Paths
+from slipstream.app.settings.file import SettingsFile
+from slipstream.app.tui.app import ChatApp
+from slipstream.app.tui.widgets.prompt import Prompt
+
+PROMPTS = (
+    "Who are you?",
+    "Tell me about honey",
+    "How do I search for a file by its name?",
+    "Tell me a story about a kite.",
+)
+SIZE = (110, 34)
+FOLDER = Path(__file__).parent
+
+
+async def draw(paths: Paths) -> None:
+    """Asks the prompts as a user would, goes through the screens, and writes each as SVG."""
+    with closing(ChatStore(paths.chats)) as store:
+        app = ChatApp(
+            Engine(paths.logs / "engine.log"),
+            replace(choose(paths), spare_cores=1),
+            store,
+            sampling=Sampling(temperature=0.4, seed=3),
+            models=lambda: ModelManager(paths),
+            settings=SettingsFile(paths.settings),
+        )
+        async with app.run_test(size=SIZE) as pilot:
+            for count, text in enumerate(PROMPTS, 1):
+                app.screen.query_one(Prompt).put(text)
+                while len(_done(store)) < count:
+                    await pilot.press("enter")  # refused until the model is loaded; empty afterwards
+                    await asyncio.sleep(0.2)
+            await pilot.press("f3", "f4")
+            await _write(app, pilot, "screenshot", lambda shown: True)
+            await pilot.press("f4", "ctrl+d")
+            await _write(app, pilot, "screenshot-drafters", lambda shown: "lookup" in shown)
+            await pilot.press("escape", "ctrl+l", "2")
+            await _write(app, pilot, "screenshot-models", lambda shown: "★" in shown)
+            await pilot.press("escape", "f9")
+            await _write(app, pilot, "screenshot-settings", lambda shown: True)
+            await pilot.press("escape", "f8", "n", "enter")
+            await _write(app, pilot, "screenshot-bench", lambda shown: bool(kept_results(paths.benches)))
+
+
+async def _write(app: ChatApp, pilot: Pilot[None], name: str, ready: Callable[[str], bool]) -> None:
+    await pilot.pause(1.0)
+    while not ready(app.export_screenshot(title="slipstream")):
+        await pilot.pause(0.5)
+    await pilot.pause(1.0)
+    (FOLDER / f"{name}.svg").write_text(app.export_screenshot(title="slipstream"))
+
+
+def _done(store: ChatStore) -> list[str]:
+    chats = store.list_chats(1)
+    messages = store.messages(chats[0].id) if chats else []
+    return [message.content for message in messages if message.role == "assistant" and message.status == "done"]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(draw(Paths.default({"SLIPSTREAM_HOME": folder})))
