@@ -9,6 +9,7 @@ from markdown_it.rules_core import StateCore
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content, Span
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
@@ -48,9 +49,19 @@ def _clean(state: StateCore) -> None:
 
 
 class ReplyText(Markdown):
-    """Markdown with our code blocks."""
+    """Markdown with our code blocks; the last block has the class "last"."""
 
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
+
+    def mount(
+        self, *widgets: Widget, before: int | str | Widget | None = None, after: int | str | Widget | None = None
+    ) -> AwaitMount:
+        """Adds blocks; ":last-child" in a style sheet would have all blocks styled anew for each that comes."""
+        for block in self.query_children(".last"):
+            block.remove_class("last")
+        if widgets:
+            widgets[-1].add_class("last")
+        return super().mount(*widgets, before=before, after=after)
 
 
 class Reply(Said):
