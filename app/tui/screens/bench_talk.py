@@ -100,7 +100,7 @@ class BenchTalk(DraftersTalk):
         self.top_bar.loaded = None
         self.strip.idle()
         self.prompt.border_subtitle = WAITS
-        behind(self, self._room.release, lambda _: self.run_worker(self._bench(plan), group="jobs"), self._not_begun)
+        behind(self, self._room.release, lambda _: self._beside(self._bench(plan)), self._not_begun)
 
     def _not_begun(self, error: SlipstreamError) -> None:
         self._benching = False
@@ -118,7 +118,7 @@ class BenchTalk(DraftersTalk):
             private_folder(paths.benches)
             model, more = model_name(self._load, paths), drafting_arguments(self._load, paths)
             arguments = plan.arguments(model, more, written)
-            ended, stopped = await self.jobs.run("Benchmark", arguments, self._bench_changed, nice=0)
+            ended, stopped = await self.jobs.run("Benchmark", arguments, self._work_changed, nice=0)
             kept = keep(written, place_for(paths.benches, datetime.now()))
             self._bench_news = _told(ended, stopped, kept)
         except SlipstreamError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import on
+from textual.worker import Worker, WorkerState
 
 from slipstream.app.background import Ended
 from slipstream.app.drafters.indexed import is_on
@@ -95,7 +97,17 @@ class DraftersTalk(ModelsTalk):
         except SlipstreamError as error:
             self._show_error(error)
             return
-        self.run_worker(self._work(work), group="jobs")
+        self._beside(self._work(work))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Has something go on beside the chat, which a fault in it does not end."""
+        self.run_worker(work, group="jobs", exit_on_error=False)
+
+    @on(Worker.StateChanged)
+    def _work_failed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.group == "jobs":
+            fault = f"slipstream itself failed: {event.worker.error!r}."
+            self._show_error(SlipstreamError(fault, "Please report this."))
 
     async def _work(self, work: Work) -> None:
         self._news = ""

@@ -1,0 +1,129 @@
+"""Drafters that are switched off: the file that says so, and that the autopilot really leaves them out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.drafters.left_out import known_left_out, leave_out, left_out
+from slipstream.app.engine.autopilot import Autopilot
+from slipstream.app.engine.loading import load
+from slipstream.app.engine.requests import AUTO, Generate, Message, Sampling
+from slipstream.app.engine.session import Session
+from slipstream.app.model_choice import choose
+from slipstream.app.paths import Paths
+from slipstream.drafters.memory import Memory
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf import read_header
+
+MODEL, OTHER = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "drafters.toml"
+
+
+def test_choices_are_kept_by_model(file: Path) -> None:
+    assert left_out(file, MODEL) == frozenset()
+    leave_out(file, MODEL, "lookup", off=True)
+    leave_out(file, MODEL, "draft", off=True)
+    leave_out(file, MODEL, "draft", off=True)
+    leave_out(file, OTHER, "medusa", off=True)
+    assert (left_out(file, MODEL), left_out(file, OTHER)) == ({"lookup", "draft"}, {"medusa"})
+    assert file.stat().st_mode & 0o777 == 0o600
+    leave_out(file, MODEL, "lookup", off=False)
+    leave_out(file, MODEL, "draft", off=False)
+    leave_out(file, MODEL, "never", off=False)
+    assert (left_out(file, MODEL), left_out(file, OTHER)) == (frozenset(), {"medusa"})
+    assert MODEL not in file.read_text() and file.read_text().startswith("# ")
+
+
+def test_what_its_owner_wrote_stays(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text('# mine\nother = 1\n\n[off]  # these\naaaa = ["x"]\n')
+    leave_out(file, MODEL, "lookup", off=True)
+    for words in ("# mine", "other = 1", "# these", 'aaaa = ["x"]'):
+        assert words in file.read_text()
+
+
+@pytest.mark.parametrize("wrong", ["off = 3", "[off]\n" + MODEL + " = 3", "[off]\n" + MODEL + " = [3]", "off", "\xff"])
+def test_a_broken_file_is_said_and_left_as_it_is(file: Path, wrong: str) -> None:
+    file.parent.mkdir()
+    file.write_bytes(wrong.encode("latin-1"))
+    for change in (lambda: left_out(file, MODEL), lambda: leave_out(file, MODEL, "lookup", off=True)):
+        with pytest.raises(UsageError, match="left as it is"):
+            change()
+    assert file.read_bytes() == wrong.encode("latin-1")
+    assert known_left_out(file, MODEL) == frozenset()
+
+
+def test_a_file_that_cannot_be_written_is_said(file: Path) -> None:
+    file.parent.touch()
+    with pytest.raises(SlipstreamError, match="cannot"):
+        leave_out(file, MODEL, "lookup", off=True)
+
+
+def pool(session: Session) -> set[str]:
+    pilot = session.drafter(AUTO)
+    assert isinstance(pilot, Autopilot)
+    return {arm.name for arm in pilot.arms}
+
+
+def reply(session: Session) -> str:
+    request = Generate(1, [Message("user", "Tell me a story.")], Sampling(seed=3), AUTO, max_tokens=60)
+    return session.reply(request, lambda event: None, lambda: False).text
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
+
+
+@pytest.fixture
+def session(paths: Paths) -> Iterator[Session]:
+    made, _ = load(choose(paths), lambda share: None)
+    with closing(made):
+        yield made
+
+
+def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, paths: Paths) -> None:
+    fingerprint = read_header(Path(choose(paths).model)).fingerprint
+    everyone = pool(session)
+    assert {"lookup", "lookahead", "draft"} <= everyone
+    text = reply(session)
+    kept = session.drafter(AUTO)
+    assert session.drafter(AUTO) is kept  # nothing was changed
+    leave_out(paths.drafters, fingerprint, "lookahead", off=True)
+    leave_out(paths.drafters, fingerprint, "draft", off=True)
+    assert pool(session) == everyone - {"lookahead", "draft"}
+    assert reply(session) == text  # who drafts changes no text
+    for name in everyone:
+        leave_out(paths.drafters, fingerprint, name, off=True)
+    assert pool(session) == set()
+    assert reply(session) == text
+    for name in everyone - {"draft"}:
+        leave_out(paths.drafters, fingerprint, name, off=False)
+    assert pool(session) == everyone - {"draft"}
+
+
+def test_they_are_left_out_from_the_start_and_what_was_learnt_of_them_stays(paths: Paths) -> None:
+    fingerprint = read_header(Path(choose(paths).model)).fingerprint
+
+    def learnt() -> set[str]:
+        return set(json.loads(Memory(paths.derived, fingerprint).read(AUTO) or b"{}")["arms"])
+
+    with closing(load(choose(paths), lambda share: None)[0]) as session:
+        reply(session)
+    before = learnt()
+    assert before
+    for name in before:
+        leave_out(paths.drafters, fingerprint, name, off=True)
+    with closing(load(choose(paths), lambda share: None)[0]) as session:
+        assert not pool(session) & before
+        reply(session)
+    assert learnt() >= before
