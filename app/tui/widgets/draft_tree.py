@@ -28,17 +28,18 @@ PICTURES = str.maketrans({" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it is drawn: its text, and its probability in percent."""
+    """A node as it is drawn: its text, the cells that this takes, and its probability in percent."""
 
     text: str
+    cells: int
     share: str
     style: str
     lit: bool
 
     @property
     def width(self) -> int:
-        """Cells that it takes."""
-        return Content(self.text).cell_length + len(self.share)
+        """Cells that all of it takes."""
+        return self.cells + len(self.share)
 
 
 def drawn(tree: DraftTree, width: int) -> Content:
@@ -51,7 +52,9 @@ def drawn(tree: DraftTree, width: int) -> Content:
     lines = [_heading(tree)]
     if tree.texts and width >= SMALLEST:
         lines += _Drawing(tree, width).lines()
-    return Content("\n").join([line.truncate(width, ellipsis=True) for line in lines])
+    return Content("\n").join(
+        [line if line.cell_length <= width else line.truncate(width, ellipsis=True) for line in lines]
+    )
 
 
 def visible(text: str) -> str:
@@ -95,7 +98,7 @@ class _Drawing:
 
     def __init__(self, tree: DraftTree, width: int) -> None:
         self._width = width
-        self._rows: list[list[tuple[int, str, str]]] = []  # of each line: column, text, style
+        self._rows: list[list[tuple[int, int, str, str]]] = []  # of each line: column, cells, text, style
         self._put_off: list[tuple[int, int, list[int]]] = []  # line, column, and the nodes that go on below
         self._nodes = self._made(tree)
         self._children = self._sorted(tree)
@@ -111,8 +114,8 @@ class _Drawing:
         for number, (row, column, nodes) in enumerate(self._put_off):
             mark = "…" if len(below) == 1 else CIRCLED[number % len(CIRCLED)]
             style = "bold" if self._nodes[nodes[0]].lit else FAINT
-            self._rows[row].append((column, mark, style))
-            self._rows[below[number]].append((0, mark, style))
+            self._rows[row].append((column, 1, mark, style))
+            self._rows[below[number]].append((0, 1, mark, style))
         return [_line(row) for row in self._rows]
 
     def _made(self, tree: DraftTree) -> dict[int, Node]:
@@ -128,12 +131,16 @@ class _Drawing:
             lit = node in accepted
             style = style_of(Piece("", "accepted", tree.sources[node])) if lit else REJECTED
             mark = MARKS[names.index(tree.sources[node]) % len(MARKS)] if len(names) > 1 else ""
-            nodes[node] = Node(self._text(tree.texts[node]) + mark, f" {100 * tree.probs[node]:.0f}", style, lit)
-        nodes[len(tree.texts)] = Node(self._text(tree.last.text), "", style_of(tree.last), True)
+            nodes[node] = self._node(tree.texts[node], mark, f" {100 * tree.probs[node]:.0f}", style, lit)
+        nodes[len(tree.texts)] = self._node(tree.last.text, "", "", style_of(tree.last), True)
         return nodes
 
-    def _text(self, text: str) -> str:
-        return Content(visible(text)).truncate(min(LONGEST, self._width - 7), ellipsis=True).plain
+    def _node(self, text: str, mark: str, share: str, style: str, lit: bool) -> Node:
+        shown = Content(visible(text))
+        most = min(LONGEST, self._width - 7)
+        if shown.cell_length > most:
+            shown = shown.truncate(most, ellipsis=True)
+        return Node(shown.plain + mark, shown.cell_length + len(mark), share, style, lit)
 
     def _sorted(self, tree: DraftTree) -> dict[int, list[int]]:
         """The children of every node, what became text first."""
@@ -153,25 +160,27 @@ class _Drawing:
             place = self._nodes[node]
             at = len(self._rows) if number else row
             for between in range(row + 1, at) if number else ():
-                if not any(where == column for where, _, _ in self._rows[between]):
-                    self._rows[between].append((column, "│", FAINT))
+                if not any(part[0] == column for part in self._rows[between]):
+                    self._rows[between].append((column, 1, "│", FAINT))
             if at == len(self._rows):
                 self._rows.append([])
             first = ("┯━" if place.lit else "┬─")[len(nodes) == 1]
             joint = ("└" if number == len(nodes) - 1 else "├") if number else first
-            self._rows[at].append((column, joint, "bold" if place.lit and not number else FAINT))
-            self._rows[at].append((column + 1, place.text, place.style))
-            self._rows[at].append((column + 1 + Content(place.text).cell_length, place.share, FAINT))
+            self._rows[at] += [
+                (column, 1, joint, "bold" if place.lit and not number else FAINT),
+                (column + 1, place.cells, place.text, place.style),
+                (column + 1 + place.cells, len(place.share), place.share, FAINT),
+            ]
             if self._children[node]:
                 self._hang(self._children[node], at, column + 1 + place.width)
 
 
-def _line(row: list[tuple[int, str, str]]) -> Content:
+def _line(row: list[tuple[int, int, str, str]]) -> Content:
     """Joins the parts of a line."""
     text, width, spans = "", 0, []
-    for column, part, style in sorted(row):
+    for column, cells, part, style in sorted(row):
         text += " " * (column - width)
         spans.append(Span(len(text), len(text) + len(part), style))
         text += part
-        width = column + Content(part).cell_length
+        width = column + cells
     return Content(text, spans)

@@ -123,7 +123,12 @@ async def test_a_picture_is_drawn_once_for_many_steps(open_chat: Open, monkeypat
         log = chat.screen.drafts.trees
         pictures: list[int] = []
         draw = log._measure
-        monkeypatch.setattr(log, "_measure", lambda: (pictures.append(len(log._trees)), draw()))
+
+        def measure() -> None:
+            pictures.append(len(log._trees))
+            draw()
+
+        monkeypatch.setattr(log, "_measure", measure)
         for number in range(1, 51):
             log.add([tree(number)])
         assert not pictures and not log._trees

@@ -255,3 +255,18 @@ async def test_lines_end_where_the_model_ended_them(open_chat: Open) -> None:
     async with open_chat(Script("Roses are red,\nviolets are blue.")) as chat:
         await chat.say("x")
         assert "violets" not in next(line for line in chat.shown().splitlines() if "Roses" in line)
+
+
+@pytest.mark.parametrize("drafter", ["draft", "none"])
+async def test_the_line_under_a_reply_is_kept_with_it(open_chat: Open, store: ChatStore, drafter: str) -> None:
+    async with open_chat(Script(TEXT, hold=20), Script(TEXT), drafter=drafter) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 20)
+        await chat.press("escape")
+        await chat.until(chat.idle)
+        stopped = chat.footnote()
+        await chat.say("y")
+        written = [chat.footnote(0), chat.footnote(1)]
+        assert written[0] == stopped and "stopped" in stopped and "tok/s" in written[1]
+    async with open_chat(Script(TEXT), chat=store.list_chats()[0].id) as chat:
+        assert [chat.footnote(0), chat.footnote(1)] == written
