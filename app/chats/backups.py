@@ -99,11 +99,28 @@ def forget_in_backups(path: Path, chat: str) -> None:
                 backup.unlink()
 
 
+def verify(db: sqlite3.Connection) -> None:
+    """Reads all of a database, its full-text indexes too.
+
+    Raises:
+        sqlite3.DatabaseError: If it is damaged.
+    """
+    if (verdict := str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])) != "ok":
+        raise sqlite3.DatabaseError(f"database corruption: {verdict}")
+    for table in _indexes(db):
+        db.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+    db.rollback()
+
+
 def optimize(db: sqlite3.Connection) -> None:
     """Merges the full-text indexes of a database, where it has some: deleted words stay in them until then."""
-    tables = db.execute("SELECT name FROM sqlite_master WHERE name IN ('message_words', 'title_words')").fetchall()
-    for (table,) in tables:
+    for table in _indexes(db):
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+
+
+def _indexes(db: sqlite3.Connection) -> list[str]:
+    rows = db.execute("SELECT name FROM sqlite_master WHERE name IN ('message_words', 'title_words')").fetchall()
+    return [str(row[0]) for row in rows]
 
 
 def _copy(path: Path, backup: Path) -> None:
@@ -115,8 +132,7 @@ def _copy(path: Path, backup: Path) -> None:
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE").fetchall()  # a copy of a log's database would make a log itself
-            if (verdict := str(copy.execute("PRAGMA integrity_check(1)").fetchone()[0])) != "ok":
-                raise sqlite3.DatabaseError(f"database corruption: {verdict}")
+            verify(copy)
         os.replace(part, backup)
     except OSError as error:
         raise unwritable(backup, error) from error

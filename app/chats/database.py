@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from slipstream.app.chats.backups import keep_day
-from slipstream.app.chats.opening import hold, open_database, storage_error
+from slipstream.app.chats.opening import hold, is_damage, open_database, storage_error
 from slipstream.app.chats.place import Writers
+from slipstream.app.chats.rescue import mark
 from slipstream.models.errors import SlipstreamError
 
 
@@ -52,7 +53,7 @@ class Database:
                     last.enter_context(self._writers.alone())
             last.callback(self._db.close)  # it may empty the log
             if self.alone and not ended:
-                with suppress(SlipstreamError, sqlite3.Error):  # tried again at the next end
+                with suppress(SlipstreamError), self._read():  # tried again at the next end
                     if self._db.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
                         keep_day(self.path)
 
@@ -62,6 +63,8 @@ class Database:
             try:
                 yield
             except sqlite3.Error as error:
+                if is_damage(error):
+                    mark(self.path)
                 raise storage_error(self.path, error) from error
 
     @contextmanager

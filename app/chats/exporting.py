@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.thinking import begins_inside, split
 from slipstream.app.paths import unwritable
 from slipstream.app.safe_text import one_line
 
@@ -90,7 +91,7 @@ def _line(message: StoredMessage, everything: dict[int, StoredMessage], written:
 
 def _section(message: StoredMessage) -> str:
     who = {"user": "You", "assistant": "Reply", "system": "System"}[message.role]
-    text = f"## {who}\n\n{message.content.rstrip()}\n"
+    text = f"## {who}\n\n{_folded(message).rstrip()}\n"
     notes = []
     if message.figures:
         speed = message.figures.speed
@@ -104,6 +105,15 @@ def _section(message: StoredMessage) -> str:
     if message.unfinished:
         notes.append("stopped")
     return text + (f"\n<sub>{' · '.join(notes)}</sub>\n" if notes else "")
+
+
+def _folded(message: StoredMessage) -> str:
+    """The text, with what the model thought before it folded."""
+    thought = message.figures.speed.thought if message.figures else 0
+    parts = split(message.content, begins_inside(message.content, thought))
+    if message.role != "assistant" or not parts.thoughts:
+        return message.content
+    return f"<details><summary>Thoughts</summary>\n\n{parts.thoughts}\n\n</details>\n\n{parts.answer}"
 
 
 def _values(store: ChatStore, chat: str) -> dict[str, Any]:

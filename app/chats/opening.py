@@ -8,9 +8,10 @@ import sqlite3
 from pathlib import Path
 from typing import IO, Final
 
-from slipstream.app.chats.backups import DAY, age, backups, drop_parts
+from slipstream.app.chats.backups import DAY, age, backups, drop_parts, verify
 from slipstream.app.chats.place import is_remote
-from slipstream.app.chats.rescue import drop_old, finish, rescue
+from slipstream.app.chats.records import readable
+from slipstream.app.chats.rescue import drop_old, finish, is_marked, rescue
 from slipstream.app.chats.schema import migrate
 from slipstream.app.chats.write_ahead import is_damaged
 from slipstream.app.paths import private_folder, unwritable
@@ -25,11 +26,11 @@ SETTINGS: Final = (
     "cell_size_check=ON",
     "secure_delete=ON",
 )
-QUICK_TO_CHECK: Final = 32 << 20
+QUICK_TO_CHECK: Final = 8 << 20
 """Bytes of a database that is checked at every start; a larger one after a crash, and when no backup succeeds."""
 UNCHECKED: Final = 7 * DAY
 """Seconds after which all of a database is checked; a daily backup is checked, too."""
-_DAMAGED: Final = ("malformed", "not a database", "file is encrypted", "database corruption")
+_DAMAGED: Final = ("malformed", "not a database", "file is encrypted", "database corruption", "vtable constructor")
 _DAMAGED_AT_START: Final = ("no such table", "already exists", "duplicate column name", "unsupported file format")
 """What a file says whose list of tables, or version, is not what was written."""
 
@@ -62,8 +63,7 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
             unclean = path.with_name(path.name + "-wal").exists()  # a clean end removes it
             _create(path)
             small = path.stat().st_size < QUICK_TO_CHECK
-            check = "integrity" if age(path) > UNCHECKED else "quick" if small or unclean else ""
-            return _connect(path, check if alone else ""), ""
+            return _connect(path, check=alone and (unclean or small or age(path) > UNCHECKED)), ""
     except sqlite3.DatabaseError as error:
         if not is_damage(error) and not any(word in str(error) for word in _DAMAGED_AT_START):
             raise storage_error(path, error) from error
@@ -76,7 +76,7 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
     try:
         notice = rescue(path, why)
         _create(path)
-        return _connect(path, ""), notice
+        return _connect(path, check=False), notice
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
 
@@ -87,6 +87,8 @@ def _damage(path: Path) -> str:
         return "was a folder"
     log = path.with_name(path.name + "-wal")
     logged = log.exists() and log.stat().st_size > 0
+    if is_marked(path):
+        return "was damaged"
     header = _header(path)
     if header == b"" and (logged or backups(path)):
         return "was empty"
@@ -169,14 +171,15 @@ def _create(path: Path) -> None:
         raise unwritable(path, error) from error
 
 
-def _connect(path: Path, check: str) -> sqlite3.Connection:
+def _connect(path: Path, check: bool) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db.text_factory = readable
     try:
         # a write-ahead log wants memory that all its readers share
         for setting in (*SETTINGS, f"journal_mode={'TRUNCATE' if is_remote(path.parent) else 'WAL'}"):
             db.execute(f"PRAGMA {setting}").fetchall()
-        if check and (verdict := str(db.execute(f"PRAGMA {check}_check(1)").fetchone()[0])) != "ok":
-            raise sqlite3.DatabaseError(f"database corruption: {verdict}")
+        if check:
+            verify(db)
         migrate(db, path)
     except BaseException:
         db.close()

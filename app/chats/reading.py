@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.opening import storage_error
-from slipstream.app.chats.records import unpack_tokens
+from slipstream.app.chats.records import readable, unpack_tokens
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.models.errors import SlipstreamError
 
@@ -96,6 +96,7 @@ class ChatReader:
             return
         try:
             with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=rw", timeout=5, uri=True)) as db:
+                db.text_factory = readable
                 db.execute("PRAGMA query_only=ON")  # a connection that may not write would leave the log behind
                 if db.execute("PRAGMA user_version").fetchone() != (len(MIGRATIONS),):
                     raise SlipstreamError(

@@ -229,6 +229,11 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def readable(raw: bytes) -> str:
+    """Text of a database, also where the disk has garbled some of it."""
+    return raw.decode("utf-8", "replace")
+
+
 def new_id() -> str:
     """Draws a name for a chat."""
     return "".join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.backups import backups
-from slipstream.app.chats.records import NAME, Figures
+from slipstream.app.chats.records import NAME, Figures, readable
 from slipstream.app.chats.salvage import Value, rows
 from slipstream.app.chats.schema import migrate
 from slipstream.app.chats.titles import title_of
 from slipstream.app.paths import unwritable
 
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+_MARK: Final = ".damaged"
 KEPT_ASIDE: Final = 30 * 86400.0
 """Seconds after which a file that was set aside is deleted: it holds chats that were deleted since."""
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {"TEXT": str, "BLOB": bytes, "REAL": (int, float), "INTEGER": int}
@@ -58,6 +59,7 @@ def rescue(path: Path, why: str) -> str:
         os.replace(part, ready)
         aside = _set_aside(path)
         finish(path)
+        _mark(path).unlink(missing_ok=True)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -65,6 +67,17 @@ def rescue(path: Path, why: str) -> str:
     old = f", {len(added & messages.keys()):,} of them from a backup of {_day(backup)}" if backup else ""
     saved = f"{len(messages):,} messages in {len(chats):,} chats were rescued{old}" if chats else "a new one was begun"
     return f"{path.name} {why}: {saved}. The file as it was is kept for a month: {aside.name}."
+
+
+def mark(path: Path) -> None:
+    """Notes that a database was found damaged amid its use, for the next start to rescue it."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(_mark(path), os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+def is_marked(path: Path) -> bool:
+    """Whether a database was found damaged amid its use."""
+    return _mark(path).exists()
 
 
 def finish(path: Path) -> None:
@@ -83,6 +96,10 @@ def drop_old(path: Path) -> None:
         for aside in path.parent.glob(f"{path.stem}-damaged-*"):
             if aside.is_file() and time.time() - aside.stat().st_ctime > KEPT_ASIDE:
                 aside.unlink()
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(path.name + _MARK)
 
 
 def _ready(path: Path) -> Path:
@@ -137,21 +154,33 @@ def _fits(values: list[Value], columns: list[tuple[str, str]], table: str) -> bo
 
 
 def _add_backup(path: Path, chats: dict[str, _Row], messages: dict[int, _Row]) -> tuple[Path | None, set[int]]:
-    """Adds what the newest readable backup has and the file has not; returns it and the numbers of its messages."""
+    """Adds what the newest readable backup has and the file has not, or not as it was.
+
+    Returns:
+        The backup, if it had something, and the numbers of what it had.
+    """
     for backup in sorted(backups(path), key=lambda backup: backup.stat().st_mtime, reverse=True):
         try:
             with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
-                db.row_factory = sqlite3.Row
+                db.row_factory, db.text_factory = sqlite3.Row, readable
                 old_chats = [dict(row) for row in db.execute("SELECT * FROM chats")]
                 old_messages = [dict(row) for row in db.execute("SELECT * FROM messages")]
         except sqlite3.Error:
             continue
-        missing = {row["id"]: row for row in old_messages if row["id"] not in messages}
+        missing = {row["id"]: row for row in old_messages if _lost(row, messages.get(row["id"]))}
         messages |= missing
         for row in old_chats:
             chats.setdefault(row["id"], row)
         return (backup if missing else None), set(missing)
     return None, set()
+
+
+def _lost(old: _Row, now: _Row | None) -> bool:
+    """Whether a message is gone or garbled: what was said stays, but for system messages and replies that go on."""
+    if now is None or any(now[name] != old[name] for name in ("chat", "role", "created")):
+        return True
+    moved = old["parent"] is not None and now["parent"] is not None and now["parent"] != old["parent"]
+    return moved or (old["role"] != "system" and not str(now["content"]).startswith(str(old["content"])))
 
 
 def _insert(db: sqlite3.Connection, chats: dict[str, _Row], messages: dict[int, _Row]) -> None:

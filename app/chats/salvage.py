@@ -53,13 +53,18 @@ class _Pages:
 
     def read(self, number: int) -> bytes:
         """A page; empty if there is none, cut short where the file ends."""
-        if number in self._moved and self._log:
-            self._log.seek(self._moved[number])
-            return self._log.read(self.size)
-        if self._main is None or not 1 <= number <= self._inside:
+        file, offset = self._main, (number - 1) * self.size
+        if number in self._moved:
+            file, offset = self._log, self._moved[number]
+        elif not 1 <= number <= self._inside:
             return b""
-        self._main.seek((number - 1) * self.size)
-        return self._main.read(self.size)
+        if file is None:
+            return b""
+        try:
+            file.seek(offset)
+            return file.read(self.size)
+        except OSError:  # a bad place of the disk costs what stood there
+            return b""
 
 
 def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
@@ -68,6 +73,9 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
     Args:
         path: The database; its log stands beside it. What cannot be read gives no rows.
         trusted: Whether to leave out what stands behind a damaged frame of the log.
+
+    Raises:
+        OSError: If a file that is there cannot be opened: that may pass, and its rows are not to be missed.
     """
     with ExitStack() as files:
         main, log = (_opened(files, name) for name in (path, path.with_name(path.name + "-wal")))
@@ -89,7 +97,7 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
 def _opened(files: ExitStack, path: Path) -> BinaryIO | None:
     try:
         return files.enter_context(path.open("rb"))
-    except OSError:
+    except (FileNotFoundError, IsADirectoryError):
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
@@ -9,11 +10,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.app.chats_damaged import BREAKS, filled, kept, left_open
 
 from slipstream.app.chats.backups import of_days
+from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.rescue import KEPT_ASIDE
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli import main
@@ -184,6 +187,74 @@ def test_a_kill_amid_the_rescue_begins_it_again_or_ends_it(
             assert not list(path.parent.glob("*damaged*"))
     assert not path.exists()
     assert opened(path) == (whole, "")
+
+
+def test_what_is_found_amid_the_chat_is_rescued_at_the_next_start(path: Path, sound: Path) -> None:
+    whole = kept_of(sound)
+    store = ChatStore(path)
+    store._db.execute("UPDATE message_words_data SET block = x'00ff00ff'")
+    with pytest.raises(SlipstreamError, match="are damaged") as error:
+        store.search("message")
+        store.add_user(store.list_chats()[0].id, "x")
+    assert "Start slipstream again" in error.value.hint
+    store.close()
+    found, notice = opened(path)
+    assert {chat: texts[:4] for chat, texts in found.items()} == whole and "was damaged" in notice
+    assert not path.with_name("chats.db.damaged").exists()
+
+
+def test_a_full_text_index_is_checked_too(path: Path, sound: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE message_words_data SET block = x'00ff00ff' WHERE id > 10")
+    db.close()
+    found, notice = opened(path)
+    assert found == kept_of(sound) and "were rescued" in notice
+
+
+def test_a_garbled_message_comes_from_the_backup(path: Path, sound: Path) -> None:
+    raw = path.read_bytes()
+    at = raw.index(b"message 3.1 ")
+    path.write_bytes(b"x" * 100 + raw[100:at] + b"mess\xffge 3.1 " + raw[at + 12 :])
+    second = Path(shutil.copytree(path.parent, path.parent / "second")) / "chats.db"
+    shutil.copy(of_days(sound)[0], second.parent)
+    found, _ = opened(path)
+    garbled = [text for chat in found.values() for text in chat if "\ufffd" in text]
+    assert [text[:12] for text in garbled] == ["mess\ufffdge 3.1 "]
+    found, notice = opened(second)
+    assert found == kept_of(sound) and ", 1 of them from a backup" in notice
+
+
+def test_a_message_that_the_disk_garbled_can_be_read(path: Path) -> None:
+    raw = path.read_bytes()
+    at = raw.index(b"message 3.1 ")
+    path.write_bytes(raw[:at] + b"mess\xffge" + raw[at + 7 :])
+    with closing(ChatStore(path)) as store:
+        assert any("mess\ufffdge 3.1" in text for texts in kept(store).values() for text in texts)
+        newest = ChatReader(path).newest()
+        assert sum(len(ChatReader(path).replies(chat, 0)) for chat in newest) == 16
+
+
+def test_a_bad_place_of_the_disk_costs_what_stood_there(
+    path: Path, sound: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bad(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() in (5 * PAGE, 9 * PAGE):
+                raise OSError(5, "input/output error")
+            return super().read(size)
+
+    path.write_bytes(b"x" * 100 + path.read_bytes()[100:])
+    real = Path.open
+
+    def opens(file: Path, mode: str = "r", **options: Any) -> Any:
+        return Bad(io.FileIO(file)) if file == path else real(file, mode, **options)
+
+    monkeypatch.setattr(Path, "open", opens)
+    with closing(ChatStore(path)) as store:
+        found = {text for texts in kept(store).values() for text in texts}
+        assert "were rescued" in store.notice
+    texts = {text for texts in kept_of(sound).values() for text in texts}
+    assert found < texts and len(found) > len(texts) // 2
 
 
 def test_two_instances_leave_a_damaged_file_to_the_last(path: Path) -> None:

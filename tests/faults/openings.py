@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -49,6 +51,17 @@ class Opening:
         seen = disarm()
         return Outcome(seen, told, wrong + self.look(folder / "chats.db"))
 
+    def killed(self, folder: Path, arm: Callable[[], None]) -> Outcome:
+        """Goes through it in a process that is killed at the call; that call was seen if it was."""
+        shutil.copytree(self.past, folder)
+        child = os.fork()
+        if child == 0:
+            arm()
+            ChatStore(folder / "chats.db").close()
+            os._exit(0)
+        reached = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        return Outcome(sys.maxsize if reached else 0, False, self.look(folder / "chats.db"))
+
     def look(self, path: Path) -> list[str]:
         """What is wrong with the file after it all."""
         try:
@@ -71,7 +84,15 @@ class Rescues(Opening):
 
 
 class Migrations(Opening):
-    """A file of the first version."""
+    """A file of an earlier version."""
+
+    version = OLDER[0]
 
     def prepare(self, path: Path) -> None:
-        older(path, OLDER[0])
+        older(path, self.version)
+
+
+class LastMigration(Migrations):
+    """A file of the version before this one."""
+
+    version = OLDER[-1]

@@ -21,12 +21,13 @@ from typing import Final
 
 from tests.faults.chats import Chats
 from tests.faults.downloads import Downloads
-from tests.faults.openings import Migrations, Opening, Rescues
-from tests.faults.shim import Shim
+from tests.faults.openings import LastMigration, Migrations, Opening, Rescues
+from tests.faults.shim import KILL, Shim
 
 SCENARIOS: Final[dict[str, type[Chats] | type[Downloads] | type[Opening]]] = {
     "chats": Chats,
     "migrations": Migrations,
+    "migrations-last": LastMigration,
     "rescues": Rescues,
     "downloads": Downloads,
 }
@@ -88,8 +89,12 @@ def main() -> None:
             wrong: list[str] = []
             told = 0
             for number in range(1, most + 1):
-                arm = partial(shim.arm, root / "place", call, number, getattr(errno, name), name in FOR_GOOD)
-                outcome = there.run(root / "place", arm, shim.disarm)
+                error = KILL if name == "KILL" else getattr(errno, name)
+                arm = partial(shim.arm, root / "place", call, number, error, name in FOR_GOOD)
+                if error == KILL and isinstance(there, Opening):
+                    outcome = there.killed(root / "place", arm)
+                else:
+                    outcome = there.run(root / "place", arm, shim.disarm)
                 wrong += [f"{call} {number} {name}: {what}" for what in outcome.wrong]
                 told += outcome.told
                 shutil.rmtree(root / "place", ignore_errors=True)
