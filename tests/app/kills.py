@@ -15,20 +15,20 @@ from typing import Final
 from tests.app.bundled_program import PROGRAM, words
 from tests.app.played_chat import LEDGER, ledger
 from tests.app.terminal import Terminal, gone
-from tests.app.tui.endings import LOST, Chat, lost
+from tests.app.tui.endings import FIRST, LOST, Chat, lost
 
 from slipstream.app.chats.store import ChatStore
 
 QUESTION: Final = "Tell me a long story about a fox, an owl and a river."
-MOST_STEPS: Final = 250
-"""Steps of a played reply, or milliseconds of a real one, after which it is killed at the latest."""
+RANGE: Final = 250
+"""Steps of a played reply, or milliseconds of a real one, within which it is killed."""
 ENGINE_ENDS: Final = 2.0
 """Seconds in which the engine of a killed interface ends."""
 
 
 def kill_played(home: Path, chance: random.Random) -> list[str]:
     """Kills a chat with played replies after some steps, and says all that is not as it must be."""
-    steps = chance.randrange(1, MOST_STEPS)
+    steps = FIRST + chance.randrange(RANGE)
     chat = Chat(home)
     with chat.terminal as terminal:
         terminal.shows("ready")
@@ -38,7 +38,7 @@ def kill_played(home: Path, chance: random.Random) -> list[str]:
         terminal.until(lambda: (home / LEDGER).exists() and len(ledger(home)) >= steps)
         chat.kill("chat", signal.SIGKILL)
         found = _terminal(terminal)
-    return found + lost(home, clean=False, idle=False)
+    return found + lost(home, clean=False, idle=False, on_time=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
         terminal.shows("river.")
         terminal.type("\r")
         terminal.shows("Esc stops")
-        end = time.monotonic() + chance.randrange(MOST_STEPS) / 1e3
+        end = time.monotonic() + chance.randrange(RANGE) / 1e3
         while time.monotonic() < end:
             terminal.read(0.01)
             seen.append((time.monotonic(), _words_seen(reply, terminal.shown)))

@@ -19,7 +19,7 @@ def main(rounds: int = 1) -> int:
         for ending in ENDINGS:
             for state in STATES:
                 with tempfile.TemporaryDirectory() as folder:
-                    found = faults(ending, state, Path(folder))
+                    found = faults(ending, state, Path(folder), on_time=True)
                 count += 1
                 failed += bool(found)
                 if found:
