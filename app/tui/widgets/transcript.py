@@ -78,6 +78,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._above = self._below = 0
         self._forgotten: tuple[int, int, int] | None = None  # first message that is read, messages and tokens left out
         self._line: Forgotten | None = None
+        self._line_at: tuple[Widget, int, int] | None = None  # above which message it stands, and what it says
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
         self.coloured = False
@@ -234,13 +235,17 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def _draw_line(self) -> None:
         """Puts the line above the first message that is read, if that is on the screen."""
-        line, self._line = self._line, None
+        widget = self.find(self._forgotten[0]) if self._forgotten else None
+        wanted = (widget, *self._forgotten[1:]) if self._forgotten and widget else None
+        line = self._line
+        if line and line.is_attached and wanted == self._line_at:
+            return
+        self._line, self._line_at = None, wanted
         if line and line.is_attached:
             await line.remove()
-        widget = self.find(self._forgotten[0]) if self._forgotten else None
-        if self._forgotten and widget:
-            self._line = Forgotten(*self._forgotten[1:])
-            await self.column.mount(self._line, before=widget)
+        if wanted:
+            self._line = Forgotten(*wanted[1:])
+            await self.column.mount(self._line, before=wanted[0])
 
     def _widget_of(self, message: StoredMessage) -> Said:
         if message.role == "user":

@@ -19,7 +19,8 @@ from slipstream.app.engine.loading import load
 from slipstream.app.engine.measuring import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
 from slipstream.app.engine.protocol import Done, Loaded
 from slipstream.app.engine.requests import AUTO, Generate, Message, Sampling
-from slipstream.app.engine.session import Session, Vocabulary
+from slipstream.app.engine.session import Session
+from slipstream.app.engine.text import Vocabulary
 from slipstream.app.model_choice import BUNDLED_TARGET, TUNED, choose
 from slipstream.app.paths import HOME_VARIABLE, Paths
 from slipstream.drafters import registry

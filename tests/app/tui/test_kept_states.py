@@ -56,7 +56,7 @@ def opened(tmp_path: Path, store: ChatStore, chat: str | None, system: str = "")
     load = replace(choose(Paths.default({})), derived=None, index=None, chats=None, drafter="lookup")
     load = replace(load, states=str(tmp_path / "states"), spare_cores=1)
     engine = Engine(tmp_path / "logs" / "engine.log")
-    values = {"reply.max_tokens": 40, "reply.system": system, "ahead.read": False}
+    values: dict[str, bool | int | float | str] = {"reply.max_tokens": 40, "reply.system": system, "ahead.read": False}
     settled = SettingsFile(tmp_path / "settings.toml", values)
     return ChatApp(engine, load, store, chat, Sampling(seed=7), settings=settled), engine
 
@@ -70,6 +70,8 @@ async def said(tmp_path: Path, store: ChatStore, chat: str | None, *texts: str, 
         for text in texts:
             there = len(figures(store))
             driver.screen.prompt.put(text)
+            words = len(text.split())
+            await driver.until(lambda: driver.screen.top_bar.used >= words)  # noqa: B023 (awaited here)
             await pilot.press("enter")
             await driver.until(lambda: len(figures(store)) > there and driver.idle())  # noqa: B023 (awaited here)
 

@@ -9,6 +9,7 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
 
+from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.thinking import Thinking, begins_inside, leaves_open, split
 from slipstream.app.tui.widgets.thinking import ThinkingHead, ThinkingView
@@ -159,6 +160,14 @@ async def test_the_answer_alone_is_copied(open_chat: Open) -> None:
         chat.app.copy_to_clipboard("")
         await chat.press("ctrl+up", "c")
         assert chat.app.clipboard == ANSWER
+
+
+async def test_an_export_folds_them(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(KINDS["deepseek"][0], opened=True)) as chat:
+        await chat.say("Tell me")
+    (kept,) = store.list_chats()
+    written = exported(store, [kept.id], "md")
+    assert f"<details><summary>Thoughts</summary>\n\n{THOUGHTS}\n\n</details>\n\n{ANSWER}\n" in written
 
 
 async def test_without_thoughts_there_is_nothing_to_open(open_chat: Open) -> None:
