@@ -14,6 +14,8 @@ from slipstream.models.types import ROOT, Token
 
 LOOK_EVERY: Final = 0.03
 """Seconds between two trees: what comes faster nobody sees, and would slow a very small model down."""
+PLAIN_EVERY: Final = 0.1
+"""Seconds before a step without a draft is told: there is little to see, and the next draft need not wait for it."""
 
 
 class Pieces(Protocol):
@@ -42,16 +44,21 @@ class Lookout:
             clock: Seconds, for tests.
         """
         self._watched, self._vocabulary, self._stats, self._clock = watched, vocabulary, stats, clock
-        self._told = float("-inf")
+        self._told = self._plain_told = float("-inf")
 
     def tell(self, step: Step, milliseconds: float) -> Watched | None:
-        """Tells of a step that the figures have heard of already; None where nobody looks, or did just now."""
+        """Tells of a step that the figures have heard of already; None where nobody looks, or was told just now."""
         if not self._watched():
             return None
         now = self._clock()
-        if now - self._told < LOOK_EVERY:
-            return None
-        self._told = now
+        if step.draft.tree.drafted:
+            if now - self._told < LOOK_EVERY:
+                return None
+            self._told = now
+        else:
+            if now - max(self._told, self._plain_told) < PLAIN_EVERY:
+                return None
+            self._plain_told = now
         stats = self._stats
         return Watched(
             [self._tree(step, milliseconds)],

@@ -10,7 +10,7 @@ import numpy as np
 from slipstream.app.engine.pace import Event, Pace
 from slipstream.app.engine.protocol import Piece, Stepped, Watched
 from slipstream.app.engine.stats import PlainClock, ReplyStats
-from slipstream.app.engine.watching import LOOK_EVERY, Lookout
+from slipstream.app.engine.watching import LOOK_EVERY, PLAIN_EVERY, Lookout
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.models.types import Evaluation, TokenTree
 
@@ -81,6 +81,21 @@ def test_steps_that_come_too_quickly_are_passed_over() -> None:
     times = [0.0, LOOK_EVERY / 2, LOOK_EVERY * 1.1, LOOK_EVERY * 1.2]
     told = watch([step(TREE, (0,))] * 4, iter([True] * 4), iter(times))
     assert [each is not None for each in told] == [True, False, True, False]
+
+
+def test_a_plain_step_waits_longer_and_no_draft_waits_for_it() -> None:
+    plain, drafted = step(NO_DRAFT, ()), step(TREE, (0,))
+    steps = [plain, plain, drafted, plain, plain, plain]
+    times = [
+        0.0,
+        LOOK_EVERY * 1.1,
+        LOOK_EVERY * 1.2,
+        PLAIN_EVERY,
+        PLAIN_EVERY * 1.1 + LOOK_EVERY * 1.2,
+        PLAIN_EVERY * 2,
+    ]
+    told = watch(steps, iter([True] * 6), iter(times))
+    assert [each is not None for each in told] == [True, False, True, False, True, False]
 
 
 def test_what_was_told_does_not_change_with_the_next_step() -> None:
