@@ -126,11 +126,11 @@ class Reply(Said):
             self._opened = begins_inside(text, speed.thought if speed else 0)
             self._mind = Thinking(self._opened)
         self.text += text
-        split = [(self._mind.feed(piece.text), piece) for piece in pieces]
-        thoughts = "".join(thought for (thought, _), _ in split)
+        fed = [(self._mind.feed(piece.text), piece) for piece in pieces]
+        thoughts = "".join(thought for (thought, _), _ in fed)
         if thoughts or self._mind.under_way or self.thinking.under_way:
             self._think(thoughts, speed, self._mind.under_way)
-        await self._answer([Piece(answer, piece.origin, piece.source) for (_, answer), piece in split if answer])
+        await self._answer([Piece(answer, piece.origin, piece.source) for (_, answer), piece in fed if answer])
 
     def _think(self, thoughts: str, speed: Speed | None, under_way: bool) -> None:
         thought, milliseconds = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
