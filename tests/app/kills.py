@@ -79,7 +79,7 @@ def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
         engine = _child(terminal, "slipstream.app.engine.worker")
         os.kill(chat, signal.SIGKILL)
         killed = time.monotonic()
-        ends = gone(engine)
+        ends = gone(engine, beside=terminal)
         took = time.monotonic() - killed
         found = _terminal(terminal) + ([] if ends else ["its engine does not end"])
     with closing(ChatStore(home / "chats.db")) as store, closing(sqlite3.connect(home / "chats.db")) as database:

@@ -16,7 +16,6 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,20 +210,28 @@ class Terminal:
         self.close()
 
 
-def gone(process: int, seconds: float = PATIENCE) -> bool:
-    """Waits until a process has ended, as long as that takes or for some seconds; whether it has."""
+def gone(process: int, seconds: float = PATIENCE, beside: Terminal | None = None) -> bool:
+    """Whether a process ends within some seconds.
+
+    Args:
+        process: Its number.
+        seconds: How long it may take.
+        beside: Its terminal, which is read meanwhile: a program waits for one that takes nothing.
+    """
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, 0)
-            if not _is_zombie(process):
-                time.sleep(0.005)
-                continue
-        return True
-    return False
+    while _lives(process):
+        if time.monotonic() > end:
+            return False
+        if beside is None or not beside.read(0.005):
+            time.sleep(0.005)
+    return True
 
 
-def _is_zombie(process: int) -> bool:
-    """Whether a process has ended, but its parent has not heard of it yet."""
+def _lives(process: int) -> bool:
+    """Whether a process has not ended; one that has, but whose parent has not heard of it yet, lives no more."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True).stdout
-    return state.strip().startswith("Z")
+    return not state.strip().startswith("Z")

@@ -139,7 +139,7 @@ def faults(ending: Ending, state: str, home: Path, on_time: bool = False) -> lis
         found = []
         if ending.code is not None and (code := terminal.ended()) != ending.code:
             found.append(f"its shell saw exit code {code}, not {ending.code}")
-        if not gone(process):
+        if not gone(process, beside=terminal if ending.code is not None else None):
             found.append("it does not end")
         if ending.code is not None:
             while terminal.read(0.05):
