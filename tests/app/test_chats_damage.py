@@ -239,7 +239,7 @@ def test_a_bad_place_of_the_disk_costs_what_stood_there(
 ) -> None:
     class Bad(io.BufferedReader):
         def read(self, size: int | None = -1, /) -> bytes:
-            if self.tell() in (5 * PAGE, 9 * PAGE):
+            if self.tell() // PAGE % 5 == 3:
                 raise OSError(5, "input/output error")
             return super().read(size)
 
@@ -254,7 +254,7 @@ def test_a_bad_place_of_the_disk_costs_what_stood_there(
         found = {text for texts in kept(store).values() for text in texts}
         assert "were rescued" in store.notice
     texts = {text for texts in kept_of(sound).values() for text in texts}
-    assert found < texts and len(found) > len(texts) // 2
+    assert found < texts and len(found) > len(texts) // 4
 
 
 def test_two_instances_leave_a_damaged_file_to_the_last(path: Path) -> None:

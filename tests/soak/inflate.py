@@ -1,17 +1,19 @@
 """The bundled model inflated to real shapes: its outputs at their size, and what they cost and take to make.
 
-Not part of the usual tests: ``python -m pytest -s tests/soak/test_soak_inflate.py``; takes some minutes, 8 GB of disk
-and of memory.
+A command: ``python -m tests.soak.inflate [SHAPE:TYPE…]``; 1b:Q8_0 1b:BF16 3b:Q8_0 7b:Q8_0, which take some minutes and
+8 GB of disk and of memory. Prints one line for each, then: what, how many, how many failed.
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
+import traceback
 from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-import pytest
 from tests.models.test_inflate import MINI, requantized, see
 
 from slipstream.models.derive import derive
@@ -23,15 +25,16 @@ from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.types import LAST_HIDDEN, TokenTree
 
+USUAL = ("1b:Q8_0", "1b:BF16", "3b:Q8_0", "7b:Q8_0")
 EXACT = ("7b", "8b")
 """Sixteen times as wide as the bundled model."""
 
 
-@pytest.mark.parametrize(("name", "mix"), [("1b", "Q8_0"), ("1b", "BF16"), ("3b", "Q8_0"), ("7b", "Q8_0")])
-def test_outputs_at_real_sizes(tmp_path: Path, name: str, mix: str) -> None:
-    header, path = read_header(MINI), tmp_path / "large.gguf"
-    derive(MINI, tmp_path / "f32.gguf", "f32")
-    small = requantized(tmp_path / "f32.gguf", mix)
+def compare(folder: Path, name: str, mix: str) -> None:
+    """Makes one and compares its outputs with the small model's; AssertionError if they differ."""
+    header, path = read_header(MINI), folder / "large.gguf"
+    derive(MINI, folder / "f32.gguf", "f32")
+    small = requantized(folder / "f32.gguf", mix)
     began = perf_counter()
     inflated_model(header, SHAPES[name], mix).write(path)
     took = perf_counter() - began
@@ -48,7 +51,7 @@ def test_outputs_at_real_sizes(tmp_path: Path, name: str, mix: str) -> None:
     assert before.rows.argmax(axis=1).tolist() == after.rows.argmax(axis=1).tolist()
     assert (after.all_logits.argmax(axis=1) < header.n_vocab).all()
     size = path.stat().st_size / 1e6
-    print(f"\n{name} {mix}: {size:,.0f} MB, made in {took:.1f} s, {costs(path)}, logits moved by {difference:.2g}")
+    print(f"{name} {mix}: {size:,.0f} MB, made in {took:.1f} s, {costs(path)}, logits moved by {difference:.2g}")
 
 
 def costs(path: Path) -> str:
@@ -66,3 +69,22 @@ def costs(path: Path) -> str:
                 target.rewind(32)
             found.append(f"{width}: {1e3 * min(taken):.0f}")
     return "ms a pass of n rows " + ", ".join(found)
+
+
+def main(*chosen: str) -> int:
+    """Makes all; returns 1 if one's outputs differ."""
+    failed, kinds = 0, chosen or USUAL
+    for kind in kinds:
+        name, _, mix = kind.partition(":")
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                compare(Path(folder), name, mix)
+            except AssertionError:
+                failed += 1
+                traceback.print_exc()
+    print(f"inflate: outputs of {len(kinds)} inflated models compared with the bundled one's, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
