@@ -11,8 +11,8 @@ from typing import Final, TextIO
 
 from slipstream.app.bench.figures import DrafterFigures
 from slipstream.app.bench.intervals import Ratio
+from slipstream.app.engine.choice import PLAIN
 from slipstream.app.safe_text import one_line
-from slipstream.drafters.none import Plain
 
 _LEAST_BAR: Final = 12
 _NAME: Final = 20  # a joined drafter's name may be longer: it is cut
@@ -67,7 +67,7 @@ def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
         rows: The figures; plain decoding's own are left out, it is the line at 1x.
         style: How.
     """
-    rows = [row for row in rows if row.drafter != Plain.name]
+    rows = [row for row in rows if row.drafter != PLAIN]
     if not rows:
         return ""
     names = min(_NAME, max(len(row.drafter) for row in rows))

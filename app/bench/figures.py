@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
-from slipstream.app.bench.turns import Written
+from slipstream.app.engine.choice import PLAIN
 from slipstream.app.engine.requests import AUTO
-from slipstream.drafters.none import Plain
+
+if TYPE_CHECKING:  # it loads the engine, which whoever shows figures does not need
+    from slipstream.app.bench.turns import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class Cell:
             kind=kind,
             temperature=temperature,
             tok_per_s=tokens / sum(written.work.seconds for written in self.replies),
-            speedup=Ratio(1.0) if drafter == Plain.name else speedup(self.by_prompt),
+            speedup=Ratio(1.0) if drafter == PLAIN else speedup(self.by_prompt),
             by_prompt=[pair.speedup for pair in self.by_prompt],
             tokens_per_step=tokens / steps,
             acceptance=sum(speed.accepted for speed in speeds) / drafted if drafted else None,
@@ -193,10 +195,10 @@ def best_fixed(cells: Cells) -> list[BestFixed]:
 
 def _best(kind: str, temperature: float, pairs: Mapping[str, Mapping[tuple[str, int], Paired]]) -> BestFixed:
     """The best fixed choice by the sums of each prompt, and the autopilot against it."""
-    plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[Plain.name].items()}  # its own measure
-    fixed = {Plain.name: plain} | {name: own for name, own in pairs.items() if name not in (Plain.name, AUTO)}
+    plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own measure
+    fixed = {PLAIN: plain} | {name: own for name, own in pairs.items() if name not in (PLAIN, AUTO)}
     ratios = {name: speedup(list(own.values())) for name, own in fixed.items()}
-    ratios[Plain.name] = Ratio(1.0)
+    ratios[PLAIN] = Ratio(1.0)
     best = max(ratios, key=lambda name: ratios[name].value)
     auto, over = pairs.get(AUTO), None
     if auto:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from slipstream.app.bench.memory import MemoryFigures
-from slipstream.app.bench.overhead import OverheadFigures
-from slipstream.app.bench.plain import PlainFigures
+if TYPE_CHECKING:  # they load the engine, which whoever shows figures does not need
+    from slipstream.app.bench.memory import MemoryFigures
+    from slipstream.app.bench.overhead import OverheadFigures
+    from slipstream.app.bench.plain import PlainFigures
 
 STOPPED: Final = "STOPPED before its end: the figures are of what was written until then."
 

@@ -29,6 +29,10 @@ def drafters(options: argparse.Namespace) -> int:
             from slipstream.app.drafters.published import import_published
 
             return import_published(options, paths)
+        case "off" | "on" as way:
+            from slipstream.app.drafters.switching import switch_drafter
+
+            return switch_drafter(options, paths, off=way == "off")
         case "index":
             from slipstream.app.drafters.index import index
 

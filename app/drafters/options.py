@@ -49,6 +49,14 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
         "--exit-layer", type=int, metavar="N", help="layers below a Kangaroo adapter, if its files do not say"
     )
 
+    for way, about in (
+        ("off", "have the autopilot leave a drafter of a model out"),
+        ("on", "let the autopilot choose it again"),
+    ):
+        switch = kinds.add_parser(way, help=about, description=about.capitalize() + ".")
+        switch.add_argument("name", metavar="NAME", help="of the drafter, as slipstream drafters list names it")
+        _model_option(switch)
+
     about = "index text and code to draft from (drafter retrieval); chats are indexed by themselves"
     index = kinds.add_parser("index", help=about, description=about.capitalize() + ".")
     index.add_argument("paths", metavar="PATH", nargs="*", help="a file, or a folder with all that is below it")

@@ -7,6 +7,7 @@ from typing import Final
 
 from slipstream.app.drafters.files import heads_files, shown_size
 from slipstream.app.drafters.heads_file import HeadsFile, heads_file
+from slipstream.app.drafters.left_out import left_out
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
@@ -26,6 +27,7 @@ from slipstream.models.types import Abilities
 
 _HEADINGS: Final = ("METHOD", "TRAINED FOR", "TRAINED ON", "DEPTH 1", "SIZE")
 _UNKNOWN: Final = "-"
+_OFF: Final = "; off for auto"
 
 
 def table(model: str | None, paths: Paths) -> str:
@@ -41,22 +43,25 @@ def table(model: str | None, paths: Paths) -> str:
     """
     load = choose(paths, model)
     header = read_header(Path(load.model))
+    off = left_out(paths.drafters, header.fingerprint)
     rows: list[tuple[str, ...]] = [(*_HEADINGS, f"SERVES {one_line(header.name)}", "FILE")]
     for name in METHODS:
         if name not in TRAINED_METHODS and name not in HEAD_ARCHITECTURES:
-            rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, _serves_untrained(name, load, header), ""))
+            serves = _serves_untrained(name, load, header) + _OFF * (name in off)
+            rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, serves, ""))
     own = identity(header)
     for folder in (paths.bundled, paths.heads):
-        rows += [_row(file) for path in heads_files(folder) if (file := heads_file(path, own, header))]
+        rows += [_row(file, off) for path in heads_files(folder) if (file := heads_file(path, own, header))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
 
 
-def _row(file: HeadsFile) -> tuple[str, ...]:
+def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
     """A file of heads."""
     verdict = f"no: {file.why_not}" if file.why_not else f"yes; stale: {file.stale}" if file.stale else "yes"
+    verdict += _OFF * (file.method in off)
     cells = (
         file.method,
         file.trained_for,

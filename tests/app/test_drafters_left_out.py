@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.app.cli import main
 from slipstream.app.drafters.left_out import known_left_out, leave_out, left_out
 from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.loading import load
@@ -34,12 +35,14 @@ def test_choices_are_kept_by_model(file: Path) -> None:
     leave_out(file, MODEL, "draft", off=True)
     leave_out(file, MODEL, "draft", off=True)
     leave_out(file, OTHER, "medusa", off=True)
-    assert (left_out(file, MODEL), left_out(file, OTHER)) == ({"lookup", "draft"}, {"medusa"})
+    assert left_out(file, MODEL) == {"lookup", "draft"}
+    assert left_out(file, OTHER) == {"medusa"}
     assert file.stat().st_mode & 0o777 == 0o600
     leave_out(file, MODEL, "lookup", off=False)
     leave_out(file, MODEL, "draft", off=False)
     leave_out(file, MODEL, "never", off=False)
-    assert (left_out(file, MODEL), left_out(file, OTHER)) == (frozenset(), {"medusa"})
+    assert not left_out(file, MODEL)
+    assert left_out(file, OTHER) == {"medusa"}
     assert MODEL not in file.read_text() and file.read_text().startswith("# ")
 
 
@@ -127,3 +130,27 @@ def test_they_are_left_out_from_the_start_and_what_was_learnt_of_them_stays(path
         assert not pool(session) & before
         reply(session)
     assert learnt() >= before
+
+
+def test_the_command_switches_and_the_list_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    model = read_header(Path(choose(Paths.default()).model)).name
+
+    def slipstream(*words: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["drafters", *words])
+        said = capsys.readouterr()
+        return stop.value.code, said.out + said.err
+
+    assert slipstream("off", "lookup") == (0, f"auto leaves lookup out for {model}\n")
+    slipstream("off", "medusa")
+    _, listed = slipstream("list")
+    marked = {line.split()[0] for line in listed.splitlines() if "yes; off for auto" in line}
+    assert marked == {"lookup", "medusa"}
+    assert slipstream("on", "lookup") == (0, f"auto may choose lookup for {model}\n")
+    assert "lookup  " in slipstream("list")[1]
+    for name in ("none", "auto", "nobody"):
+        code, words = slipstream("off", name)
+        assert code == 2 and "is no drafter that could be switched" in words

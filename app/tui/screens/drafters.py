@@ -14,10 +14,9 @@ from slipstream.app.tui.behind import behind
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
 from slipstream.app.tui.screens.drafters_dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.screens.drafters_list import DraftersList, Picked
-from slipstream.app.tui.screens.drafters_work import importing, indexing, training
+from slipstream.app.tui.screens.drafters_work import TRAINED, importing, indexing, training
 from slipstream.app.tui.widgets.drafters_view import PLAIN
 from slipstream.app.tui.widgets.models_browser import Browser
-from slipstream.models.heads_check import METHODS as TRAINED
 
 NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
 

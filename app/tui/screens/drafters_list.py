@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from slipstream.app.drafters.standing import Standing, standing
+from slipstream.app.drafters.standing import Standing
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import clean, one_line
@@ -106,7 +106,13 @@ class DraftersList(Screen[Picked | None]):
     def look(self) -> None:
         """Finds out anew what is known of the drafters."""
         file = self._desk.file
-        behind(self, lambda: standing(file, Paths.default()), self._known, self._unknown)
+
+        def find() -> Standing:
+            from slipstream.app.drafters.looking import standing  # it loads so much that the screen would wait
+
+            return standing(file, Paths.default())
+
+        behind(self, find, self._known, self._unknown)
 
     def _known(self, found: Standing) -> None:
         self._view.standing, self._trouble = found, found.trouble

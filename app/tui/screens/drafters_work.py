@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+TRAINED: Final = ("medusa", "kangaroo", "space")
+"""Methods whose heads can be trained: ``slipstream.models.heads_check.METHODS``, which takes long to import."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from slipstream.app.drafters.files import shown_size
-from slipstream.app.drafters.heads_file import HeadsFile
-from slipstream.app.drafters.standing import Standing
 from slipstream.app.engine.protocol import DrafterOffer
 from slipstream.app.engine.requests import AUTO
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import plural, rate, times
 from slipstream.app.tui.widgets.models_table import GAP, Column
 from slipstream.app.tui.widgets.models_view import View, below, heading, text
+from slipstream.app.tui.widgets.models_words import size
 from slipstream.models.quoting import shown_path
+
+if TYPE_CHECKING:
+    from slipstream.app.drafters.heads_file import HeadsFile
+    from slipstream.app.drafters.standing import Standing
 
 PLAIN: Final = "none"
 IN_USE, READY, CANNOT = "● ", "  ", "✗ "
@@ -123,7 +125,11 @@ class DraftersView(View):
             return Content(f"{rate(self._plain)} tok/s, measured when the model was loaded.")
         found = [
             f"{times(gains[name])} {where}"
-            for gains, where in ((standing.in_chats, "in your chats"), (standing.learnt, "as the autopilot learnt"))
+            for gains, where in (
+                (standing.in_chats, "in your chats"),
+                (standing.benched, "in the last benchmark"),
+                (standing.learnt, "as the autopilot learnt"),
+            )
             if name in gains
         ]
         lines = [Content(f"Speed here: {' · '.join(found)}." if found else "Not measured here yet.")]
@@ -146,7 +152,7 @@ def _file(file: HeadsFile) -> Content:
     facts = [
         f"trained on {one_line(file.trained_on)}" if file.trained_on else "",
         "" if file.first_depth is None else f"first guess right {100 * file.first_depth:.0f} % of the time",
-        "" if file.size is None else shown_size(file.size),
+        "" if file.size is None else size(file.size),
     ]
     first = Content(" · ".join(fact for fact in facts if fact))
     verdict = "" if not file.why_not else f"Does not serve: {file.why_not}."

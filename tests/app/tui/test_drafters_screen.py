@@ -1,6 +1,7 @@
 """The drafters screen: what it shows, what it refuses, the work it begins, and what the status line says."""
 
 import asyncio
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,9 @@ from slipstream.app.paths import Paths
 from slipstream.app.tui.jobs import Job
 from slipstream.app.tui.screens.drafters import NO_TORCH, DraftersScreen
 from slipstream.app.tui.screens.drafters_dialogs import PathScreen, TrainScreen
+from slipstream.app.tui.screens.drafters_work import TRAINED
 from slipstream.models.gguf import read_header
+from slipstream.models.heads_check import METHODS
 
 WHY = "it needs indexed text, and there is none: slipstream drafters index FOLDER makes it of your own texts"
 OFFERS = [
@@ -325,7 +328,7 @@ async def test_work_that_fails_says_why_wherever_one_is(open_chat: Open, model: 
 async def test_without_torch_training_says_what_is_missing(
     open_chat: Open, model: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.app.drafters.standing.find_spec", lambda name: None)
+    monkeypatch.setattr("slipstream.app.drafters.looking.find_spec", lambda name: None)
     async with open_chat(engine=engine_of(model)) as chat:
         await go_to(chat, "space")
         await chat.press("t")
@@ -391,3 +394,16 @@ def test_a_loaded_model_is_named_to_commands(tmp_path: Path) -> None:
     assert drafting_arguments(own, paths) == [
         "--draft-model", str(tmp_path / "b.gguf"), "--heads", str(tmp_path / "c.gguf")
     ]  # fmt: skip
+
+
+def test_what_can_be_trained_is_what_the_command_trains() -> None:
+    assert TRAINED == METHODS
+
+
+def test_the_screens_open_without_waiting_for_the_engine() -> None:
+    """They are imported where keys are answered: llama.cpp and its like take long to load."""
+    screens = "slipstream.app.tui.screens.drafters, slipstream.app.tui.screens.bench"
+    heavy = "{'llama_cpp', 'gguf', 'torch', 'jinja2'}"
+    program = f"import sys, {screens}; sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
