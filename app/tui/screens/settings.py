@@ -110,7 +110,10 @@ class SettingsScreen(Screen[None]):
     def action_leave(self) -> None:
         """Goes back to the chat; what was typed is settled."""
         self.set_focus(None)
-        self.call_after_refresh(self.dismiss, None)
+        self.call_after_refresh(self._leave)
+
+    def _leave(self) -> None:
+        self.dismiss(None)  # not returned: a screen that awaits its own end waits for ever
 
     # --- changing -------------------------------------------------------------------------------------------------
 
