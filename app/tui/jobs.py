@@ -14,6 +14,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 _PERCENT: Final = re.compile(r"\b(\d+(?:\.\d+)?) ?%")
 _COUNT: Final = re.compile(r"\b(\d[\d,]*) of (\d[\d,]*)\b")
 _WHO: Final = re.compile(r"^bench: (drafters: )?")  # what the benchmark's lines begin with
+_NOISE: Final = re.compile(r"(llama|ggml|gguf)_\w+: ")  # what llama.cpp says by itself
 _BAR: Final = 12
 
 
@@ -79,8 +80,9 @@ class Jobs:
         self._background = Background(arguments, nice)
 
         def say(line: str) -> None:
-            job.line = line
-            changed()
+            if not _NOISE.match(line):
+                job.line = line
+                changed()
 
         changed()
         try:
