@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import termios
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any, cast
@@ -17,6 +18,8 @@ from textual.drivers.linux_driver import LinuxDriver
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 """Signals that end the chat as its owner would; Ctrl-C is a key and sends none."""
+PATIENCE = 5.0
+"""Seconds that a chat has to end once it was told to; then its process is ended, and the launcher cleans up."""
 LOOK_EVERY = 0.5
 """Seconds between two looks at whether the launcher and the terminal are still there."""
 
@@ -89,15 +92,23 @@ class _Output:
 def leave_cleanly(app: App[int]) -> None:
     """Ends an app that runs, the terminal restored and all kept, on a signal or once launcher or terminal are gone."""
     loop = asyncio.get_running_loop()
+
+    def end(number: int) -> None:
+        app.exit(None, 128 + number)
+        last = threading.Timer(PATIENCE, os._exit, (128 + number,))  # a part of the screen may never answer
+        last.daemon = True
+        last.start()
+
     for number in ENDING:
-        loop.add_signal_handler(number, app.exit, None, 128 + number)
+        loop.add_signal_handler(number, end, number)
     launcher, terminal = os.getppid(), os.isatty(0)
 
     def look() -> None:
         if os.getppid() != launcher or (terminal and _hung_up(0)):
-            app.exit(None, 128 + signal.SIGHUP)
+            end(signal.SIGHUP)
+            looks.stop()
 
-    app.set_interval(LOOK_EVERY, look)
+    looks = app.set_interval(LOOK_EVERY, look)
 
 
 def _hung_up(terminal: int) -> bool:
