@@ -20,7 +20,13 @@ _ALL: Final = 1_000_000
 
 
 def chat(
-    load: Load, sampling: Sampling, name: str | None, paths: Paths, settings: SettingsFile, notes: Sequence[str] = ()
+    load: Load,
+    sampling: Sampling,
+    name: str | None,
+    paths: Paths,
+    settings: SettingsFile,
+    notes: Sequence[str] = (),
+    inline: bool = False,
 ) -> int:
     """Runs the chat until its owner leaves.
 
@@ -31,6 +37,7 @@ def chat(
         paths: Where things are kept.
         settings: What its owner has settled.
         notes: What to say at the start.
+        inline: A short session below the prompt of the shell; what was said stays there.
 
     Returns:
         The exit code.
@@ -44,12 +51,29 @@ def chat(
         engine = Engine(paths.logs / "chat-engine.log")
         engine.start()
         tidy(paths)
+        load = replace(load, spare_cores=1, states=str(paths.states))
+        if inline:
+            return _inline(engine, load, store, kept, sampling, settings)
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
-        load = replace(load, spare_cores=1, states=str(paths.states))
         app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes)
         app.run(mouse=settings.settings.screen.mouse)
         return app.return_code or 0
+
+
+def _inline(
+    engine: Engine, load: Load, store: ChatStore, chat: str | None, sampling: Sampling, settings: SettingsFile
+) -> int:
+    from slipstream.app.tui.inline import InlineChat
+
+    app = InlineChat(engine, load, store, chat, sampling, settings)
+    try:
+        app.run(inline=True, mouse=False)
+    finally:
+        engine.close()
+        for words in app.said:
+            print(f"{words}\n")
+    return app.return_value or app.return_code or 0
 
 
 def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:

@@ -6,14 +6,11 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
-from slipstream.app.chats.options import add_chats
-from slipstream.app.drafters.options import add_drafters
-from slipstream.app.models.options import add_models
+from slipstream.app.parser import make_parser
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -22,46 +19,26 @@ if TYPE_CHECKING:  # a command loads what it needs, and the others start faster 
     from slipstream.app.paths import Paths
     from slipstream.app.settings.file import SettingsFile
 
-
-class _Parser(argparse.ArgumentParser):
-    """Wrong arguments are one line on stderr and exit code 2, like every other wrong use.
-
-    Attributes:
-        more: Makes the last part of the help, which costs too much to be made each time.
-    """
-
-    more: Callable[[], str] | None = None
-
-    def format_help(self) -> str:
-        return super().format_help() + (f"\n{self.more()}\n" if self.more else "")
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}.", f"Try {self.prog} --help.")
-
-
-class _Version(argparse.Action):
-    """Prints the version, and looks it up only then: that costs as much as all other imports of this module."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"slipstream {version('slipstream')}")
-        parser.exit()
+ASK: Final = "--complete"
+"""Before the words of a command line that a shell wants to complete, see ``slipstream.app.completion``."""
+_READER_LEFT: Final = 141
+"""As if SIGPIPE had ended it, which shells expect of the beginning of a pipe."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted."""
+    """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 nobody reads the output."""
     _open_closed_streams()
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
     except SlipstreamError as error:
         print(f"slipstream: {one_line(f'{error.title} {error.hint}')}", file=sys.stderr)
         code = error.code
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:  # the reader of our output has left, as `head` does
-        sys.stderr.close()
-        code = 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the end of Python would complain
+        code = _READER_LEFT
     sys.exit(code)
 
 
@@ -75,8 +52,18 @@ def _open_closed_streams() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    options = _parser().parse_args(arguments)
+    if arguments[:1] == [ASK]:
+        from slipstream.app.completion import answer
+
+        print(answer(make_parser(), arguments[1:]), end="")
+        return 0
+    options = make_parser().parse_args(arguments)
     command: str = options.command or "chat"
+    if command == "completion":
+        from slipstream.app.completion import SCRIPTS
+
+        print(SCRIPTS[options.shell], end="")
+        return 0
     if command == "paths":
         return _paths()
     if command == "bench":
@@ -118,6 +105,7 @@ def _one_reply(options: argparse.Namespace) -> int:
     from slipstream.app.paths import Paths
     from slipstream.app.places import places
     from slipstream.app.run import RunRequest, read_stdin, run
+    from slipstream.app.settings.given import given
 
     piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
     prompt = "\n\n".join(part for part in (options.prompt or "", piped) if part.strip())
@@ -138,6 +126,7 @@ def _one_reply(options: argparse.Namespace) -> int:
             stop=options.stop,
             chat=options.chat,
             as_json=options.json,
+            given=frozenset(name.removeprefix("sampling.") for name in given(vars(options))),
         )
         return run(request, here)
 
@@ -157,11 +146,14 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
         with places(paths, kept.settings.keeping.chats or options.chat is not None) as (here, note):
             _say_unkept(options, note)
             load, sampling = _load(options, here, kept), _sampling(options, kept)
-            return chat(load, sampling, options.chat, here, kept, [*options.note, *filter(None, [note])])
+            notes = [*options.note, *filter(None, [note])]
+            return chat(load, sampling, options.chat, here, kept, notes, options.inline)
     load = _load(options, paths, kept)
     _sampling(options, kept)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
+    if options.inline and sys.platform == "win32":
+        raise UsageError("--inline does not work on Windows.", "Start slipstream without it.")
     problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
     if problem:
         raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
@@ -254,83 +246,6 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
         accept_rule(settings.pop("typical"), sampling.temperature)
         Sampler(**settings)
     return sampling
-
-
-def _parser() -> _Parser:
-    parser = _Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--note", action="append", default=[], help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--no-prepare",
-        dest="read_ahead",
-        action="store_const",
-        const=False,
-        help="read nothing before it is sent (on battery, nothing is read anyway)",
-    )
-    _model_options(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")
-    run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
-    run.add_argument("--system", default="", help="system message")
-    run.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the reply (0: no limit)")
-    run.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
-    )
-    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary")
-    _model_options(run, inherit=True)
-    run.more = _methods
-    add_bench(commands)
-    add_drafters(commands)
-    add_models(commands)
-    add_chats(commands)
-    doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
-    doctor.add_argument("--json", action="store_true", help="one JSON object")
-    commands.add_parser("paths", help="where everything is kept")
-    return parser
-
-
-def _methods() -> str:
-    """The drafting methods, a line each."""
-    from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
-
-    rows = [(name, method.about) for name, method in METHODS.items()]
-    rows.append((f"A{IN_ORDER}B", "the first of several that is confident, as in lookup+draft"))
-    rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
-    width = max(len(name) for name, _ in rows)
-    lines = [f"  {name:<{width}}  {about}" for name, about in rows]
-    return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
-
-
-def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
-    """The options that the chat and ``run`` share; after a command they may be left to what stood before it."""
-
-    def option(*names: str, default: object = None, **more: Any) -> None:
-        parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
-
-    option("-m", "--model", help="a name of models list, a path to a .gguf, or bundled (what was chosen last)")
-    option("--draft-model", metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
-    option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
-    option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
-    option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
-    option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
-    option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
-    option("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
-    option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (0.8)")
-    option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (40)")
-    option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (0.95)")
-    option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (0.05)")
-    option("--repetition-penalty", type=float, metavar="X", help="1 is off (1)")
-    option("--presence-penalty", type=float, metavar="X", help="0 is off (0)")
-    option(
-        "--typical",
-        type=float,
-        nargs="?",
-        const=PAPERS_TYPICAL,
-        metavar="P",
-        help="accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
-        " P is its threshold (0.09 if left out); off unless given",
-    )
 
 
 if __name__ == "__main__":

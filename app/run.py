@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from slipstream.app.answer import AnswerPrinter
 from slipstream.app.chats.history import history
@@ -44,6 +44,7 @@ class RunRequest:
         stop: Strings that end the reply.
         chat: Name of the kept chat to go on with, or None.
         as_json: One JSON object a step, then a summary.
+        given: Names of what options said about ``sampling``; the rest a kept chat may know better.
     """
 
     load: Load
@@ -54,6 +55,7 @@ class RunRequest:
     stop: list[str] = field(default_factory=list)
     chat: str | None = None
     as_json: bool = False
+    given: frozenset[str] = frozenset()
 
 
 def run(request: RunRequest, paths: Paths) -> int:
@@ -85,6 +87,9 @@ def run(request: RunRequest, paths: Paths) -> int:
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
     """Goes on with a kept chat, or begins it; the user's message is on disk before the engine is asked."""
     chat = store.open_or_create(name)
+    names = frozenset(Sampling.__slots__) - request.given
+    own: dict[str, Any] = {name: value for name, value in store.sampling(chat.id).items() if name in names}
+    request = replace(request, sampling=replace(request.sampling, **own))
     if request.system:
         store.set_system(chat.id, request.system)
     asked = store.add_user(chat.id, request.prompt)

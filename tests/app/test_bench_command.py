@@ -13,9 +13,9 @@ from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.settings import Settings
 from slipstream.app.bench.shapes import NODES_1, NODES_16
 from slipstream.app.bench.weights import ModelShape
-from slipstream.app.cli import _parser
 from slipstream.app.engine.requests import AUTO
 from slipstream.app.model_choice import choose
+from slipstream.app.parser import make_parser
 from slipstream.app.paths import Paths
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -51,7 +51,7 @@ def options(json_file: Path | None = None, *only: str, **given: object) -> argpa
     for name, value in given.items():
         for each in value if isinstance(value, list) else [value]:
             arguments += [f"--{name}"] if each is True else [f"--{name}={each}"]
-    return _parser().parse_args(["bench", *arguments])
+    return make_parser().parse_args(["bench", *arguments])
 
 
 @pytest.fixture(autouse=True)

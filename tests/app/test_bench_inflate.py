@@ -16,9 +16,9 @@ from slipstream.app.bench.command import bench
 from slipstream.app.bench.inflate import Family, Wish, check_room, families
 from slipstream.app.bench.inflated import inflated, inflated_folder, kept_text
 from slipstream.app.bench.settings import Settings
-from slipstream.app.cli import _parser
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import choose
+from slipstream.app.parser import make_parser
 from slipstream.app.paths import Paths
 from slipstream.models.cut import kept_cut
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -149,7 +149,7 @@ def test_a_run_prints_and_writes_down_that_the_model_was_inflated(
     given = ["--inflate", "tiny", "--quant", "Q8_0", "--inflate-drafter", "less", "--drafters", "medusa,draft"]
     arguments = ["bench", *given, "--prompts", "story", "--json", str(tmp_path / "figures.json")]
     settings = replace(Settings.brief(), limit=1, temperatures=(0.0,), reply=6)
-    assert bench(_parser().parse_args(arguments), settings) == 0
+    assert bench(make_parser().parse_args(arguments), settings) == 0
     printed = capsys.readouterr()
     assert "## Slipstream mini inflated to tiny Q8_0" in printed.out
     assert "drafters: on Slipstream mini inflated to tiny Q8_0" in printed.out
@@ -167,4 +167,4 @@ def test_a_run_prints_and_writes_down_that_the_model_was_inflated(
 
 def test_parts_that_measure_another_model_are_refused(home: Paths) -> None:
     with pytest.raises(UsageError, match="part plain measures no inflated model"):
-        bench(_parser().parse_args(["bench", "--inflate", "tiny", "--only", "plain"]))
+        bench(make_parser().parse_args(["bench", "--inflate", "tiny", "--only", "plain"]))

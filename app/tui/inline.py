@@ -1,0 +1,231 @@
+"""A short session below the prompt of the shell: ``slipstream --inline``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.events import Key
+from textual.message import Message
+from textual.widgets import Static, TextArea
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Loaded
+from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.engine.thinking import begins_inside, split
+from slipstream.app.safe_text import clean, typed
+from slipstream.app.settings.file import SettingsFile
+from slipstream.app.tui.conversation import Conversation, Turn
+from slipstream.app.tui.engine import ChatEngine
+from slipstream.app.tui.engine_room import EngineRoom
+from slipstream.app.tui.messages import (
+    EngineEnded,
+    LoadFailed,
+    LoadProgress,
+    ModelReady,
+    ReplyDone,
+    ReplyFailed,
+    ReplyPrefilling,
+    ReplyStreamed,
+)
+from slipstream.app.tui.presets import led_by, values_of
+from slipstream.models.errors import SlipstreamError
+
+MARK = "\u203a "
+"""Stands before what was asked."""
+
+
+class Ask(TextArea):
+    """Where the question is typed: Enter sends, Ctrl-J begins a new line."""
+
+    class Sent(Message):
+        """A question."""
+
+        def __init__(self, text: str) -> None:
+            """Keeps it."""
+            super().__init__()
+            self.text = text
+
+    async def _on_key(self, event: Key) -> None:
+        if event.key == "enter":
+            event.prevent_default().stop()
+            self.post_message(self.Sent(typed(self.text)))
+        elif event.key == "ctrl+j":
+            event.prevent_default().stop()
+            self.insert("\n")
+        else:
+            await super()._on_key(event)
+
+
+class InlineChat(App[int]):
+    """What is asked and answered, in a few lines; what was said stays in the terminal when it ends."""
+
+    ENABLE_COMMAND_PALETTE = False
+    INLINE_PADDING = 0
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop_or_leave", "Stop, or leave", priority=True),
+        Binding("ctrl+q,ctrl+c", "leave", "Leave", priority=True),
+    ]
+    CSS = """
+    Screen { height: auto; max-height: 80vh; border: none; background: $background; }
+    #said { height: auto; max-height: 60vh; scrollbar-size-vertical: 1; }
+    .asked { color: $primary; height: auto; }
+    .answer { height: auto; margin: 0 0 1 0; }
+    #doing { color: $text-muted; height: 1; }
+    Ask { height: auto; max-height: 6; border: none; padding: 0; }
+    """
+
+    def __init__(
+        self,
+        engine: ChatEngine,
+        load: Load,
+        store: ChatStore,
+        chat: str | None,
+        sampling: Sampling,
+        settings: SettingsFile,
+    ) -> None:
+        """Opens a chat; the arguments are those of ``ChatApp``.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        super().__init__()
+        now = settings.settings
+        self._room, self._load = EngineRoom(engine, store, now.ahead), load
+        asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
+        self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked)
+        self._ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
+        self._doing, self._column = Static(id="doing"), VerticalScroll(id="said")
+        self._loaded: Loaded | None = None
+        self._turn: Turn | None = None
+        self._answer = Static(classes="answer")
+        self._text, self._waiting = "", ""
+        self.said: list[str] = []
+        """All that was shown, in order, for the terminal to keep."""
+
+    def compose(self) -> ComposeResult:
+        """What was said, what is being done, and the question."""
+        self._column.can_focus = False
+        yield self._column
+        yield self._doing
+        yield self._ask
+        yield self._room
+
+    def on_mount(self) -> None:
+        """Loads the model; what is typed meanwhile waits."""
+        self._ask.focus()
+        self._start()
+
+    def action_stop_or_leave(self) -> None:
+        """Stops the reply that is being written; without one, leaves."""
+        if self._turn:
+            self._room.stop()
+        else:
+            self.exit(0)
+
+    def action_leave(self) -> None:
+        """Leaves; a reply that is being written stays as far as it is."""
+        if self._turn and self._text:
+            self.said.append(self._text)
+        self.exit(0)
+
+    def _start(self) -> None:
+        self._say("loading the model")
+        self._room.load(self._load)
+
+    def _say(self, words: str) -> None:
+        self._doing.update(Content(clean(words)))
+
+    @on(Ask.Sent)
+    async def _sent(self, message: Ask.Sent) -> None:
+        if not message.text.strip() or self._turn or self._waiting:
+            return
+        if self._loaded is None:
+            self._waiting = message.text
+            if not self._room.busy:
+                self._start()
+            return
+        self._waiting = ""
+        try:
+            request = self._room.next_request()
+            self._turn = self._conversation.ask(message.text, self._loaded, self._load.drafter, request)
+        except SlipstreamError as error:
+            await self._fail(error)
+            return
+        self._ask.text = ""
+        question = clean(message.text)
+        self.said.append(f"{MARK}{question}")
+        self._text, self._answer = "", Static(classes="answer")
+        await self._column.mount(Static(Content(f"{MARK}{question}"), classes="asked"), self._answer)
+        self._column.anchor()
+        self._room.reply(self._turn.generate, self._turn.reply.id, self._turn.before)
+
+    @on(LoadProgress)
+    def _progress(self, message: LoadProgress) -> None:
+        done = "checking the file" if message.share is None else f"loading the model {100 * message.share:.0f} %"
+        self._say(done)
+
+    @on(ModelReady)
+    async def _model_ready(self, message: ModelReady) -> None:
+        self._loaded = message.loaded
+        self._say(f"{message.loaded.name} · Enter sends · Esc stops or leaves")
+        if self._waiting:
+            text, self._waiting = self._waiting, ""
+            await self._sent(Ask.Sent(text))
+
+    @on(LoadFailed)
+    def _load_failed(self, message: LoadFailed) -> None:
+        self.said.append(clean(f"{message.error.title} {message.error.hint}"))
+        self.exit(message.error.code)
+
+    @on(ReplyPrefilling)
+    def _prefilling(self, message: ReplyPrefilling) -> None:
+        self._say(f"reading {message.event.done:,} of {message.event.total:,} tokens")
+
+    @on(ReplyStreamed)
+    def _streamed(self, message: ReplyStreamed) -> None:
+        for step in message.steps:
+            self._text += clean("".join(piece.text for piece in step.pieces), self._text)
+        speed = message.steps[-1].speed
+        shown = split(self._text, begins_inside(self._text, speed.thought)).answer if speed.thought else self._text
+        self._answer.update(Content(shown or "thinking\u2026"))
+        rate = f"{speed.tok_per_s:.0f} tok/s" if speed.tok_per_s else ""
+        self._say(" · ".join(filter(None, [rate, "Esc stops"])))
+
+    @on(ReplyDone)
+    def _done(self, message: ReplyDone) -> None:
+        done = message.done
+        thought = done.speed.thought
+        text = clean(split(done.text, begins_inside(done.text, thought)).answer if thought else done.text).strip("\n")
+        self._answer.update(Content(text))
+        self.said.append(text)
+        self._turn = None
+        self._say("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
+
+    @on(ReplyFailed)
+    async def _failed(self, message: ReplyFailed) -> None:
+        turn, self._turn = self._turn, None
+        if message.died:
+            self._loaded = None
+        if self._text:
+            self.said.append(self._text)
+        elif turn:  # refused: as if it had not been sent
+            self._ask.text = turn.asked.content
+            self._conversation.withdraw(turn)
+        await self._fail(message.error)
+
+    @on(EngineEnded)
+    def _ended(self) -> None:
+        if not self._room.busy:
+            self._loaded = None
+            self._say("the engine has ended; the next message starts it again")
+
+    async def _fail(self, error: SlipstreamError) -> None:
+        words = clean(f"{error.title} {error.hint}".strip())
+        self.said.append(words)
+        await self._column.mount(Static(Content(words), classes="answer"))
+        self._say("Enter sends · Esc leaves")

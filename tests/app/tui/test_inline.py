@@ -1,0 +1,146 @@
+"""The short session below the prompt of the shell."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.app.tui.scripted import Script, ScriptedEngine
+from textual.pilot import Pilot
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.settings.file import SettingsFile
+from slipstream.app.tui.inline import InlineChat
+from slipstream.app.tui.messages import LoadProgress
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
+
+TEXT = "The sea is wide and blue."
+PATIENCE = 20.0
+
+
+@asynccontextmanager
+async def opened(
+    store: ChatStore, folder: Path, engine: ScriptedEngine, chat: str | None = None
+) -> AsyncIterator[tuple[InlineChat, Pilot[int]]]:
+    app = InlineChat(
+        engine,
+        Load("mini.gguf", drafter="draft"),
+        store,
+        chat,
+        Sampling(seed=7),
+        SettingsFile(folder / "settings.toml"),
+    )
+    async with app.run_test(size=(60, 16)) as pilot:
+        yield app, pilot
+
+
+def shown(app: InlineChat) -> str:
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def until(app: InlineChat, pilot: Pilot[int], done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end, shown(app)
+        await asyncio.sleep(0.005)
+    await pilot.pause()
+
+
+async def test_a_question_is_answered_kept_and_left_in_the_terminal(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "ctrl+j", *"you", "enter")
+        await until(app, pilot, lambda: app.said == ["\u203a Hi\nyou", TEXT])
+        assert TEXT in shown(app) and "\u203a Hi" in shown(app) and app._ask.text == ""
+        await pilot.press("enter")  # nothing to send
+        await pilot.press("escape")
+        await until(app, pilot, lambda: app.return_value == 0)
+    (kept,) = store.list_chats()
+    assert [message.content for message in store.messages(kept.id)] == ["Hi\nyou", TEXT]
+    assert [message.role for message in engine.asked[0].messages] == ["user"]
+
+
+async def test_a_kept_chat_goes_on_and_text_stays_inert(store: ChatStore, tmp_path: Path) -> None:
+    chat = store.open_or_create("notes")
+    store.add_user(chat.id, "Before")
+    engine = ScriptedEngine([Script("one\x1b[2Jtwo [b]three[/b]")])
+    async with opened(store, tmp_path, engine, chat.id) as (app, pilot):
+        await pilot.press(*"And", "enter")
+        await until(app, pilot, lambda: len(app.said) == 2)
+        assert app.said[1] == "one␛[2Jtwo [b]three[/b]" and "[b]three[/b]" in shown(app)
+    assert [message.content for message in engine.asked[0].messages][-1].endswith("And")
+
+
+async def test_escape_stops_a_reply_before_it_leaves(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT, hold=2)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: bool(app._text))
+        await pilot.press("x", "enter")  # is not sent while a reply is written
+        assert len(engine.asked) == 1
+        await pilot.press("escape")
+        await until(app, pilot, lambda: app._turn is None)
+        assert engine.stopped and TEXT.startswith(app.said[1]) and app.return_value is None
+        assert app._ask.text == "x"
+
+
+async def test_to_leave_amid_a_reply_keeps_what_came(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT, hold=2)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: bool(app._text))
+        await pilot.press("ctrl+q")
+        await until(app, pilot, lambda: app.return_value == 0)
+        assert app.said == ["\u203a Hi", app._text]
+        engine.stop(1)
+
+
+async def test_what_is_sent_before_the_model_is_loaded_waits(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT)], hold_load=True)
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await until(app, pilot, lambda: "loading the model 50 %" in shown(app))
+        app.post_message(LoadProgress(None))
+        await until(app, pilot, lambda: "checking the file" in shown(app))
+        await pilot.press(*"Hi", "enter")
+        await pilot.pause()
+        assert engine.asked == []
+        engine.go_load()
+        await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT])
+
+
+async def test_a_model_that_cannot_be_loaded_ends_it_with_its_words(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine(load_fails=[SlipstreamError("no such\x1b file.", "Try another.")])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await until(app, pilot, lambda: app.return_value == 1)
+        assert app.said == ["no such␛ file. Try another."]
+
+
+async def test_a_refused_question_comes_back(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(fails=ContextFullError("too long.", "Shorten it."))])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: "too long. Shorten it." in app.said)
+        assert app._ask.text == "Hi" and "too long." in shown(app)
+
+
+@pytest.mark.parametrize("hold", [None, 2])
+async def test_a_dead_engine_is_started_again_by_the_next_question(
+    hold: int | None, store: ChatStore, tmp_path: Path
+) -> None:
+    died = EngineDiedError("the engine ended.", "Ask again.")
+    engine = ScriptedEngine([Script(TEXT, fails=died, hold=hold), Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        if hold:
+            await until(app, pilot, lambda: bool(app._text))
+            engine.go()
+        await until(app, pilot, lambda: "the engine ended. Ask again." in app.said)
+        app._ask.text = "Again"
+        await pilot.press("enter")
+        await until(app, pilot, lambda: app.said[-1] == TEXT)
+        assert len(engine.loads) == 2
