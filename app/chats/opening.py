@@ -151,9 +151,11 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         alone = True
-    except OSError:
+    except BlockingIOError:
         alone = False
-    with contextlib.suppress(OSError):  # a file system without locks
+    except OSError:  # a file system without locks: as on Windows
+        return lock, True
+    with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_SH)
     return lock, alone
 

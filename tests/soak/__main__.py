@@ -1,7 +1,8 @@
 """The long runs: ``python -m tests.soak [NAME…] [--size quick|usual|release] [--minutes N] [--markdown]``.
 
 Runs the commands of this folder one after the other, each in a process of its own, and collects the lines that they end
-with as a table. "quick" is a look of a minute or so each, "usual" fits a night, "release" has the figures of a release. ``--list`` names them with what they run at each size.
+with as a table. "quick" is a look of a minute or so each, "usual" fits a night, "release" has the figures of a release.
+``--list`` names them with what they run at each size.
 """
 
 from __future__ import annotations
