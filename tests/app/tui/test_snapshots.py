@@ -1,0 +1,128 @@
+"""Every screen at two sizes, as text; ``RENEW_SNAPSHOTS=1`` in the environment keeps them anew.
+
+Read the difference of what is renewed: it is what a person will see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted_commands import result, scripted
+from tests.app.tui.scripted_models import ScriptedModels, model
+
+from slipstream.app.chats.store import ChatStore
+
+KEPT: Final = Path(__file__).parent / "snapshots"
+SIZES: Final = ((80, 24), (140, 40))
+QUIET: Final = 0.5
+"""Seconds without a change after which a screen is kept."""
+REPLY: Final = (
+    "# The sea\n\nIt is **wide** and blue, and it has `tides`:\n\n1. one at noon\n2. one at night\n\n"
+    "```python\ndef tide(hour):\n    return hour % 12\n```\n\n| moon | tide |\n|---|---|\n| new | high |\n\n> Deep."
+)
+Bring = Callable[[Driver], Awaitable[None]]
+
+
+def pressing(*keys: str) -> Bring:
+    """Brings the screen behind some keys."""
+
+    async def bring(chat: Driver) -> None:
+        await chat.press(*keys)
+
+    return bring
+
+
+async def writing(chat: Driver) -> None:
+    chat.engine.scripts[0].hold = 12
+    await chat.say("Go on.", wait=False)
+    await chat.until(lambda: chat.screen._reply is not None and "wide" in chat.screen._reply.text)
+
+
+async def selected(chat: Driver) -> None:
+    await chat.press("f5")
+    await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+    await chat.press("alt+up")
+
+
+SCREENS: Final[dict[str, Bring]] = {
+    "chat": pressing(),
+    "writing": writing,
+    "colours": pressing("f3"),
+    "selected": selected,
+    "trees": pressing("f4"),
+    "chats": pressing("ctrl+o"),
+    "prompts": pressing("ctrl+r"),
+    "commands": pressing("slash"),
+    "help": pressing("f1"),
+    "drafters": pressing("ctrl+d"),
+    "models": pressing("ctrl+l"),
+    "bench": pressing("f8"),
+    "settings": pressing("f9"),
+}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder whose name is always as long: it is on a screen."""
+    with TemporaryDirectory(prefix="screen-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def grid(chat: Driver, folder: Path) -> str:
+    """What is seen, but for the name of the folder and times that were measured."""
+    shown = "\n".join(line.rstrip() for line in chat.shown().split("\n")) + "\n"
+    shown = shown.replace(str(folder), "/tmp/screen-".ljust(len(str(folder)), "-"))
+    return re.sub(r"\d[\d,.]* m?s\b *", lambda found: "N ms".ljust(len(found[0])), shown)
+
+
+async def at_rest(chat: Driver, folder: Path) -> str:
+    """What is seen once nothing moves."""
+    before, still = "", 0.0
+    while still < QUIET:
+        await asyncio.sleep(0.05)
+        now = grid(chat, folder)
+        before, still = now, still + 0.05 if now == before else 0.0
+    return before
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", SCREENS)
+async def test_the_screen_looks_as_it_was_kept(
+    name: str,
+    size: tuple[int, int],
+    open_chat: Open,
+    store: ChatStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted(tmp_path, monkeypatch)
+    result(tmp_path / "benches" / "2026-03-04 05.06.07.json")
+    monkeypatch.setattr("slipstream.app.tui.screens.models_talk.OFFER_AFTER", 3600.0)
+    for question in ("How do owls fly?", "Why is the sky blue?"):
+        store.add_user(store.create().id, question)
+    models = ScriptedModels(here=[model("qwen3-0.6b", 640_000_000), model("mini", 12_000_000)])
+    engine = ScriptedEngine([Script(REPLY), Script("It is wide and blue.")], loaded=replace(LOADED))
+    async with open_chat(engine=engine, size=size, models=models) as chat:
+        await chat.say("Tell me about the sea.")
+        await SCREENS[name](chat)
+        file = KEPT / f"{name}-{size[0]}x{size[1]}.txt"
+        if os.environ.get("RENEW_SNAPSHOTS"):
+            file.write_text(await at_rest(chat, tmp_path))
+        kept = file.read_text()
+        for _ in range(1000):
+            if grid(chat, tmp_path) == kept:
+                break
+            await asyncio.sleep(0.02)
+        assert grid(chat, tmp_path) == kept
+        chat.engine.stop(0)
