@@ -89,6 +89,8 @@ class Reply(Said):
         self.thinking = ThinkingView()
         """What it thought."""
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
+        if text and not parts.answer:
+            self.thinking.open()
         self._markdown = ReplyText(clean(parts.answer), parser_factory=parser, open_links=False)
         self._pieces = Pieces()
         self._note = Content(clean(footnote))
@@ -163,6 +165,8 @@ class Reply(Said):
         if text is not None and text != self.text:
             self.text = text
             await self._markdown.update(clean(self.answer))
+        if not self.thinking.empty and not self.answer:
+            self.thinking.open()
         self.note(footnote)
 
     def note(self, footnote: str) -> None:
@@ -178,6 +182,8 @@ class Reply(Said):
     def resume(self) -> None:
         """Goes on behind the text there is."""
         self._thought, self._thought_ms = self.thinking.tokens, self.thinking.milliseconds
+        if self.thinking.opened and not self.answer:
+            self.thinking.toggle()
         if self._pieces.empty and self.answer:
             self._pieces.add([Piece(self.answer, "plain")])
 

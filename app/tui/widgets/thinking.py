@@ -103,6 +103,12 @@ class ThinkingView(Vertical):
         if self.is_attached:
             self._draw()
 
+    def open(self) -> None:
+        """Opens them, where there is no answer to see instead."""
+        self.opened = True
+        if self.is_attached:
+            self._draw()
+
     def toggle(self) -> None:
         """Opens or folds them."""
         self.opened = not self.opened

@@ -140,7 +140,7 @@ async def test_odd_markdown_neither_fails_nor_hides(open_chat: Open) -> None:
             assert chat.texts() == ["x", text]
             assert_inert(chat)
             if "seen" in text:
-                assert all(word in chat.shown() for word in ("<think>", "<div onclick='x'>seen</div>", "seen too"))
+                assert all(word in chat.shown() for word in ("▸ thought", "<div onclick='x'>seen</div>", "seen too"))
         await chat.say("y")
         assert chat.texts()[-1] == "ok"
 

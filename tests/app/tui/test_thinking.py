@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
+from tests.app.tui.test_hostile import HOSTILE, assert_inert
 
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.store import ChatStore
@@ -145,7 +146,7 @@ async def test_a_reply_that_is_stopped_amid_its_thoughts_goes_on_there(open_chat
         await chat.until(lambda: view(chat).empty is False)
         await chat.press("escape")
         await chat.until(chat.idle)
-        assert not chat.replies()[-1].answer
+        assert not chat.replies()[-1].answer and "The user asks" in chat.shown()  # there is no answer to see instead
         await chat.press("ctrl+g")
         await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
         assert chat.replies()[-1].answer == ANSWER
@@ -160,6 +161,18 @@ async def test_the_answer_alone_is_copied(open_chat: Open) -> None:
         chat.app.copy_to_clipboard("")
         await chat.press("ctrl+up", "c")
         assert chat.app.clipboard == ANSWER
+
+
+async def test_they_are_inert_folded_and_open(open_chat: Open) -> None:
+    async with open_chat(Script(f"<think>{HOSTILE}", hold=9), size=(140, 40)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: "thinking" in head(chat))
+        assert_inert(chat)
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert view(chat).opened
+        assert_inert(chat)
+        assert "[@click=app.exit()]click[/]" in " ".join(chat.shown().split())
 
 
 async def test_an_export_folds_them(open_chat: Open, store: ChatStore) -> None:
