@@ -208,3 +208,68 @@ def test_paths_prints_where_things_are(tmp_path: Path) -> None:
     done = slipstream("paths", home=tmp_path)
     assert done.returncode == 0 and str(tmp_path / "chats.db") in done.stdout.decode()
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_a_reader_that_leaves_ends_it_quietly(json_lines: bool, tmp_path: Path) -> None:
+    more = ["--json"] if json_lines else []
+    ask = [
+        "run",
+        "-p",
+        "Tell me a long story",
+        "--seed",
+        "1",
+        "--max-tokens",
+        "400",
+        "--stop",
+        "never to be seen",
+        *more,
+    ]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from slipstream.app.cli import main; main()", *ask],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path)},
+    )
+    assert running.stdout and running.stderr
+    with running.stdout as out, running.stderr as errors:
+        assert os.read(out.fileno(), 1)
+        out.close()
+        assert (running.wait(120), errors.read()) == (141, b"")
+
+
+@pytest.mark.parametrize("command", [["paths"], ["completion", "bash"]])
+def test_so_does_one_that_never_read(command: list[str], tmp_path: Path) -> None:
+    out, into = os.pipe()
+    os.close(out)
+    done = subprocess.run(
+        [sys.executable, "-c", "from slipstream.app.cli import main; main()", *command],
+        stdout=into,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path)},
+    )
+    os.close(into)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_kept_chat_is_drawn_as_it_keeps_unless_options_say_otherwise(tmp_path: Path) -> None:
+    from slipstream.app.chats.store import ChatStore
+    from slipstream.app.paths import Paths
+
+    def said(*more: str) -> str:
+        ask = ["run", "-p", "Tell me about the sea", "--seed", "3", "--max-tokens", "24", *more]
+        done = slipstream(*ask, home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
+    for name in ("one", "two"):
+        store = ChatStore(paths.chats, paths.states, paths.heads, paths.index)
+        store.keep_sampling(store.open_or_create(name).id, {"temperature": 1.9, "top_k": 0, "top_p": 1.0, "min_p": 0.0})
+        store.close()
+    hot = said("--temp", "1.9", "--top-k", "0", "--top-p", "1", "--min-p", "0")
+    cold = said("--temp", "0", "--top-k", "0", "--top-p", "1", "--min-p", "0")
+    assert hot != cold
+    assert said("--chat", "one") == hot
+    assert said("--chat", "two", "--temp", "0") == cold
