@@ -13,6 +13,8 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from slipstream.app.safe_text import one_line
+
 ON, OFF, ONE = "✓ ", "· ", "● "
 
 
@@ -77,4 +79,4 @@ class Picks(OptionList, inherit_bindings=False):
     def _row(self, name: str) -> Content:
         on = name in self._chosen
         mark = Content((ONE if self._one else ON) if on else OFF)
-        return mark.stylize("bold $success" if on else "$foreground 45%").append(Content(name))
+        return mark.stylize("bold $success" if on else "$foreground 45%").append(Content(one_line(name)))

@@ -12,7 +12,7 @@ from slipstream.app.bench.chart import Style, chart
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
 from slipstream.app.bench.kept import Kept
 from slipstream.app.bench.report import STOPPED
-from slipstream.app.safe_text import one_line
+from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.figures import percent, rate, times
 from slipstream.app.tui.widgets.drafters_view import PLAIN
 from slipstream.app.tui.widgets.models_table import Column, table
@@ -77,7 +77,7 @@ def bars(report: DrafterReport, width: int) -> Content:
     lines = []
     for line in chart(report.rows, Style(width, color=True)).strip("\n").split("\n"):
         colour = "$success" if line.startswith(_GREEN) else "$error" if line.startswith(_RED) else ""
-        content = Content(line.removeprefix(_GREEN).removeprefix(_RED).removesuffix(_END))
+        content = Content(clean(line.removeprefix(_GREEN).removeprefix(_RED).removesuffix(_END)))
         lines.append(content.stylize(colour) if colour else content)
     return Content("\n").join(lines)
 
@@ -99,9 +99,8 @@ def _short_bar(row: DrafterFigures, names: int, length: int, plain: int) -> Cont
     low, high = row.speedup.low, row.speedup.high
     colour = "$success" if low and low > 1 else "$error" if high and high < 1 else "$foreground 70%"
     line = "━" * length + " " * (plain - length) + "│" if length < plain else "━" * length
-    return Content(f"{row.drafter[:names]:<{names}} {times(row.speedup.value):>5} ").append(
-        Content(line).stylize(colour)
-    )
+    label = f"{one_line(row.drafter)[:names]:<{names}} {times(row.speedup.value):>5} "
+    return Content(label).append(Content(line).stylize(colour))
 
 
 def figures(report: DrafterReport, width: int) -> Content:
@@ -124,10 +123,11 @@ def remarks(report: DrafterReport) -> Content:
     """The best choice of each kind of text, and what has to be said of the figures."""
     few = [name for name, count in report.prompts.items() if count < _FEW]
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
+    promise = one_line(report.promise)
     return below(
         Content(STOPPED if report.stopped else "").stylize("$warning"),
         *(_best(row) for row in report.best),
-        Content(f"Same text as plain decoding's: {report.equal_texts} of {report.texts} (promised: {report.promise})."),
+        Content(f"Same text as plain decoding's: {report.equal_texts} of {report.texts} (promised: {promise})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         Content(f"Fewer than {_FEW} prompts a set: do not lean on the intervals." if few else "").stylize("$warning"),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),

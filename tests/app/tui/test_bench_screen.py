@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import Commands, result, scripted
+from tests.app.tui.test_hostile import HOSTILE, assert_inert
 from textual.widgets import Input, Static
 
 from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
+from slipstream.app.engine.protocol import DrafterOffer
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.tui.screens.bench import BenchScreen
@@ -283,3 +285,37 @@ def test_every_field_of_a_result_may_be_wrong(tmp_path: Path) -> None:
             (tmp_path / "2026-01-01 00.00.00.json").write_text(json.dumps(broken))
             found += kept_results(tmp_path)
     assert sum(kept.report is None for kept in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_hostile_names_are_shown_as_text(
+    open_chat: Open, tmp_path: Path, commands: Commands, size: tuple[int, int]
+) -> None:
+    place = kept_before(tmp_path)
+    hostile = json.loads(place.read_text())
+    report = hostile["drafters"]
+    hostile["machine"]["processor"] = report["model"] = report["promise"] = HOSTILE
+    report["unusable"], report["prompts"] = {HOSTILE: HOSTILE}, {HOSTILE: 1}
+    for row in (*report["rows"], *report["best"]):
+        row["kind"] = row["drafter"] = HOSTILE
+    place.write_text(json.dumps(hostile))
+    offer = DrafterOffer(HOSTILE.replace("\0", ""), True, about=HOSTILE)  # no argument of a command holds the other
+    loaded = replace(LOADED, name=HOSTILE, device=HOSTILE, drafters=[offer])
+    commands.lines, commands.error, commands.written = (offer.name,), offer.name, None
+    async with open_chat(engine=ScriptedEngine(loaded=loaded), size=size) as chat:
+        screen = await opened(chat)
+        assert screen._view.results[0].report
+        assert_inert(chat)
+        await chat.press("enter")
+        assert_inert(chat)
+        await chat.press("escape", "n")
+        assert_inert(chat)
+        await chat.press("enter")
+        await chat.until(lambda: running(chat))
+        assert_inert(chat)
+        commands.go()
+        await chat.until(lambda: "failed" in screen._view.note and chat.screen._loaded is not None)
+        assert_inert(chat)
+        await chat.press("escape", "ctrl+d")
+        await chat.until(lambda: "Drafters for" in chat.shown())
+        assert_inert(chat)
