@@ -17,8 +17,8 @@ _HEAD: Final = """\
 """
 _KEYS: Final = """\
 # Keys: action = "key", such as
-# next-drafter = "f6"
-# "" takes a key away. Actions and their keys: slipstream settings list, or the help screen.
+# next-drafter = "f7"
+# The actions: settings screen (F9), below; several keys with commas.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -12,6 +12,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from slipstream.app.tui.origins import legend
+
+if TYPE_CHECKING:
+    from slipstream.app.tui.app import ChatApp
 
 KEYS = (
     ("Enter", "send"),
@@ -27,8 +30,11 @@ KEYS = (
     ("Ctrl-D", "drafters: choose, see why not, train, import, index"),
     ("F8", "benchmark: what drafting gains on this machine"),
     ("Ctrl-L", "models: use, find, fetch, remove"),
+    ("F6", "fetch the model that is offered"),
     ("F3", "colours: who wrote which words"),
+    ("F4", "drafts as trees, and how often they are right"),
     ("F5", "reply again, with another seed"),
+    ("Ctrl-T", "open or fold the thoughts of the last reply"),
     ("Ctrl-Y", "copy the last reply"),
     ("Ctrl-G", "let a reply that was stopped go on"),
     ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),
@@ -40,6 +46,8 @@ KEYS = (
     ("PgUp, PgDn", "scroll; the mouse wheel does too"),
     ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
     ("Ctrl-C", "copy what is selected, else stop, else quit"),
+    ("F1", "this help"),
+    ("F9", "settings: all of them, explained"),
     ("Ctrl-P", "all commands, light and dark"),
     ("Ctrl-Q", "quit"),
 )
@@ -52,7 +60,6 @@ FIGURES = (
     ("promise", "same text: a drafter changes the speed alone"),
 )
 
-NAME_WIDTH = max(len(name) for name, _ in KEYS + FIGURES)
 NARROW = 70
 """Columns below which a meaning stands under its key."""
 
@@ -68,16 +75,18 @@ class HelpScreen(ModalScreen[None]):
             sheet.border_title = "Keys"
             sheet.border_subtitle = "Esc closes"
             narrow = self.app.size.width < NARROW
-            yield Static(_rows(KEYS, narrow))
+            keys = cast("ChatApp", self.app).settled.keys
+            now = tuple((keys.now(name), meaning) for name, meaning in KEYS)
+            width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
+            yield Static(_rows(now, width))
             yield Static(Content("The strip"), classes="heading")
-            yield Static(_rows(FIGURES, narrow))
+            yield Static(_rows(FIGURES, width))
             yield Static(Content("Colours (F3)"), classes="heading")
             yield Static(legend(self.app.size.width - 8))
 
 
-def _rows(rows: tuple[tuple[str, str], ...], narrow: bool) -> Content:
-    between = "\n  " if narrow else "  "
-    width = 0 if narrow else NAME_WIDTH
+def _rows(rows: tuple[tuple[str, str], ...], width: int) -> Content:
+    between = "  " if width else "\n  "
     lines = [
         Content(f"{name:<{width}}{between}{meaning}", [Span(0, len(name), "bold $primary")]) for name, meaning in rows
     ]

@@ -11,13 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content, Span
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
-from textual.widgets._select import SelectOverlay
+from textual.widgets import Footer, OptionList, Static
+from textual.widgets.option_list import Option
 
 from slipstream.app.safe_text import clean
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, all_settings, titles
-from slipstream.app.tui.screens.settings_rows import Row, written
+from slipstream.app.tui.screens.settings_editor import Editor, Row, written
 from slipstream.app.tui.settled import THEME, Settled
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.quoting import shown_path
@@ -32,14 +32,14 @@ class SettingsScreen(Screen[None]):
     """All settings; Esc goes back to the chat."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down", "move(1)", "Next", show=False, priority=True),
-        Binding("up", "move(-1)", "Previous", show=False, priority=True),
-        Binding("pagedown", "group(1)", "Next group", priority=True, key_display="PgDn"),
+        Binding("left", "step(-1)", "Change", show=False, priority=True),
+        Binding("right", "step(1)", "Change", key_display="←→", priority=True),
+        Binding("pagedown", "group(1)", "Next group", show=False, priority=True),
         Binding("pageup", "group(-1)", "Previous group", show=False, priority=True),
         Binding("ctrl+r", "reset", "Default", priority=True),
         Binding("ctrl+t", "reset_all", "All defaults", priority=True),
         Binding("ctrl+z", "undo", "Undo", priority=True),
-        Binding("escape,f9", "leave", "Back", key_display="Esc"),
+        Binding("escape,f9", "leave", "Back", key_display="Esc", priority=True),
     ]
 
     def __init__(self, settled: Settled) -> None:
@@ -47,128 +47,152 @@ class SettingsScreen(Screen[None]):
         super().__init__()
         self._settled = settled
         self._undo: list[Values] = []
-        self.rows: dict[str, Row] = {name: row for row in self._made() for name in (row.what,)}
-        """The rows by name."""
-        self._words = Static(Content(""), id="settings-words")
-        self._row: Row = next(iter(self.rows.values()))
+        self.rows: dict[str, Row] = {row.name: row for row in self._made()}
+        """The rows by name, in order."""
+        self.row: Row = next(iter(self.rows.values()))
+        """The one under the bar."""
+        self._seen: dict[str, Content] = {}
         self._error = ""
+        self.list = OptionList(markup=False, id="settings-list")
+        self.words = Static(Content(""), id="settings-words")
+        self.editor = Editor()
 
     def compose(self) -> ComposeResult:
         """The list, and what is said of the setting under the bar."""
         with Horizontal(id="settings"):
-            with VerticalScroll(id="settings-list") as scroll:
-                scroll.can_focus = False
-                before = ""
-                for name, row in self.rows.items():
-                    group = name.split(".")[0]
-                    if group != before:
-                        yield Static(Content(self._titles()[group]), classes="heading")
-                    before = group
-                    yield row
-            with VerticalScroll(id="settings-about") as about:
-                about.can_focus = False
-                yield self._words
+            yield self.list
+            with VerticalScroll(id="settings-about", can_focus=False):
+                yield self.words
+                yield self.editor
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Shows the values, with the bar on the first."""
-        self._fill()
-        self._row.editor.focus()
+        """Lists all, with the bar on the first."""
+        self.editor.end()
+        before = ""
+        names = {**titles(), KEYS: "Keys of the chat"}
+        options: list[Option] = []
+        for name, row in self.rows.items():
+            group = name.split(".")[0]
+            if group != before:
+                title = Content(names[group], [Span(0, len(names[group]), "bold $primary")])
+                options += [Option("", disabled=True)] if before else []
+                options.append(Option(title, disabled=True))
+            before = group
+            self._seen[name] = self._content(row)
+            options.append(Option(self._seen[name], id=name))
+        self.list.add_options(options)
+        self.go_to(self.row.name)
+        self.list.focus()
 
     def on_resize(self) -> None:
         """Explains beside the list where there is room."""
         self.set_class(self.size.width >= WIDE, "wide")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves the keys to a list that is open."""
-        opened = isinstance(self.focused, SelectOverlay)
-        return not opened or action not in ("move", "group")
+        """Leaves the keys to an editor that is open."""
+        return self.editor.row is None or action == "leave"
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
-    def action_move(self, step: int) -> None:
-        """Goes to the next row."""
-        self._go([*self.rows.values()], step)
+    def go_to(self, name: str) -> None:
+        """Puts the bar on a setting."""
+        self.list.highlighted = self.list.get_option_index(name)
 
     def action_group(self, step: int) -> None:
-        """Goes to the first row of the next group."""
-        firsts: dict[str, Row] = {}
-        for name, row in self.rows.items():
-            firsts.setdefault(name.split(".")[0], row)
-        here = self._row.what.split(".")[0]
-        rows = list(firsts.values())
-        rows[list(firsts).index(here)].editor.focus()
-        self._go(rows, step, firsts[here])
+        """Goes to the first setting of the next group."""
+        firsts: dict[str, str] = {}
+        for name in self.rows:
+            firsts.setdefault(name.split(".")[0], name)
+        at = list(firsts).index(self.row.name.split(".")[0]) + step
+        if 0 <= at < len(firsts):
+            self.go_to(list(firsts.values())[at])
+            self.list.scroll_to(y=max(self.list.highlighted or 0, 2) - 2, animate=False)
 
-    def _go(self, rows: list[Row], step: int, here: Row | None = None) -> None:
-        at = rows.index(here or self._row) + step
-        if 0 <= at < len(rows):
-            rows[at].editor.focus()
-            if at == 0:
-                self.query_one("#settings-list").scroll_home(animate=False)
+    @on(OptionList.OptionHighlighted, "#settings-list")
+    def _reached(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option_id and event.option_id != self.row.name:
+            self.row, self._error = self.rows[event.option_id], ""
+            self.editor.end()
+        self._explain()
 
     def action_leave(self) -> None:
-        """Goes back to the chat; what was typed is settled."""
-        self.set_focus(None)
-        self.call_after_refresh(self._leave)
-
-    def _leave(self) -> None:
-        self.dismiss(None)  # not returned: a screen that awaits its own end waits for ever
+        """Leaves the editor, and what is typed in it; else goes back to the chat."""
+        if self.editor.row:
+            self._end_edit()
+        else:
+            self.dismiss(None)
 
     # --- changing -------------------------------------------------------------------------------------------------
 
-    @on(Row.Wanted)
-    def _wanted(self, message: Row.Wanted) -> None:
-        """Settles a value; a text that cannot be one is said, and stays to be mended while it has the focus."""
-        row = message.row
-        before = {row.what: self._settled.file.settled(row.what) if row.setting else self._own_key(row)}
-        try:
-            value = self._settled.checked(row.what, message.value)
-        except UsageError as error:
-            if row.has_focus_within:
-                self._say(error.title)
-            else:
-                self._hint(f"{error.title} It stays {written(self._value(row)) or 'empty'}.")
-                self._show(row)
-            return
-        usual = not row.setting and value == self._settled.keys.usual[row.what.split(".", 1)[1]]
-        self._carry({row.what: None if usual else value}, before)
+    @on(OptionList.OptionSelected, "#settings-list")
+    def _chosen(self) -> None:
+        """Switches what can be switched; edits all else."""
+        if self.row.is_switch:
+            self.action_step(1)
+        else:
+            self.editor.begin(self.row, self._value(self.row))
+            self.refresh_bindings()
+            self._explain()
 
-    @on(Row.Typed)
-    def _typed(self, message: Row.Typed) -> None:
+    def action_step(self, step: int) -> None:
+        """Takes the next choice, or switches."""
+        value = self._value(self.row)
+        if self.row.is_switch:
+            self._settle(self.row, not value)
+        elif self.row.choices:
+            choices = list(dict.fromkeys([*self.row.choices, str(value)]))
+            self._settle(self.row, choices[(choices.index(str(value)) + step) % len(choices)])
+
+    @on(Editor.Wanted)
+    def _wanted(self, message: Editor.Wanted) -> None:
+        if self._settle(message.row, message.value):
+            self._end_edit()
+
+    @on(Editor.Typed)
+    def _typed(self, message: Editor.Typed) -> None:
         """Says while it is typed whether it can be."""
         self._error = ""
         try:
-            self._settled.checked(message.row.what, message.text)
+            self._settled.checked(message.row.name, message.text)
         except UsageError as error:
             self._error = error.title
-        message.row.editor.set_class(bool(self._error), "-invalid")
+        self.editor.wrong(bool(self._error))
         self._explain()
 
-    @on(Row.Reached)
-    def _reached(self, message: Row.Reached) -> None:
-        if message.row is not self._row:
-            self._error = ""
-        self._row = message.row
+    def _settle(self, row: Row, value: Value) -> bool:
+        """Settles a value; one that cannot be is said."""
+        try:
+            value = self._settled.checked(row.name, value)
+        except UsageError as error:
+            self._error = error.title
+            self._explain()
+            return False
+        usual = row.setting is None and value == self._settled.keys.usual[row.action]
+        self._carry({row.name: None if usual else value}, {row.name: self._own(row)})
+        return True
+
+    def _end_edit(self) -> None:
+        self._error = ""
+        self.editor.end()
+        self.list.focus()
+        self.refresh_bindings()
         self._explain()
 
     def action_reset(self) -> None:
         """Takes the setting under the bar back to its default."""
-        row = self._row
-        before = self._settled.file.settled(row.what) if row.setting else self._own_key(row)
-        if before is None:
-            self._show(row)
-            self._say("")
-            return
-        self._carry({row.what: None}, {row.what: before})
+        own = self._own(self.row)
+        if own is None:
+            self._hint("It is at its default.")
+        else:
+            self._carry({self.row.name: None}, {self.row.name: own})
 
     def action_reset_all(self) -> None:
         """Takes everything back to its default."""
-        own = {name: value for name, value in self._all_own() if value is not None}
+        own = {name: value for name, row in self.rows.items() if (value := self._own(row)) is not None}
         if not own:
             self._hint("Everything is at its default.")
-            return
-        if self._carry(dict.fromkeys(own), own):
+        elif self._carry(dict.fromkeys(own), own):
             self._hint(f"{len(own)} {'settings are' if len(own) > 1 else 'setting is'} at the default. Ctrl-Z undoes.")
 
     def action_undo(self) -> None:
@@ -178,60 +202,44 @@ class SettingsScreen(Screen[None]):
             return
         values = self._undo.pop()
         self._carry(values, None)
-        if len(values) == 1:
-            self.rows[next(iter(values))].editor.focus()
+        self.go_to(next(iter(values)))
 
     def _carry(self, values: Values, before: Values | None) -> bool:
-        """Settles values; ``before`` is what an undo brings back."""
-        done = True
+        """Settles values; ``before`` is what an undo brings back. Says whether they are kept."""
+        if before is not None:
+            self._undo.append(before)
+        kept = True
         try:
             self._settled.restore(values)
         except SlipstreamError as error:
-            done = False
+            kept = False
             self.notify(clean(f"{error.title} {error.hint}"), severity="warning", timeout=8, markup=False)
-        if before is not None:
-            self._undo.append(before)
         self._error = ""
-        self._fill()
-        return done
+        for name, row in self.rows.items():
+            if (content := self._content(row)) != self._seen[name]:
+                self._seen[name] = content
+                self.list.replace_option_prompt(name, content)
+        self._explain()
+        return kept
 
     # --- showing --------------------------------------------------------------------------------------------------
 
     def _made(self) -> Iterable[Row]:
         for name, setting in all_settings().items():
-            choices = self._settled.themes if name == THEME else setting.about.choices
-            label = setting.key.replace("_", " ")
-            yield Row(name, label, setting, self._settled.file.settings.value(name), choices)
+            choices = tuple(self._settled.themes) if name == THEME else setting.about.choices
+            yield Row(name, setting.key.replace("_", " "), setting, choices)
         for action in self._settled.keys.usual:
-            yield Row(f"{KEYS}.{action}", action, None, self._settled.keys.of(action))
+            yield Row(f"{KEYS}.{action}", action)
 
-    def _titles(self) -> dict[str, str]:
-        return {**titles(), KEYS: "Keys of the chat"}
-
-    def _fill(self) -> None:
-        for row in self.rows.values():
-            self._show(row)
-        self._explain()
-
-    def _show(self, row: Row) -> None:
-        where = self._settled.file.where(row.what) if row.setting else ("settled" if self._own_key(row) else "")
-        row.show(self._value(row), {"": "", "settled": "●"}.get(where, "○"))
+    def _content(self, row: Row) -> Content:
+        return row.shown(self._value(row), self._own(row) is not None)
 
     def _value(self, row: Row) -> Value:
-        if row.setting:
-            return self._settled.file.settings.value(row.what)
-        return self._settled.keys.of(row.what.split(".", 1)[1])
+        return self._settled.file.settings.value(row.name) if row.setting else self._settled.keys.of(row.action)
 
-    def _own_key(self, row: Row) -> str | None:
-        return self._settled.file.settings.keys.get(row.what.split(".", 1)[1])
-
-    def _all_own(self) -> Iterable[tuple[str, Value | None]]:
-        for name, row in self.rows.items():
-            yield name, self._settled.file.settled(name) if row.setting else self._own_key(row)
-
-    def _say(self, error: str) -> None:
-        self._error = error
-        self._explain()
+    def _own(self, row: Row) -> Value | None:
+        """What is settled, or given; None for the default."""
+        return self._settled.file.settled(row.name) if row.setting else self._settled.file.settings.keys.get(row.action)
 
     def _hint(self, text: str) -> None:
         self.app.clear_notifications()
@@ -239,29 +247,29 @@ class SettingsScreen(Screen[None]):
 
     def _explain(self) -> None:
         """Says what the setting under the bar does, what it may be, and what is wrong with what is typed."""
-        row, file = self._row, self._settled.file
-        lines: list[tuple[str, str]] = [(row.what, "bold $primary")]
+        row, file, faint = self.row, self._settled.file, "$foreground 70%"
+        lines: list[tuple[str, str]] = [(row.name, "bold $primary")]
         if row.setting:
             usual = written(row.setting.default) or "empty"
-            lines += [
-                (row.setting.about.sentence, ""),
-                (f"{row.setting.wanted.capitalize()}; default: {usual}.", "$foreground 70%"),
-            ]
-            lines.append((f"Counts {row.setting.about.when}.", "$foreground 70%"))
+            wanted = "one of the list" if row.choices and not row.setting.about.choices else row.setting.wanted
+            lines.append((row.setting.about.sentence, ""))
+            lines.append((f"{wanted.capitalize()}; default: {usual}.", faint))
+            lines.append((f"Counts {row.setting.about.when}.", faint))
+            where = file.where(row.name)
         else:
-            action = row.what.split(".", 1)[1]
-            usual = self._settled.keys.usual_of(action)
-            lines += [(f"Key for {action}, such as ctrl+g, alt+x or f6; several with commas.", "")]
-            lines.append((f"Default: {usual}. Counts at once.", "$foreground 70%"))
-        where = file.where(row.what) if row.setting else ""
+            lines.append((f"Key for {row.action}, such as ctrl+g, alt+x or f7; several with commas.", ""))
+            lines.append((f"Default: {self._settled.keys.usual_of(row.action)}. Counts at once.", faint))
+            where = ""
         if where and where != "settled":
-            lines.append((f"{where.capitalize()}: a change here wins.", "$warning"))
+            lines.append((f"{where.capitalize()}.", "$warning"))
         if self._error:
-            lines.append((clean(self._error[:1].upper() + self._error[1:]), "bold $error"))
+            named = self._error.startswith(row.name)
+            said = self._error if named else self._error[:1].upper() + self._error[1:]
+            lines.append((clean(said), "bold $error"))
         if file.broken:
             lines.append((clean(f"Nothing can be kept: {file.broken}"), "$error"))
-        lines.append((f"● settled, in {shown_path(file.path)}", "$foreground 55%"))
+        if self.editor.row is None:
+            how = "Enter or arrows change it" if row.is_switch or row.choices else "Enter changes it"
+            lines.append((f"{how}; ● is settled, in {shown_path(file.path)}", "$foreground 55%"))
         parts = [Content(text, [Span(0, len(text), style)] if style else []) for text, style in lines]
-        self._words.update(Content("\n").join(parts))
-        if isinstance(row.editor, Input) and not self._error:
-            row.editor.remove_class("-invalid")
+        self.words.update(Content("\n").join(parts))

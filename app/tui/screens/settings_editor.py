@@ -1,0 +1,147 @@
+"""One setting, and the editor of its kind: a line of text, or a list of choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content, Span
+from textual.message import Message
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from slipstream.app.settings.setting import Setting, Value
+
+LABEL = 22
+"""Cells of a row before its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting, or a key of the key map.
+
+    Attributes:
+        name: The setting's name; ``keys.`` and the action for a key.
+        label: What stands before the value.
+        setting: The setting; None for a key.
+        choices: The words it may be; empty for any.
+    """
+
+    name: str
+    label: str
+    setting: Setting | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.setting is not None and isinstance(self.setting.default, bool)
+
+    @property
+    def action(self) -> str:
+        """The key of the file: of a row of the key map, the action."""
+        return self.name.split(".", 1)[1]
+
+    def shown(self, value: Value, own: bool) -> Content:
+        """The row in the list.
+
+        Args:
+            value: What it holds.
+            own: Whether that is another than the default.
+        """
+        mark = "● " if own else "  "
+        word = {True: "● on", False: "○ off"}[value] if isinstance(value, bool) else written(value).replace("\n", " ")
+        text = f"{mark}{self.label:<{LABEL}}{word}"
+        spans = [Span(0, 1, "$primary"), Span(len(mark), len(mark) + LABEL, "bold" if own else "")]
+        if self.is_switch:
+            spans.append(Span(len(mark) + LABEL, len(text), "$success" if value else "$foreground 60%"))
+        return Content(text, [span for span in spans if span.style])
+
+
+class Editor(Vertical):
+    """Takes the place of the explanation's end while a setting is edited."""
+
+    @dataclass
+    class Wanted(Message):
+        """The owner wants a value; a text is as it was typed."""
+
+        row: Row
+        value: Value
+
+    @dataclass
+    class Typed(Message):
+        """A text is being typed, and nothing is settled yet."""
+
+        row: Row
+        text: str
+
+    def __init__(self) -> None:
+        """Nothing is edited yet."""
+        super().__init__()
+        self.row: Row | None = None
+        """What is being edited."""
+        self.line = Input(compact=True, select_on_focus=False, max_length=20_000)
+        self.choices = OptionList(markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Both editors; one of them is seen."""
+        yield self.line
+        yield self.choices
+
+    def begin(self, row: Row, value: Value) -> None:
+        """Edits a setting."""
+        self.row = row
+        self.display = True
+        self.line.display, self.choices.display = not row.choices, bool(row.choices)
+        if row.choices:
+            words = list(dict.fromkeys([*row.choices, str(value)]))
+            self.choices.clear_options()
+            self.choices.add_options([Option(word, id=word) for word in words])
+            self.choices.highlighted = words.index(str(value))
+            self.choices.focus()
+        else:
+            with self.line.prevent(Input.Changed):
+                self.line.value = written(value)
+            self.wrong(False)
+            self.line.focus()
+            self.line.cursor_position = len(self.line.value)
+
+    def end(self) -> None:
+        """Edits nothing more."""
+        self.row = None
+        self.display = False
+
+    def wrong(self, wrong: bool) -> None:
+        """Shows whether what is typed cannot be."""
+        self.line.set_class(wrong, "-invalid")
+
+    @on(Input.Changed)
+    def _typing(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.row:
+            self.post_message(self.Typed(self.row, event.value))
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self.row:
+            self.post_message(self.Wanted(self.row, event.value))
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self.row:
+            self.post_message(self.Wanted(self.row, str(event.option_id)))
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+
+
+def written(value: Value) -> str:
+    """A value as a person types it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
