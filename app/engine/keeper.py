@@ -123,12 +123,15 @@ class Keeper:
         return len(self._target.tokens) - shared_prefix(self._kept, self._target.tokens)
 
     def _write(self, path: Path) -> None:
-        state, tokens = self._target.save(), list(self._target.tokens)
         self._finish_writing()
+        try:
+            state, tokens = self._target.save(), list(self._target.tokens)
+        except (MemoryError, SlipstreamError):  # it is read again
+            return
         self._writing = threading.Thread(target=self._to_disk, args=(path, tokens, state), name="states")
         self._writing.start()
 
-    def _to_disk(self, path: Path, tokens: list[Token], state: bytes) -> None:
+    def _to_disk(self, path: Path, tokens: list[Token], state: bytearray) -> None:
         with suppress(OSError, SlipstreamError):  # a full disk costs the next start its head start, nothing else
             private_folder(path.parent)
             write_state(path, self._key, tokens, state, self._limit)

@@ -35,19 +35,19 @@ class Kept:
     tokens: list[Token]
     digest: bytes
 
-    def state(self) -> bytes | None:
+    def state(self) -> bytearray | None:
         """Reads the state; None if it is damaged or gone. llama.cpp parses it as C structures: hence the checksum."""
         try:
             with self.path.open("rb") as file:
-                file.seek(_HEAD + 4 * len(self.tokens))
-                state = file.read()
+                state = bytearray(os.fstat(file.fileno()).st_size - file.seek(_HEAD + 4 * len(self.tokens)))
+                read = file.readinto(state)
             os.utime(self.path)  # the oldest leave first
-        except OSError:
+        except (OSError, ValueError, MemoryError):  # it became shorter than its head, or is too large now
             return None
-        return state if hashlib.sha256(state).digest() == self.digest else None
+        return state if read == len(state) and hashlib.sha256(state).digest() == self.digest else None
 
 
-def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes, limit: int) -> None:
+def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | bytearray, limit: int) -> None:
     """Writes a state, readable by its owner alone, whole or not at all; the oldest others leave where it is too much.
 
     Args:

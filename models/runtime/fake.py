@@ -140,11 +140,11 @@ class FakeTarget:
         self._open = None
         del self._tokens[length:]
 
-    def save(self) -> bytes:
+    def save(self) -> bytearray:
         """Packs the tokens."""
-        return struct.pack(f"<{len(self._tokens)}i", *self._tokens)
+        return bytearray(struct.pack(f"<{len(self._tokens)}i", *self._tokens))
 
-    def restore(self, state: bytes, tokens: Sequence[Token]) -> None:
+    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
         """Unpacks them."""
         if state != struct.pack(f"<{len(tokens)}i", *tokens):
             raise AssertionError("the state is of other tokens")

@@ -226,12 +226,12 @@ class LlamaTarget:
         self._in_step = [min(shared, keep) for shared in self._in_step]
         self._cached = keep
 
-    def save(self) -> bytes:
+    def save(self) -> bytearray:
         """Packs the cache's state, queued tokens read first; only this build can restore it."""
         self._read(None, None)
         return self._memory.save()
 
-    def restore(self, state: bytes, tokens: Sequence[Token]) -> None:
+    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
         """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
 
         Raises:

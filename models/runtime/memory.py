@@ -99,17 +99,16 @@ class Memory:
         written = C.llama_state_seq_get_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY)
         self._marked = length if written else 0
 
-    def save(self) -> bytes:
-        """Packs the state of sequence 0."""
-        size = C.llama_state_seq_get_size(self._context, 0)
-        buffer = (ctypes.c_uint8 * size)()
-        written = C.llama_state_seq_get_data(self._context, buffer, size, 0)
-        return bytes(memoryview(buffer)[:written])
+    def save(self) -> bytearray:
+        """Packs the state of sequence 0; it may have gigabytes, so it is never there twice."""
+        state = bytearray(C.llama_state_seq_get_size(self._context, 0))
+        written = C.llama_state_seq_get_data(self._context, _bytes_of(state), len(state), 0)
+        del state[written:]
+        return state
 
-    def restore(self, state: bytes, length: int) -> bool:
+    def restore(self, state: bytearray, length: int) -> bool:
         """Fills an empty memory with a saved state of so many tokens; if llama.cpp refuses it, it stays empty."""
-        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-        taken = C.llama_state_seq_set_data(self._context, buffer, len(state), 0)
+        taken = C.llama_state_seq_set_data(self._context, _bytes_of(state), len(state), 0)
         if taken and C.llama_memory_seq_pos_max(self.pointer, 0) == length - 1:
             return True
         self.cut(0)
@@ -118,3 +117,8 @@ class Memory:
     def _first(self) -> int:
         """The first position that is still there; -1 if there is none."""
         return int(C.llama_memory_seq_pos_min(self.pointer, 0))
+
+
+def _bytes_of(state: bytearray) -> ctypes.Array[ctypes.c_uint8]:
+    """The same bytes, as C takes them."""
+    return (ctypes.c_uint8 * len(state)).from_buffer(state)

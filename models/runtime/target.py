@@ -81,10 +81,10 @@ class Target(Protocol):
     def rewind(self, length: int) -> None:
         """Drops every token from index ``length`` on."""
 
-    def save(self) -> bytes:
+    def save(self) -> bytearray:
         """Packs the cache's state, to be restored by the same build on the same model."""
 
-    def restore(self, state: bytes, tokens: Sequence[Token]) -> None:
+    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
         """Replaces the cache by a saved state of ``tokens``."""
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from slipstream.app.engine.stats import PlainClock
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.parts import Parts
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.fake import FakeTarget
 from slipstream.models.template import ChatTemplate
 from slipstream.models.types import Token
@@ -225,3 +226,18 @@ def test_the_text_is_the_same_from_a_kept_state(bundled: tuple[Session, Session]
             assert second.prefilled_tokens < 2 * FEW and third.prefilled_tokens < 2 * FEW
     assert texts[0] == texts[1]
     assert all(os.stat(path).st_mode & 0o777 == 0o600 for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [MemoryError(), SlipstreamError("it cannot be packed.")])
+def test_a_cache_that_cannot_be_copied_is_only_not_kept(tmp_path: Path, error: Exception) -> None:
+    one = Process(tmp_path)
+    first = one.reply("a", STORY)
+
+    def refuses() -> bytearray:
+        raise error
+
+    one.target.save = refuses  # type: ignore[method-assign]
+    assert one.reply("b", STORY, system=SYSTEM).text
+    assert one.reply("a", STORY).text == first.text
+    one.session.close()
+    assert not list(tmp_path.iterdir())

@@ -17,7 +17,8 @@ ROOM = 1 << 30
 
 def kept(path: Path, key: str = "key") -> tuple[Sequence[int], bytes | None] | None:
     found = find_state(path, key)
-    return (found.tokens, found.state()) if found else None
+    state = found.state() if found else None
+    return (found.tokens, None if state is None else bytes(state)) if found else None
 
 
 def test_a_state_is_its_owners_and_good_for_its_key_alone(tmp_path: Path) -> None:
