@@ -24,7 +24,7 @@ TESTS = (
     "tests/app/test_chats_going_on.py", "tests/app/test_chats_model.py",
     "tests/app/test_chats_recording.py",
     "tests/app/test_chats_damage.py", "tests/app/test_chats_place.py",
-    "tests/app/test_chats_opening.py", "tests/app/engine/test_host.py",
+    "tests/app/test_chats_opening.py", "tests/app/test_chats_migrations.py", "tests/app/engine/test_host.py",
     "tests/app/engine/test_host_faults.py", "tests/app/engine/test_host_ends.py",
     "tests/app/engine/test_host_patience.py", "tests/app/engine/test_host_orphans.py", "tests/models/test_download.py",
     "tests/models/test_download_disk.py", "tests/models/test_download_faults.py", "tests/models/test_download_lock.py",

@@ -94,7 +94,7 @@ def forget_in_backups(path: Path, chat: str) -> None:
                     db.execute(f"PRAGMA {setting}").fetchall()
                 db.execute("DELETE FROM chats WHERE id = ?", (chat,))
                 optimize(db)
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             with suppress(OSError):
                 backup.unlink()
 

@@ -62,7 +62,7 @@ class Database:
         with self._lock:
             try:
                 yield
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own words may come from the file
                 if is_damage(error):
                     mark(self.path)
                 raise storage_error(self.path, error) from error

@@ -107,12 +107,12 @@ def _header(path: Path) -> bytes | None:
         raise unwritable(path, error) from error
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """Tells a damaged file from a busy, full or missing one."""
-    return any(word in str(error) for word in _DAMAGED)
+    return isinstance(error, UnicodeDecodeError) or any(word in str(error) for word in _DAMAGED)
 
 
-def storage_error(path: Path, error: sqlite3.Error) -> SlipstreamError:
+def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> SlipstreamError:
     """Words an error of the database."""
     if is_damage(error):
         return SlipstreamError(
@@ -183,6 +183,9 @@ def _connect(path: Path, check: bool) -> sqlite3.Connection:
         if check:
             verify(db)
         migrate(db, path)
+    except UnicodeDecodeError as error:  # the error's own words came from the file
+        db.close()
+        raise sqlite3.DatabaseError("database corruption: garbled words") from error
     except BaseException:
         db.close()
         raise

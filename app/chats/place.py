@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import sys
@@ -36,8 +35,12 @@ def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     path = path.resolve()
     with suppress(OSError, AttributeError, ValueError):
         if sys.platform == "win32":
+            import ctypes  # no other system needs it
+
             return bool(ctypes.windll.kernel32.GetDriveTypeW(path.anchor) == _WINDOWS_REMOTE)
         if sys.platform == "darwin":
+            import ctypes
+
             facts = ctypes.create_string_buffer(4096)
             if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), facts):
                 return False

@@ -104,5 +104,5 @@ class ChatReader:
                         "Start the chat once: it brings older ones up to date.",
                     )
                 yield db
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own words may come from the file
             raise storage_error(self._path, error) from error

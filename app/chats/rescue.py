@@ -165,7 +165,7 @@ def _add_backup(path: Path, chats: dict[str, _Row], messages: dict[int, _Row]) -
                 db.row_factory, db.text_factory = sqlite3.Row, readable
                 old_chats = [dict(row) for row in db.execute("SELECT * FROM chats")]
                 old_messages = [dict(row) for row in db.execute("SELECT * FROM messages")]
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             continue
         missing = {row["id"]: row for row in old_messages if _lost(row, messages.get(row["id"]))}
         messages |= missing

@@ -211,6 +211,14 @@ def test_a_full_text_index_is_checked_too(path: Path, sound: Path) -> None:
     assert found == kept_of(sound) and "were rescued" in notice
 
 
+def test_a_table_whose_words_are_garbled_is_damage(path: Path, sound: Path) -> None:
+    raw = path.read_bytes()
+    assert raw.count(b"CREATE TRIGGER message_added AFTER INSERT") == 1
+    path.write_bytes(raw.replace(b"message_added AFTER INSERT", b"message_added AFTER\xa0INSERT"))
+    found, notice = opened(path)
+    assert found == kept_of(sound) and "were rescued" in notice
+
+
 def test_a_garbled_message_comes_from_the_backup(path: Path, sound: Path) -> None:
     raw = path.read_bytes()
     at = raw.index(b"message 3.1 ")

@@ -1,10 +1,8 @@
 import sqlite3
 import stat
 import threading
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from slipstream.app.chats.records import (
@@ -19,8 +17,6 @@ from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.heads import HeadsInfo, write_heads
-from slipstream.models.heads_stale import stale
 
 
 @pytest.fixture
@@ -275,41 +271,3 @@ def test_a_chat_keeps_how_its_tokens_are_drawn(store: ChatStore) -> None:
     assert store.sampling(chat) == {}
     with pytest.raises(UsageError, match="there is no chat"):
         store.keep_sampling("nobody", {})
-
-
-def test_a_deleted_chat_takes_its_kept_state_along(tmp_path: Path) -> None:
-    states = tmp_path / "states"
-    states.mkdir()
-    with closing(ChatStore(tmp_path / "chats.db", states)) as store:
-        gone, kept = store.create().id, store.create().id
-        for chat in (gone, kept):
-            state = store.state(chat)
-            assert state is not None
-            state.write_bytes(b"x")
-        store.delete(gone)
-        store.erase_deleted(0)
-        assert [path.stem for path in states.iterdir()] == [kept]
-        store.delete(kept)
-        store.erase_deleted(0)
-        assert not list(states.iterdir())
-
-
-def test_heads_that_saw_a_deleted_chat_are_marked(tmp_path: Path) -> None:
-    heads = tmp_path / "heads"
-    with closing(ChatStore(tmp_path / "chats.db", heads=heads)) as store:
-        chat, other = store.create().id, store.create().id
-        store.delete(store.create().id)  # nothing is trained yet
-        heads.mkdir()
-        for name, chats in (("saw", (other, chat)), ("saw-not", (other,)), ("z-saw", (chat,))):
-            info = HeadsInfo("space", "ab" * 32, "tern", "chats", chats, 1)
-            write_heads(heads / f"{name}.gguf", info, {"masks": np.ones((1, 32), np.float32)})
-        (heads / "damaged.gguf").write_bytes((heads / "saw.gguf").read_bytes()[:60])
-        (heads / "text.gguf").write_text("no heads")
-        (heads / "folder.gguf").mkdir()
-        store.delete(chat)
-        assert [kept.id for kept in store.list_chats()] == [other]
-    # closing erases what was deleted
-    marked = {path.stem: stale(path) for path in heads.glob("*.gguf")}
-    none: tuple[str, ...] = ()
-    assert marked.pop("saw") == marked.pop("z-saw") == (chat,)
-    assert set(marked.values()) == {none}
