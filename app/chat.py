@@ -70,7 +70,6 @@ def _inline(
     try:
         app.run(inline=True, mouse=False)
     finally:
-        engine.close()
         for words in app.said:
             print(f"{words}\n")
     return app.return_value or app.return_code or 0

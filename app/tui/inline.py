@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import asyncio
+from contextlib import suppress
+from typing import ClassVar, Final
 
 from textual import on
 from textual.app import App, ComposeResult
@@ -35,8 +37,10 @@ from slipstream.app.tui.messages import (
 from slipstream.app.tui.presets import led_by, values_of
 from slipstream.models.errors import SlipstreamError
 
-MARK = "\u203a "
+MARK: Final = "\u203a "
 """Stands before what was asked."""
+LAST_WORDS: Final = 2.0
+"""Seconds that a reply has to end in order when its reader leaves."""
 
 
 class Ask(TextArea):
@@ -95,6 +99,7 @@ class InlineChat(App[int]):
         """
         super().__init__()
         now = settings.settings
+        self._engine = engine
         self._room, self._load = EngineRoom(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
         self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked)
@@ -103,7 +108,7 @@ class InlineChat(App[int]):
         self._loaded: Loaded | None = None
         self._turn: Turn | None = None
         self._answer = Static(classes="answer")
-        self._text, self._waiting = "", ""
+        self._text = self._shown = self._waiting = ""
         self.said: list[str] = []
         """All that was shown, in order, for the terminal to keep."""
 
@@ -129,9 +134,23 @@ class InlineChat(App[int]):
 
     def action_leave(self) -> None:
         """Leaves; a reply that is being written stays as far as it is."""
-        if self._turn and self._text:
-            self.said.append(self._text)
+        if self._turn:
+            self._keep(self._shown)
         self.exit(0)
+
+    async def on_unmount(self) -> None:
+        """Ends the engine: a thread that waits for it would keep the program alive."""
+        if self._turn:
+            self._room.stop()
+            for _ in range(int(LAST_WORDS / 0.02)):
+                if not self._room.busy:
+                    break
+                await asyncio.sleep(0.02)
+        await asyncio.to_thread(self._engine.close)
+
+    def _keep(self, text: str) -> None:
+        if text:
+            self.said.append(text)
 
     def _start(self) -> None:
         self._say("loading the model")
@@ -159,7 +178,7 @@ class InlineChat(App[int]):
         self._ask.text = ""
         question = clean(message.text)
         self.said.append(f"{MARK}{question}")
-        self._text, self._answer = "", Static(classes="answer")
+        self._text, self._shown, self._answer = "", "", Static(classes="answer")
         await self._column.mount(Static(Content(f"{MARK}{question}"), classes="asked"), self._answer)
         self._column.anchor()
         self._room.reply(self._turn.generate, self._turn.reply.id, self._turn.before)
@@ -191,18 +210,17 @@ class InlineChat(App[int]):
         for step in message.steps:
             self._text += clean("".join(piece.text for piece in step.pieces), self._text)
         speed = message.steps[-1].speed
-        shown = split(self._text, begins_inside(self._text, speed.thought)).answer if speed.thought else self._text
-        self._answer.update(Content(shown or "thinking\u2026"))
+        self._shown = _answer(self._text, speed.thought)
+        self._answer.update(Content(self._shown or "thinking\u2026"))
         rate = f"{speed.tok_per_s:.0f} tok/s" if speed.tok_per_s else ""
         self._say(" · ".join(filter(None, [rate, "Esc stops"])))
 
     @on(ReplyDone)
     def _done(self, message: ReplyDone) -> None:
         done = message.done
-        thought = done.speed.thought
-        text = clean(split(done.text, begins_inside(done.text, thought)).answer if thought else done.text).strip("\n")
+        text = _answer(clean(done.text), done.speed.thought)
         self._answer.update(Content(text))
-        self.said.append(text)
+        self._keep(text)
         self._turn = None
         self._say("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
 
@@ -212,10 +230,11 @@ class InlineChat(App[int]):
         if message.died:
             self._loaded = None
         if self._text:
-            self.said.append(self._text)
+            self._keep(self._shown)
         elif turn:  # refused: as if it had not been sent
             self._ask.text = turn.asked.content
-            self._conversation.withdraw(turn)
+            with suppress(SlipstreamError):  # the error that is shown below came first
+                self._conversation.withdraw(turn)
         await self._fail(message.error)
 
     @on(EngineEnded)
@@ -229,3 +248,8 @@ class InlineChat(App[int]):
         self.said.append(words)
         await self._column.mount(Static(Content(words), classes="answer"))
         self._say("Enter sends · Esc leaves")
+
+
+def _answer(text: str, thought: int) -> str:
+    """What a reply says beside what the model thinks, so far."""
+    return split(text, begins_inside(text, thought)).answer.strip("\n")

@@ -87,6 +87,7 @@ WRONG: dict[str, Callable[[], RawModel]] = {
     "uses 0 of 1 groups of 0 experts": lambda: number(expert_group_count=1),
     "groups of experts are not counted in numbers": lambda: lists("expert_group_count", [1]),
     "sliding_window' is '2147483648', not a number from 0": lambda: number(attention__sliding_window=2**31),
+    "'x.a' holds values that are neither true nor false": lambda: small_model().array("x.a", 7, [0, 2]),
     "no token stands for the byte 65": lambda: bytes_of_text(65),
     "no token stands for the byte 200": lambda: bytes_of_text(200),
 }
@@ -111,6 +112,8 @@ RIGHT: dict[str, Callable[[], RawModel]] = {
     "one group": lambda: number(expert_count=4, expert_used_count=2, expert_group_count=1, expert_group_used_count=1),
     "window": lambda: number(attention__sliding_window=4096),
     "all bytes": lambda: bytes_of_text(None),
+    "no tensors": lambda: RawModel(small_model().pairs),
+    "truths": lambda: small_model().array("x.a", 7, [0, 1, 1]),
     "no list of kinds": lambda: small_model().drop("tokenizer.ggml.token_type"),
 }  # fmt: skip
 

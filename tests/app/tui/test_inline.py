@@ -16,7 +16,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.requests import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.inline import InlineChat
-from slipstream.app.tui.messages import LoadProgress
+from slipstream.app.tui.messages import EngineEnded, LoadProgress
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 TEXT = "The sea is wide and blue."
@@ -85,7 +85,7 @@ async def test_escape_stops_a_reply_before_it_leaves(store: ChatStore, tmp_path:
         assert len(engine.asked) == 1
         await pilot.press("escape")
         await until(app, pilot, lambda: app._turn is None)
-        assert engine.stopped and TEXT.startswith(app.said[1]) and app.return_value is None
+        assert engine.stopped and TEXT.startswith(app.said[1]) and app.return_value is None and not engine.closed
         assert app._ask.text == "x"
 
 
@@ -96,8 +96,10 @@ async def test_to_leave_amid_a_reply_keeps_what_came(store: ChatStore, tmp_path:
         await until(app, pilot, lambda: bool(app._text))
         await pilot.press("ctrl+q")
         await until(app, pilot, lambda: app.return_value == 0)
-        assert app.said == ["\u203a Hi", app._text]
-        engine.stop(1)
+        assert app.said == ["\u203a Hi", app._shown]
+    assert engine.stopped and engine.closed
+    (kept,) = store.list_chats()
+    assert store.messages(kept.id)[-1].content.startswith(app._shown)
 
 
 async def test_what_is_sent_before_the_model_is_loaded_waits(store: ChatStore, tmp_path: Path) -> None:
@@ -144,3 +146,34 @@ async def test_a_dead_engine_is_started_again_by_the_next_question(
         await pilot.press("enter")
         await until(app, pilot, lambda: app.said[-1] == TEXT)
         assert len(engine.loads) == 2
+
+
+async def test_what_a_model_thinks_is_not_left_in_the_terminal(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script("<think>Hm, the sea.</think>\n\nBlue.")])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: len(app.said) == 2)
+        assert app.said[1] == "Blue."
+
+
+async def test_an_engine_that_ends_amid_nothing_is_told_and_started_again(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await until(app, pilot, lambda: app._loaded is not None)
+        app.post_message(EngineEnded(EngineDiedError("the engine ended.", "")))
+        await until(app, pilot, lambda: "the next message starts it again" in shown(app))
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: len(app.said) == 2)
+        assert len(engine.loads) == 2
+
+
+async def test_what_cannot_be_kept_is_said(store: ChatStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SlipstreamError("the disk is full.", "Free some room.")
+
+    async with opened(store, tmp_path, ScriptedEngine([Script(TEXT)])) as (app, pilot):
+        await until(app, pilot, lambda: app._loaded is not None)
+        monkeypatch.setattr(store, "add_user", full)
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: app.said == ["the disk is full. Free some room."])
+        assert app._ask.text == "Hi"
