@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.app.engine.disturbed import Disturbed, bundled
@@ -27,16 +27,19 @@ def main(count: int = 1000, seed: int = 1) -> int:
         with closing(Engine(folder / "engine.log")) as engine, closing(ChatStore(folder / "chats.db")) as store:
             disturbed = Disturbed(engine, bundled(folder / "derived"), store, random.Random(seed))
             disturbed.begin()
-            for turn in range(count):
-                wrong = disturbed.stop("prefill" if turn % 2 else "decode")
-                if wrong:
-                    failed += 1
-                    print(f"stop {turn}: {wrong}")
+            tried = 0
+            with suppress(KeyboardInterrupt):  # Ctrl-C reports what was tried so far
+                while tried < count:
+                    wrong = disturbed.stop("prefill" if tried % 2 else "decode")
+                    tried += 1
+                    if wrong:
+                        failed += 1
+                        print(f"stop {tried}: {wrong}", flush=True)
     idle = sorted(disturbed.milliseconds) or [0.0]
     fell = ", ".join(f"{number} in {phase}" for phase, number in sorted(disturbed.phases.items()))
-    bound = f", 95 % bound {3 / count:.1%}" if not failed else ""
+    bound = f", 95 % bound {3 / max(tried, 1):.1%}" if not failed else ""
     print(
-        f"stops: {count} ({fell}, the rest after the end), {failed} failed{bound};"
+        f"stops: {tried} ({fell}, the rest after the end), {failed} failed{bound};"
         f" idle after {idle[len(idle) // 2]:.0f} ms, 99 % within {idle[len(idle) * 99 // 100]:.0f} ms"
     )
     return int(failed > 0)
