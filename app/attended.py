@@ -21,6 +21,10 @@ def main() -> None:
     """Runs a command, less urgently than others where a number above 0 is given, until it or its starter ends."""
     nice, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever began it may ignore it
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what it reads may be chats
     if hasattr(os, "nice"):
         os.nice(int(nice))
     threading.Thread(target=_attend, name="attend", daemon=True).start()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from slipstream.app.engine.environment import engine_environment
 from slipstream.app.safe_text import one_line
 from slipstream.models.errors import SlipstreamError
 
@@ -66,7 +67,13 @@ class Background:
         """
         try:
             self._process = process = await asyncio.create_subprocess_exec(
-                *self._argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_LINE, start_new_session=True
+                *self._argv,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                limit=_LINE,
+                env=engine_environment(os.environ),
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
             )
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

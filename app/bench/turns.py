@@ -79,10 +79,12 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
     """Loads a model as the engine does, and frees it at the end.
 
     What drafters learnt in earlier runs is left aside, and what they learn here is forgotten: they may have met the
-    prompts, or meet them again. The number of threads stays as it was chosen at load.
+    prompts, or meet them again. The autopilot may choose among all drafters, switched off or not. The number of threads
+    stays as it was chosen at load.
     """
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as derived:
-        session, loaded = load(replace(request, derived=derived if request.derived else None), lambda _share: None)
+        fresh = replace(request, derived=derived if request.derived else None, left_out=None)
+        session, loaded = load(fresh, lambda _share: None)
         session.settle()
         try:
             yield session, loaded

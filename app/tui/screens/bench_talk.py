@@ -42,6 +42,13 @@ class BenchTalk(DraftersTalk):
     def _know(self, message: ModelReady) -> None:
         self._known = message.loaded
 
+    def action_drafters(self) -> None:
+        """Lists all drafters, where the model is here."""
+        if self._benching:
+            self._hint(f"{WAITS[:1].upper()}{WAITS[1:]}.")
+        else:
+            super().action_drafters()
+
     def action_bench(self) -> None:
         """Opens the benchmark."""
         from slipstream.app.tui.screens.bench import BenchDesk, BenchScreen

@@ -87,7 +87,8 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
             assert part in words
         assert "--temp 0.8 --limit 2 --tokens 48" in words
         assert not screen.check_action("new", ())
-        await chat.press("escape")
+        await chat.press("escape", "ctrl+d")
+        assert [n.message for n in chat.app._notifications] == ["The benchmark has the model · F8 shows how far it is."]
         await chat.say("sent meanwhile", wait=False)  # it waits
         assert len(chat.engine.loads) == 1 and not chat.engine.asked
         assert "will be sent afterwards" in str(chat.screen.prompt.border_subtitle)

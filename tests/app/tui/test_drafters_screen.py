@@ -407,3 +407,10 @@ def test_the_screens_open_without_waiting_for_the_engine() -> None:
     program = f"import sys, {screens}; sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+async def test_secrets_do_not_reach_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hidden")
+    program = "import os; print('HF_TOKEN' in os.environ, 'PATH' in os.environ)"
+    monkeypatch.setattr("slipstream.app.background.command", lambda *_: [sys.executable, "-c", program])
+    assert (await Background([]).run(print)).said == ("False True",)
