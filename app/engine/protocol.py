@@ -91,10 +91,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How much of the context a prompt takes, before it is sent.
+    """How much of the context a prompt takes, before it is sent; the answer to the ``Prepare`` of this number.
 
     Attributes:
-        request: Number of the ``Prepare`` that asked.
+        request: The number.
         tokens: Tokens of the prompt as it would be read now; n_ctx or more is too long to be sent.
         dropped_messages: Oldest messages that would be left out.
         dropped_tokens: Tokens that would leave with them.
@@ -294,20 +294,5 @@ class Failed:
     request: int = 0
 
 
-Frame = (
-    Load
-    | Generate
-    | Prepare
-    | Stop
-    | Watch
-    | Quit
-    | Hello
-    | Beat
-    | Loading
-    | Loaded
-    | Counted
-    | Prefilling
-    | Stepped
-    | Done
-    | Failed
-)
+Told = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
+Frame = Load | Generate | Prepare | Stop | Watch | Quit | Told
