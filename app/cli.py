@@ -82,6 +82,10 @@ def _run(arguments: list[str]) -> int:
         from slipstream.app.drafters.command import drafters
 
         return drafters(options)
+    if command == "settings":
+        from slipstream.app.settings.command import settings
+
+        return settings(options)
     if command == "doctor":
         from slipstream.app.doctor.command import doctor
 

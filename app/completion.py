@@ -125,6 +125,8 @@ def _values(action: argparse.Action, command: str = "") -> Iterator[tuple[str, s
         yield from ((str(choice), "") for choice in action.choices)
     elif action.dest == "drafter" or (action.dest == "name" and command.startswith("slipstream drafters")):
         yield from _drafters()
+    elif action.dest == "name" and command.startswith("slipstream settings"):
+        yield from _settings()
     elif action.dest in _MODEL_OPTIONS or (action.dest == "name" and action.metavar == "NAME"):
         yield from _models()
         if action.dest in _MODEL_OPTIONS:
@@ -143,6 +145,12 @@ def _models() -> Iterator[tuple[str, str]]:
 
     with suppress(SlipstreamError, OSError):
         yield from ((one_line(model.name), model.origin) for model in store_of(Paths.default()).installed())
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    from slipstream.app.settings.values import all_settings
+
+    yield from ((name, each.about.text) for name, each in all_settings().items())
 
 
 def _drafters() -> Iterator[tuple[str, str]]:

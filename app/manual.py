@@ -76,6 +76,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream chats import": (("slipstream chats import conversations.json", "an export of ChatGPT"),),
         "slipstream chats delete": (("slipstream chats delete notes", "for good"),),
         "slipstream chats rename": (('slipstream chats rename notes "Garden plans"', "the new title last"),),
+        "slipstream settings": (("slipstream settings list", "what there is to settle"),),
+        "slipstream settings list": (("slipstream settings list --json", "one object a setting"),),
+        "slipstream settings set": (("slipstream settings set sampling.temperature 0.5", "as on the screen"),),
+        "slipstream settings reset": (("slipstream settings reset sampling.temperature", "its default again"),),
         "slipstream doctor": (("slipstream doctor --json > machine.json", "for a report"),),
         "slipstream paths": (("slipstream paths", "a place a line"),),
     }

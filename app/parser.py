@@ -10,6 +10,7 @@ from slipstream.app.bench.options import PAPERS_TYPICAL, add_bench
 from slipstream.app.chats.options import add_chats
 from slipstream.app.drafters.options import add_drafters
 from slipstream.app.models.options import add_models
+from slipstream.app.settings.options import add_settings
 from slipstream.models.errors import UsageError
 
 
@@ -76,6 +77,7 @@ def make_parser() -> Parser:
     add_drafters(commands)
     add_models(commands)
     add_chats(commands)
+    add_settings(commands)
     doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     commands.add_parser("paths", help="where everything is kept")

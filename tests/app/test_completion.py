@@ -18,7 +18,7 @@ from slipstream.app.manual import EXAMPLES
 from slipstream.app.parser import make_parser
 from slipstream.models.errors import SlipstreamError
 
-COMMANDS = ["run", "bench", "drafters", "models", "chats", "doctor", "paths", "completion"]
+COMMANDS = ["run", "bench", "drafters", "models", "chats", "settings", "doctor", "paths", "completion"]
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +57,7 @@ def words(line: str) -> list[str]:
         ("models search qwen ", []),
         ("run nonsense ", []),
         ("chats show ", []),
+        ("settings set sampling.temp", ["sampling.temperature"]),
     ],
 )
 def test_what_may_come_next(line: str, found: list[str]) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from tests.models.kinds import write_kind
 
-from slipstream.app.cli import _load, _parser, _settings
+from slipstream.app.cli import _load, _settings
 from slipstream.app.model_choice import BUNDLED, choose, make_usual, usual
 from slipstream.app.models.manager import ModelManager
+from slipstream.app.parser import make_parser
 from slipstream.app.paths import Paths
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -19,7 +20,7 @@ def paths(tmp_path: Path) -> Paths:
 
 def loaded(paths: Paths, *arguments: str) -> str:
     """The file that the chat would load."""
-    options = _parser().parse_args(list(arguments))
+    options = make_parser().parse_args(list(arguments))
     return _load(options, paths, _settings(options, paths)).model
 
 
