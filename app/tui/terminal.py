@@ -51,6 +51,13 @@ class ChatDriver(LinuxDriver):
             self.attrs_before = None
         super().stop_application_mode()
 
+    def _sigcont_application(self, *_: object) -> None:
+        """Goes on after a stop; one that nobody announced (SIGSTOP, a terminal that hung up) has kept the terminal."""
+        if self._must_signal_resume:
+            super()._sigcont_application()
+        else:
+            self._loop.call_soon_threadsafe(self._app.refresh)
+
     def _attributes(self) -> list[Any] | None:
         with suppress(termios.error):
             return termios.tcgetattr(self.fileno)
@@ -90,8 +97,12 @@ class _Output:
 
 
 def leave_cleanly(app: App[int]) -> None:
-    """Ends an app that runs, the terminal restored and all kept, on a signal or once launcher or terminal are gone."""
+    """Ends an app that runs, the terminal restored and all kept, on a signal or once launcher or terminal are gone.
+
+    An app that does not end in time, because it waits for something, is ended: its launcher restores the terminal.
+    """
     loop = asyncio.get_running_loop()
+    launcher, terminal = os.getppid(), os.isatty(0)
 
     def end(number: int) -> None:
         app.exit(None, 128 + number)
@@ -99,16 +110,15 @@ def leave_cleanly(app: App[int]) -> None:
         last.daemon = True
         last.start()
 
-    for number in ENDING:
-        loop.add_signal_handler(number, end, number)
-    launcher, terminal = os.getppid(), os.isatty(0)
-
-    def look() -> None:
+    def look() -> None:  # a timer of the app's would wait as the app does
         if os.getppid() != launcher or (terminal and _hung_up(0)):
             end(signal.SIGHUP)
-            looks.stop()
+        else:
+            loop.call_later(LOOK_EVERY, look)
 
-    looks = app.set_interval(LOOK_EVERY, look)
+    for number in ENDING:
+        loop.add_signal_handler(number, end, number)
+    look()
 
 
 def _hung_up(terminal: int) -> bool:

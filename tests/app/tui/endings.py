@@ -103,6 +103,12 @@ def _resized(chat: Chat) -> None:
     chat.terminal.type("\x11")
 
 
+def _stopped(chat: Chat) -> None:
+    chat.kill("chat", signal.SIGSTOP)
+    chat.kill("chat", signal.SIGCONT)
+    chat.terminal.type("\x11")
+
+
 ENDINGS: Final = (
     _signal("chat", signal.SIGTERM, 128 + signal.SIGTERM, True),
     _signal("chat", signal.SIGHUP, 128 + signal.SIGHUP, True),
@@ -116,6 +122,7 @@ ENDINGS: Final = (
     _signal("launcher", signal.SIGKILL, 128 + signal.SIGKILL, True),
     _ignored(signal.SIGINT),
     _ignored(signal.SIGQUIT),
+    Ending("STOP and CONT, then Ctrl-Q", _stopped, 0, True),
     Ending("40 sizes, then Ctrl-Q", _resized, 0, True),
     Ending("the window is closed", lambda chat: chat.terminal.hang_up(), None, True),
 )
