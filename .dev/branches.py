@@ -29,6 +29,7 @@ TESTS = (
     "tests/app/engine/test_host_patience.py", "tests/app/engine/test_host_orphans.py", "tests/models/test_download.py",
     "tests/models/test_download_disk.py", "tests/models/test_download_faults.py", "tests/models/test_download_lock.py",
     "tests/models/test_download_queue.py", "tests/models/test_download_ranges.py",
+    "tests/models/test_download_rare.py",
 )  # fmt: skip
 
 
