@@ -98,7 +98,7 @@ def check_name(name: str) -> None:
             joined = f" (in {name!r})" if len(names) > 1 else ""
             raise UsageError(
                 f"there is no drafter {each!r}{joined}.",
-                f"Known drafters: {', '.join(METHODS)}; several in order: lookup+draft; together: 'lookup|draft'.",
+                f"Known drafters: auto, {', '.join(METHODS)}; in order: lookup+draft; together: 'lookup|draft'.",
             )
         if names.count(each) > 1:
             raise UsageError(f"{name!r} names {each!r} twice.", "Each drafter can be joined once.")

@@ -26,7 +26,7 @@ QUIT_WITHIN = 2.0
 """Seconds in which a second Ctrl-C quits."""
 
 
-IN_THE_LIST = frozenset({"drafters", "recall", "again", "page", "go_on", "top", "bottom", "select"})
+IN_THE_LIST = frozenset({"drafters", "recall", "thoughts", "again", "page", "go_on", "top", "bottom", "select"})
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 

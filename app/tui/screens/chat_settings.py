@@ -80,7 +80,7 @@ class SettingsTalk(TalkScreen):
             self._hint(f"System prompt: {now}{'' if now.endswith('.') else '.'}{names}")
             return
         self._conversation.set_system("" if text == NONE else named.get(text, text))
-        self._hint("No system prompt from the next reply on." if text == NONE else "The next reply follows it.")
+        self._hint("No system prompt from now on." if text == NONE else "The next reply follows this system prompt.")
         self._show_settings()
 
     def use_preset(self, name: str) -> None:
@@ -116,7 +116,7 @@ class SettingsTalk(TalkScreen):
     def take_seed(self, text: str) -> None:
         """Draws the next replies with a seed."""
         if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
-            raise UsageError(f"{one_line(text)} is no seed.", "A seed is a whole number, 0 or more.")
+            raise UsageError(f"“{one_line(text)}” is no seed.", "A seed is a whole number, 0 or more.")
         self._conversation.sampling = replace(self._conversation.sampling, seed=int(text))
         self._hint(f"Seed of the next replies: {int(text)}")
 
@@ -127,7 +127,7 @@ class SettingsTalk(TalkScreen):
         except ValueError:
             value = math.nan
         if not 0 <= value < math.inf:
-            raise UsageError(f"{one_line(text)} is no temperature.", "It is a number, 0 or more; 0.8 is usual.")
+            raise UsageError(f"“{one_line(text)}” is no temperature.", "It is a number, 0 or more; 0.8 is usual.")
         self._draw(replace(self._conversation.sampling, temperature=value))
         self._hint(f"Temperature of the next replies: {value:g}")
 

@@ -35,7 +35,8 @@ class Folds:
             text: What it stands for.
             label: What it says; the size of pasted text if empty.
         """
-        label = label or f"pasted {text.count(chr(10)) + 1:,} lines, {size(len(text.encode('utf-8', 'replace')))}"
+        lines = text.removesuffix("\n").count("\n") + 1
+        label = label or f"pasted {lines:,} lines, {size(len(text.encode('utf-8', 'replace')))}"
         label = label.replace("[", "(").replace("]", ")")
         mark, number = f"[{label}]", 1
         while self._texts.get(mark, text) != text:

@@ -33,7 +33,7 @@ class Question(Said):
         self.content = Content(clean(begin).expandtabs(4))
         """The text as it is shown."""
         if self.folded:
-            lines, whole = text.count("\n") + 1, size(len(text.encode("utf-8", "replace")))
+            lines, whole = text.removesuffix("\n").count("\n") + 1, size(len(text.encode("utf-8", "replace")))
             note = f"\n… of {lines:,} lines, {whole} · Space or a click shows all"
             self.content = self.content.append(Content(note).stylize("$foreground 60%"))
 
