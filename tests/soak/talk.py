@@ -124,9 +124,8 @@ def main(minutes: float = 480.0) -> int:
         grown = last.memory[which] - first.memory[which]
         rate = grown / first.memory[which] / hours
         failed += grown > NOISE and rate > GROWS
-        told.append(
-            f"{who} {grown / 1e6:+.1f} MB ({rate:+.1%} an hour), {last.files[which] - first.files[which]:+d} files"
-        )
+        hourly = f" ({rate:+.1%} an hour)" if minutes >= 60 else ""
+        told.append(f"{who} {grown / 1e6:+.1f} MB{hourly}, {last.files[which] - first.files[which]:+d} files")
         failed += last.files[which] > first.files[which] + 1  # the log is opened and closed
     failed += left
     bound = f", 95 % bound {3 / turns:.2%}" if not failed else ""
