@@ -72,7 +72,7 @@ def run(request: RunRequest, paths: Paths) -> int:
         print(f"slipstream: {store.notice}", file=sys.stderr)
     engine = Engine(paths.logs / "engine.log")
     try:
-        loaded = engine.load(replace(request.load, states=str(paths.states)))
+        loaded = engine.load(replace(request.load, states=str(paths.states)), _tell_check)
         if store and request.chat:
             return _in_chat(request, paths, store, request.chat, engine, loaded)
         messages = [Message("system", request.system)] if request.system else []
@@ -82,6 +82,12 @@ def run(request: RunRequest, paths: Paths) -> int:
         engine.close(_SAVING if store else 2.0)  # the KV cache of a long chat is large
         if store:
             store.close()
+
+
+def _tell_check(share: float | None) -> None:
+    """Says why it takes longer than usual, to whoever sits there."""
+    if share is None and sys.stderr.isatty():
+        print("slipstream: checking the file before its first use.", file=sys.stderr)
 
 
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:

@@ -60,7 +60,7 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
     header = read_header(Path(choose(paths, options.model).model))
     if options.list:
         return _list(header, paths.index)
-    return _index([_existing(path) for path in options.paths], header, paths.index, options.progress)
+    return _index([_existing(path) for path in options.paths], header, paths, options.progress)
 
 
 def _existing(path: str) -> Path:
@@ -73,12 +73,17 @@ def _existing(path: str) -> Path:
     return found
 
 
-def _index(roots: Iterable[Path], header: Header, root: Path, progress: bool) -> int:
+def _index(roots: Iterable[Path], header: Header, paths: Paths, progress: bool) -> int:
     if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
         raise ModelFileError(f"{shown_path(header.path)} has no vocabulary.", "Get another conversion of the model.")
+    from slipstream.app.first_use import try_first
     from slipstream.models.runtime.model import LlamaModel
 
-    with closing(open_index(root, header)) as found, closing(LlamaModel(header.path, vocabulary_only=True)) as model:
+    try_first(header.path, paths)
+    with (
+        closing(open_index(paths.index, header)) as found,
+        closing(LlamaModel(header.path, vocabulary_only=True)) as model,
+    ):
         update = Update(found, model.tokenize, sys.stderr, progress)
         try:
             for path in roots:
@@ -91,7 +96,7 @@ def _index(roots: Iterable[Path], header: Header, root: Path, progress: bool) ->
         print(update)
         held = f"{size.tokens:,} tokens of {size.documents:,} chats and files, {shown_size(size.bytes)}"
         print(f"index for {one_line(header.name)}: {held}")
-    _warn_if_off(root)
+    _warn_if_off(paths.index)
     return 0
 
 

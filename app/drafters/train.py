@@ -48,12 +48,15 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
     seed = SEED if options.seed is None else options.seed
     if seed < 0:
         raise UsageError(f"--seed is {seed}.", "Give 0 or a larger number.")
+    from slipstream.app.first_use import try_first  # this loads llama.cpp
+
     text = chosen_text(options.on, paths)
     header = read_header(Path(choose(paths, options.model).model))
     out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method)
     work = private_folder(paths.training) / _job_name(method, header, text, options.tokens, seed)
     try:
         with _alone_in(work):
+            try_first(header.path, paths)
             return _train(method, header, out, work, text, options.tokens, seed)
     except KeyboardInterrupt:
         print("slipstream: stopped; the same command goes on.", file=sys.stderr)

@@ -1,14 +1,19 @@
-"""A model file is tried in a process of its own before it is loaded for the first time."""
+"""A model file is tried in a process of its own before it is used for the first time."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.app.bundled_program import PROGRAM
+from tests.app.terminal import Terminal
 from tests.models.test_probe import crasher
 
+from slipstream.app.cli import main
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.requests import Load
 from slipstream.app.model_choice import BUNDLED_DRAFT, choose
@@ -53,3 +58,33 @@ def test_a_file_that_crashes_is_refused_and_the_engine_lives_on(engine: Engine, 
         assert not isinstance(caught.value, EngineDiedError) and "verify" in caught.value.hint
     assert engine.process_id == process
     assert asked(engine, choose(paths, drafter="none"))[-1] == 1.0
+
+
+def test_a_command_that_loads_a_file_itself_tries_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
+    (tmp_path / "text.txt").write_text("Once upon a time.")
+    good = tmp_path / "good.gguf"
+    shutil.copy(Paths.default().bundled / BUNDLED_DRAFT, good)
+    told = []
+    for model in (good, good, crasher(tmp_path / "bad.gguf")):
+        with pytest.raises(SystemExit) as ended:
+            main(["drafters", "index", str(tmp_path / "text.txt"), "-m", str(model)])
+        told.append((ended.value.code, capsys.readouterr().err))
+    checking = "slipstream: checking the file before its first use."
+    assert [code for code, _ in told] == [0, 0, 1]
+    assert [checking in words for _, words in told] == [True, False, True]
+    assert "crashes when it loads it" in told[2][1]
+
+
+def test_the_check_is_told_where_someone_sits(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    shutil.copy(Paths.default().bundled / BUNDLED_DRAFT, model)
+    run = [*PROGRAM[:3], "-m", str(model), "--seed", "1", "run", "-p", "Hi", "--max-tokens", "3"]
+    with Terminal(*run, home=tmp_path / "home") as terminal:
+        assert terminal.ended() == 0
+        assert "checking the file before its first use." in terminal.shown
+    environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path / "other")}
+    done = subprocess.run(run, capture_output=True, stdin=subprocess.DEVNULL, env=environment, check=True)
+    assert done.stderr == b""
