@@ -108,8 +108,9 @@ class DraftTreeLog(ScrollView):
     def render_line(self, y: int) -> Strip:
         """Draws a line of the screen."""
         width, line = self.size.width, self.scroll_offset.y + y
+        blank = Strip.blank(width, self.rich_style)  # one without a style ends the chat under NO_COLOR
         if not self._lines:
             said = Visual.to_strips(self, EMPTY, width, None, self.visual_style)
-            return said[y].extend_cell_length(width, self.rich_style) if y < len(said) else Strip.blank(width)
-        strip = self._lines[line] if line < len(self._lines) else Strip.blank(width)
+            return said[y].extend_cell_length(width, self.rich_style) if y < len(said) else blank
+        strip = self._lines[line] if line < len(self._lines) else blank
         return strip.crop_extend(0, width, self.rich_style)

@@ -51,6 +51,15 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         assert "draft       70 %" in chat.shown() and "75 50" in chat.shown()
 
 
+async def test_it_opens_without_colours(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(Script(TEXT), size=(140, 40)) as chat:
+        await chat.press("f4")
+        assert "The next reply's drafts come here" in chat.shown()
+        await chat.say("x")
+        await drawn(chat, "still.")
+
+
 async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open) -> None:
     async with open_chat(Script(TEXT)) as chat:
         await chat.say("x")
