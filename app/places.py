@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -44,6 +42,8 @@ def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
     if keep and not refused:
         yield paths, ""
         return
+    import shutil  # seldom needed
+
     folder = _passing()
     try:
         here = replace(paths, chats=folder / "chats.db", states=folder / "states", index=folder / "index")
@@ -84,6 +84,8 @@ def _passing() -> Path:
     Raises:
         SlipstreamError: If there is no room for it anywhere.
     """
+    import tempfile  # seldom needed
+
     wanted = [os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]
     if os.name != "posix":
         wanted = [tempfile.gettempdir()]
@@ -102,6 +104,8 @@ def _passing() -> Path:
 
 def _sweep(place: Path) -> None:
     """Takes away what runs that were killed have left."""
+    import shutil
+
     for folder in place.glob("slipstream-*-*"):
         found = _NAME.fullmatch(folder.name)
         if found and folder.stat(follow_symlinks=False).st_uid == os.getuid() and not _runs(int(found[1])):

@@ -158,7 +158,7 @@ def test_where_nothing_can_be_written_at_all_that_is_the_error(blocked: Path, mo
     def full(**_: object) -> str:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("slipstream.app.places.tempfile.mkdtemp", full)
+    monkeypatch.setattr("tempfile.mkdtemp", full)
     nowhere = places(Paths.default({"SLIPSTREAM_HOME": str(blocked)}))
     with pytest.raises(SlipstreamError, match="nothing can be written anywhere"), nowhere:
         pass

@@ -27,7 +27,7 @@ KEYS = (
     ("Tab", "on pasted or attached text: put it into the prompt"),
     ("Tab", "in an empty prompt: something to try"),
     ("F2", "next drafter, from the next reply on"),
-    ("Ctrl-D", "drafters: choose, see why not, train, import, index"),
+    ("Ctrl-D", "drafters: choose, train, import, index"),
     ("F8", "benchmark: what drafting gains on this machine"),
     ("Ctrl-L", "models: use, find, fetch, remove"),
     ("F6", "fetch the model that is offered"),
