@@ -11,8 +11,9 @@ from slipstream.app.engine.protocol import DraftTree, Piece
 from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.figures import duration
 from slipstream.app.tui.origins import style_of
-from slipstream.models.types import ROOT
 
+ROOT = -1
+"""See ``DraftTree.parents``; the same name of ``slipstream.models.types`` would bring numpy into the interface."""
 MOST_DRAWN = 48
 """Nodes of one tree that are drawn, the likeliest; more than these nobody reads while they fly past."""
 LONGEST = 14

@@ -29,7 +29,10 @@ def lines(chat: Driver) -> list[str]:
 def below_line(chat: Driver) -> str:
     """The message that stands right below the line."""
     children = list(chat.screen.transcript.column.children)
-    after = children[next(at for at, child in enumerate(children) if isinstance(child, Forgotten)) + 1]
+    places = [at for at, child in enumerate(children) if isinstance(child, Forgotten)]
+    if not places:  # it is on its way
+        return ""
+    after = children[places[0] + 1]
     return after.text if isinstance(after, Reply) else str(getattr(after, "content", ""))
 
 
