@@ -30,9 +30,14 @@ QUICK_TO_CHECK: Final = 8 << 20
 """Bytes of a database that is checked at every start; a larger one after a crash, and when no backup succeeds."""
 UNCHECKED: Final = 7 * DAY
 """Seconds after which all of a database is checked; a daily backup is checked, too."""
-_DAMAGED: Final = ("malformed", "not a database", "file is encrypted", "database corruption", "vtable constructor")
-_DAMAGED_AT_START: Final = ("no such table", "already exists", "duplicate column name", "unsupported file format")
-"""What a file says whose list of tables, or version, is not what was written."""
+_DAMAGED: Final = (
+    "malformed",
+    "not a database",
+    "file is encrypted",
+    "database corruption",
+    "vtable constructor",
+    "file format",
+)
 
 
 def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
@@ -65,7 +70,9 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
             small = path.stat().st_size < QUICK_TO_CHECK
             return _connect(path, check=alone and (unclean or small or age(path) > UNCHECKED)), ""
     except sqlite3.DatabaseError as error:
-        if not is_damage(error) and not any(word in str(error) for word in _DAMAGED_AT_START):
+        # what makes no sense to SQLite itself, such as a list of tables that is not what was written
+        senseless = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_ERROR
+        if not is_damage(error) and not senseless:
             raise storage_error(path, error) from error
         if not alone:
             raise SlipstreamError(

@@ -257,3 +257,12 @@ def test_pages_that_only_look_like_rows_give_none(tmp_path: Path) -> None:
     (tmp_path / "chats.db").write_bytes(b"")
     assert list(rows(tmp_path / "chats.db", trusted=True)) == []
     assert list(rows(tmp_path / "missing.db", trusted=True)) == []
+
+
+def test_tables_that_make_no_sense_are_damage(path: Path, sound: Path) -> None:
+    raw = path.read_bytes()
+    assert raw.count(b"tokenize='unicode61 remove_diacritics 2'") == 2
+    path.write_bytes(raw.replace(b"tokenize='unicode61", b"tokenize='unicode\"1"))
+    with closing(ChatStore(path)) as store:
+        assert "12 messages in 3 chats were rescued" in store.notice
+        assert kept(store) == kept_in(sound)
