@@ -13,6 +13,7 @@ from slipstream.app.doctor.gpus import Gpu, Look, gpus
 from slipstream.app.doctor.hints import Hint, faster, reinstall
 from slipstream.app.models.manager import ModelManager
 from slipstream.app.paths import Paths
+from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.fit import Fit, estimate, fit
 from slipstream.models.gguf import read_header
@@ -76,6 +77,7 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
     needed = _needed()
     kept = places(paths)
     problems = [place.problem for place in kept if place.problem] + bundled_problems(paths.bundled)
+    problems += SettingsFile(paths.settings).problems
     if asked.problem:
         problems.append(f"{asked.problem}. Install it again: {reinstall(look, needed, asked.problem)}")
     elif versions["llama-cpp-python"] != needed:

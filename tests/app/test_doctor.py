@@ -165,6 +165,14 @@ def test_a_place_that_cannot_be_written_is_broken(paths: Paths, tmp_path: Path) 
     assert "not writable" in "\n".join(lines(report))
 
 
+def test_settings_that_cannot_be_read_are_broken(paths: Paths) -> None:
+    paths.settings.parent.mkdir(parents=True, exist_ok=True)
+    paths.settings.write_text("[sampling\n", encoding="utf-8")
+    assert any("broken at line 1" in problem for problem in examine(paths, look(), PLAIN).problems)
+    paths.settings.write_text("[sampling]\nbogus = 1\n", encoding="utf-8")
+    assert any("sampling.bogus" in problem for problem in examine(paths, look(), PLAIN).problems)
+
+
 def test_a_bundled_model_that_is_missing_or_cut_short_is_broken(paths: Paths, tmp_path: Path) -> None:
     folder = tmp_path / "bundled"
     shutil.copytree(paths.bundled, folder)
