@@ -64,6 +64,7 @@ Train = Callable[[Job, Callable[[str], None]], str]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("slipstream.app.first_use.try_first", lambda path, paths: None)  # a header alone is no model
     return tmp_path / "home"
 
 

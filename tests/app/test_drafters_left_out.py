@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,15 +10,20 @@ import pytest
 
 from slipstream.app.cli import main
 from slipstream.app.drafters.left_out import known_left_out, leave_out, left_out
+from slipstream.app.engine.arm import Record
 from slipstream.app.engine.autopilot import Autopilot
+from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.loading import load
 from slipstream.app.engine.requests import AUTO, Generate, Message, Sampling
 from slipstream.app.engine.session import Session
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.memory import Memory
+from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.token_recycling import TokenRecycling
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf import read_header
+from slipstream.models.runtime.fake import FakeTarget
 
 MODEL, OTHER = "a" * 64, "b" * 64
 
@@ -103,6 +107,8 @@ def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, 
     assert session.drafter(AUTO) is kept  # nothing was changed
     leave_out(paths.drafters, fingerprint, "lookahead", off=True)
     leave_out(paths.drafters, fingerprint, "draft", off=True)
+    with closing(load(choose(paths), lambda share: None)[0]) as another:  # from its start
+        assert pool(another) == everyone - {"lookahead", "draft"}
     assert pool(session) == everyone - {"lookahead", "draft"}
     assert reply(session) == text  # who drafts changes no text
     for name in everyone:
@@ -114,22 +120,18 @@ def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, 
     assert pool(session) == everyone - {"draft"}
 
 
-def test_they_are_left_out_from_the_start_and_what_was_learnt_of_them_stays(paths: Paths) -> None:
-    fingerprint = read_header(Path(choose(paths).model)).fingerprint
-
-    def learnt() -> set[str]:
-        return set(json.loads(Memory(paths.derived, fingerprint).read(AUTO) or b"{}")["arms"])
-
-    with closing(load(choose(paths), lambda share: None)[0]) as session:
-        reply(session)
-    before = learnt()
-    assert before
-    for name in before:
-        leave_out(paths.drafters, fingerprint, name, off=True)
-    with closing(load(choose(paths), lambda share: None)[0]) as session:
-        assert not pool(session) & before
-        reply(session)
-    assert learnt() >= before
+def test_what_was_learnt_of_them_stays(tmp_path: Path) -> None:
+    target, log = FakeTarget(), FlightLog(Memory(tmp_path, MODEL), "here")
+    drafters = {"lookup": PromptLookup(), "recycle": TokenRecycling(target.abilities)}
+    everyone = log.autopilot(drafters, target, 0.5, lambda share: None)
+    for arm in everyone.arms:
+        arm.record = Record(asked=40, judged=30, tokens=2.5, rows=4.0)
+    log.keep(everyone)
+    some = log.autopilot({"recycle": TokenRecycling(target.abilities)}, target, 0.5, lambda share: None)
+    some.arms[0].record.judged = 50
+    log.keep(some)
+    again = log.autopilot(drafters, target, 0.5, lambda share: None)
+    assert {arm.name: arm.record.judged for arm in again.arms} == {"lookup": 30, "recycle": 50}
 
 
 def test_the_command_switches_and_the_list_says_so(
