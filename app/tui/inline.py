@@ -44,7 +44,7 @@ LAST_WORDS: Final = 2.0
 
 
 class Ask(TextArea):
-    """Where the question is typed: Enter sends, Ctrl-J begins a new line."""
+    """Where the question is typed: Enter sends, Ctrl-J begins a new line, Ctrl-D leaves where nothing is typed."""
 
     class Sent(Message):
         """A question."""
@@ -61,6 +61,9 @@ class Ask(TextArea):
         elif event.key == "ctrl+j":
             event.prevent_default().stop()
             self.insert("\n")
+        elif event.key == "ctrl+d" and not self.text:  # the end of input, as in a shell
+            event.prevent_default().stop()
+            await self.run_action("app.leave")
         else:
             await super()._on_key(event)
 

@@ -51,14 +51,17 @@ async def until(app: InlineChat, pilot: Pilot[int], done: Callable[[], bool]) ->
     await pilot.pause()
 
 
-async def test_a_question_is_answered_kept_and_left_in_the_terminal(store: ChatStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("leave", ["escape", "ctrl+d"])
+async def test_a_question_is_answered_kept_and_left_in_the_terminal(
+    store: ChatStore, tmp_path: Path, leave: str
+) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "ctrl+j", *"you", "enter")
         await until(app, pilot, lambda: app.said == ["\u203a Hi\nyou", TEXT])
         assert TEXT in shown(app) and "\u203a Hi" in shown(app) and app._ask.text == ""
         await pilot.press("enter")  # nothing to send
-        await pilot.press("escape")
+        await pilot.press(leave)
         await until(app, pilot, lambda: app.return_value == 0)
     (kept,) = store.list_chats()
     assert [message.content for message in store.messages(kept.id)] == ["Hi\nyou", TEXT]
