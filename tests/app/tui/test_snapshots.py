@@ -20,6 +20,7 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import result, scripted
 from tests.app.tui.scripted_models import ScriptedModels, model
+from textual.geometry import Region
 
 from slipstream.app.chats.store import ChatStore
 
@@ -80,8 +81,13 @@ def tmp_path() -> Iterator[Path]:
 
 
 def grid(chat: Driver, folder: Path) -> str:
-    """What is seen, but for the name of the folder and times that were measured."""
-    shown = "\n".join(line.rstrip() for line in chat.shown().split("\n")) + "\n"
+    """What is seen, of a sheet over the chat the sheet alone, but for the folder's name and measured times."""
+    screen = chat.app.screen
+    strips = screen._compositor.render_strips()
+    if screen.is_modal:
+        sheet = Region.from_union([child.region for child in screen.children if child.region.area])
+        strips = [strip.crop(sheet.x, sheet.right) for strip in strips[sheet.y : sheet.bottom]]
+    shown = "\n".join(strip.text.rstrip() for strip in strips) + "\n"
     shown = shown.replace(str(folder), "/tmp/screen-".ljust(len(str(folder)), "-"))
     return re.sub(r"\d[\d,.]* m?s\b *", lambda found: "N ms".ljust(len(found[0])), shown)
 
