@@ -65,12 +65,14 @@ def _list(store: ChatStore, as_json: bool) -> None:
 def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
     if limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more.")
-    hits = store.search(words, limit)
+    hits, above = store.search(words, limit), ""
     for hit in hits:
         if as_json:
             print(json.dumps(asdict(hit), ensure_ascii=sys.stdout.isatty()))
         else:
-            print(f"{hit.chat}  {one_line(hit.title)}")
+            if hit.chat != above:  # the title stands once above the messages that follow
+                print(f"{hit.chat}  {one_line(hit.title)}")
+                above = hit.chat
             if hit.message is not None:
                 print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
     if not hits:
