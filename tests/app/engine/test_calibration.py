@@ -127,7 +127,9 @@ def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
 
 
 def test_plain_decoding_is_tried_where_it_was_not_for_long() -> None:
-    assert [trial.arm for trial in trials([], None, terms(10, 12, 14, 16), step=500, since_plain=300, choosing_ms=0)] == [None]
+    assert [
+        trial.arm for trial in trials([], None, terms(10, 12, 14, 16), step=500, since_plain=300, choosing_ms=0)
+    ] == [None]
     assert not [*trials([], None, terms(10, 12, 14, 16), step=500, since_plain=100, choosing_ms=0)]
 
 
