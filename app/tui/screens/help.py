@@ -53,11 +53,13 @@ KEYS = (
 )
 FIGURES = (
     ("tok/s", "tokens a second, reading the prompt left out"),
-    ("acceptance", "share of the drafted tokens that the model accepted"),
+    ("acceptance", "share of drafted tokens that the model accepted"),
     ("tokens/step", "tokens that one pass of the model yields"),
     ("vs plain", "speed against this model without a drafter, here"),
     ("first token", "time from Enter to the first token"),
-    ("promise", "same text: a drafter changes the speed alone"),
+    ("promise", "what a drafter leaves as it would be without it:"),
+    ("  same text", "every word; it changes the speed alone"),
+    ("  same distribution", "every chance; near-ties may fall otherwise"),
 )
 
 NARROW = 70
