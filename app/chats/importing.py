@@ -105,19 +105,28 @@ def _figures(values: Any) -> Figures | None:
     if not all(speed.get(name) is None or _is_number(speed[name]) for name in _SPEED):
         return None
     depths, drafters = values.get("by_depth", []), values.get("by_drafter", {})
+    drafter_depths = values.get("drafter_depths", {})
     counts = {name: values.get(name, 0) for name in _COUNTS}
     if not all(map(_is_number, counts.values())) or not _are_counts(depths, drafters):
         return None
+    if not isinstance(drafter_depths, dict) or not all(map(_are_depths, drafter_depths.values())):
+        return None
     known = {name: speed[name] for name in _SPEED if speed.get(name) is not None}
-    return Figures(Speed(**known), depths, drafters, **counts, exact=bool(values.get("exact", True)))
+    exact = bool(values.get("exact", True))
+    return Figures(Speed(**known), depths, drafters, **counts, exact=exact, drafter_depths=drafter_depths)
 
 
 def _are_counts(depths: Any, drafters: Any) -> bool:
-    if not isinstance(depths, list) or not isinstance(drafters, dict):
-        return False
-    pairs = all(isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in depths)
-    return pairs and all(
-        isinstance(count, dict) and all(map(_is_number, count.values())) for count in drafters.values()
+    return (
+        _are_depths(depths)
+        and isinstance(drafters, dict)
+        and all(isinstance(count, dict) and all(map(_is_number, count.values())) for count in drafters.values())
+    )
+
+
+def _are_depths(depths: Any) -> bool:
+    return isinstance(depths, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)) for pair in depths
     )
 
 

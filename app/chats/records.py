@@ -57,6 +57,7 @@ class Figures:
     ttft_ms: float = 0.0
     exact: bool = True
     dropped_tokens: int = 0
+    drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
 
     @staticmethod
     def of(done: Done) -> Figures:
@@ -71,6 +72,7 @@ class Figures:
             done.ttft_ms,
             done.exact,
             done.dropped_tokens,
+            done.drafter_depths,
         )
 
     def packed(self) -> str:
@@ -81,10 +83,7 @@ class Figures:
         """The figures of a reply that went on: both parts as if it had never stopped."""
         return Figures(
             _joined(self.speed, rest.speed),
-            [
-                [a + b for a, b in zip(*both, strict=True)]
-                for both in zip_longest(self.by_depth, rest.by_depth, fillvalue=[0, 0])
-            ],
+            _deeper(self.by_depth, rest.by_depth),
             _added(self.by_drafter, rest.by_drafter),
             self.prompt_tokens or rest.prompt_tokens,
             self.prefilled_tokens + rest.prefilled_tokens,
@@ -92,6 +91,10 @@ class Figures:
             self.ttft_ms or rest.ttft_ms,
             self.exact and rest.exact,
             max(self.dropped_tokens, rest.dropped_tokens),
+            {
+                name: _deeper(self.drafter_depths.get(name, []), rest.drafter_depths.get(name, []))
+                for name in self.drafter_depths | rest.drafter_depths
+            },
         )
 
     @staticmethod
@@ -172,6 +175,11 @@ def _added(first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]) 
         for key, value in count.items():
             own[key] = own.get(key, 0) + value
     return counts
+
+
+def _deeper(first: list[list[int]], second: list[list[int]]) -> list[list[int]]:
+    both = zip_longest(first, second, fillvalue=[0, 0])
+    return [[a + b for a, b in zip(*pair, strict=True)] for pair in both]
 
 
 def pack_tokens(tokens: list[int]) -> bytes:

@@ -16,7 +16,16 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
-FIGURES = Figures(Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0)
+FIGURES = Figures(
+    Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30),
+    [[3, 2]],
+    {"lookup": {"steps": 9}},
+    40,
+    12,
+    0,
+    120.0,
+    drafter_depths={"lookup": [[3, 2]]},
+)
 
 
 @pytest.fixture
@@ -187,7 +196,9 @@ def test_figures_of_the_wrong_kind_are_left_out(store: ChatStore) -> None:
     chat = store.create().id
     say(store, chat, "one", "a")
     whole = json.loads(exported(store, [chat], "json"))
-    for part, value in (("speed", {"tok_per_s": "fast"}), ("by_depth", [1]), ("ttft_ms", None), ("by_drafter", [])):
+    wrong: list[tuple[str, object]] = [("speed", {"tok_per_s": "fast"}), ("by_depth", [1]), ("ttft_ms", None)]
+    wrong += [("by_drafter", []), ("drafter_depths", []), ("drafter_depths", {"lookup": [[1]]})]
+    for part, value in wrong:
         values = json.loads(json.dumps(whole))
         values["chats"][0]["messages"][1]["figures"][part] = value
         (copy,) = import_chats(store, json.dumps(values).encode(), "file")

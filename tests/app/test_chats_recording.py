@@ -35,13 +35,15 @@ def last(store: ChatStore, message: StoredMessage) -> StoredMessage:
 
 def test_a_reply_is_kept_to_the_end(store: ChatStore) -> None:
     reply = begin(store)
-    done = Done(1, "stop", "ab", [1, 2], 9, 4, 1, 3.0, Speed(tokens=2), [[1, 1]], {"draft": {"steps": 1}})
+    counts, depths = {"draft": {"steps": 1}}, {"draft": [[1, 1]]}
+    done = Done(1, "stop", "ab", [1, 2], 9, 4, 1, 3.0, Speed(tokens=2), [[1, 1]], counts, depths)
     events: list[Event] = [Prefilling(1, 1, 2), step("a", 1), step("b<end>", 2), done]
     assert list(recorded(events, store, reply.id)) == events
     kept = last(store, reply)
     assert (kept.content, kept.tokens, kept.status, kept.reason) == ("ab", [1, 2], "done", "stop")
     assert kept.figures is not None
     assert (kept.figures.prefilled_tokens, kept.figures.by_depth) == (4, [[1, 1]])
+    assert kept.figures.drafter_depths == depths
 
 
 def until(store: ChatStore, message: StoredMessage, content: str) -> None:

@@ -235,6 +235,13 @@ def test_figures_of_other_versions_are_read() -> None:
     assert Figures.unpacked('{"speed":{"tok_per_s":2.0,"new":1},"newer":[1]}') == Figures(Speed(tok_per_s=2.0))
 
 
+def test_depths_of_a_reply_that_went_on_add_up_drafter_by_drafter() -> None:
+    first = Figures(by_depth=[[3, 2]], drafter_depths={"draft": [[2, 1]], "lookup": [[1, 1]]})
+    whole = first.followed_by(Figures(by_depth=[[2, 2], [1, 0]], drafter_depths={"draft": [[2, 2], [1, 0]]}))
+    assert whole.by_depth == [[5, 4], [1, 0]]
+    assert whole.drafter_depths == {"draft": [[4, 3], [1, 0]], "lookup": [[1, 1]]}
+
+
 def test_a_chat_may_be_named(store: ChatStore) -> None:
     chat = store.open_or_create("my-notes_2")
     assert store.open_or_create("my-notes_2") == chat

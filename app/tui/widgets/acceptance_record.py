@@ -60,13 +60,14 @@ class AcceptanceRecord:
     def fill(self, figures: Iterable[Figures]) -> None:
         """Takes the kept figures of a chat's replies, oldest first, in place of what was known.
 
-        They say at which depth tokens were accepted only for all drafters together: the depths are known of replies
-        that one drafter drafted alone.
+        Those of older versions say at which depth tokens were accepted only for all drafters together: the depths are
+        then known of replies that one drafter drafted alone.
         """
         self._before, self._now = {}, {}
         for kept in figures:
             drafters = {name: count for name, count in kept.by_drafter.items() if count.get("drafted")}
-            self.hear(drafters, {name: kept.by_depth for name in drafters} if len(drafters) == 1 else {})
+            alone = {name: kept.by_depth for name in drafters} if len(drafters) == 1 else {}
+            self.hear(drafters, kept.drafter_depths or alone)
             self.end()
 
     def hear(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:

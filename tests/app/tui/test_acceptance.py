@@ -56,6 +56,17 @@ def test_kept_figures_fill_it_and_depths_only_where_they_are_one_drafters() -> N
     assert fared["lookup"].depths == []
 
 
+def test_kept_figures_of_several_drafters_fill_the_depths_of_each() -> None:
+    record = AcceptanceRecord()
+    drafters = {"draft": count(4, 1), "lookup": count(4, 4)}
+    kept = Figures(
+        by_depth=[[8, 5]], by_drafter=drafters, drafter_depths={"draft": [[4, 1]], "lookup": [[3, 3], [1, 1]]}
+    )
+    record.fill([kept, Figures(by_depth=[[2, 2]], by_drafter={"draft": count(2, 2)})])
+    fared = record.drafters()
+    assert (fared["draft"].depths, fared["lookup"].depths) == ([[6, 3]], [[3, 3], [1, 1]])
+
+
 def test_points_are_bounded() -> None:
     record = AcceptanceRecord()
     for number in range(1, 3 * POINTS):
