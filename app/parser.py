@@ -111,7 +111,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
     option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
-    option("--chat", metavar="ID", help="go on with this kept chat; a new name begins one")
+    option("--chat", metavar="CHAT", help="go on with the kept chat of this id or title; a new name begins one")
     option("--seed", type=int, metavar="N", help="the same seed gives the same text (default: a new one)")
     option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (0.8)")
     option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (40)")

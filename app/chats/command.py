@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from slipstream.app.chats.called import is_called, shown
 from slipstream.app.chats.exporting import exported, markdown, write_export
 from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.store import ChatStore
@@ -36,15 +37,15 @@ def chats(options: argparse.Namespace) -> int:
         elif command == "search":
             _search(store, " ".join(options.words), options.limit, options.json)
         elif command == "show":
-            _print(markdown(store, options.chat, branches=False))
+            _print(markdown(store, store.find(options.chat).id, branches=False, thoughts=options.thoughts))
         elif command == "export":
             _export(store, options)
         elif command == "import":
             _import(store, options.file)
         elif command == "rename":
-            store.rename(options.chat, options.title)
+            store.rename(store.find(options.chat).id, options.title)
         elif command == "delete":
-            _delete(store, options.chat)
+            return _delete(store, options.chat, options.yes)
     return 0
 
 
@@ -57,7 +58,7 @@ def _list(store: ChatStore, as_json: bool) -> None:
     width = max((len(chat.id) for chat in kept), default=0)
     for chat in kept:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(chat.updated))
-        print(f"{chat.id:<{width}}  {when}  {'*' if chat.pinned else ' '} {one_line(chat.title) or '(no title)'}")
+        print(f"{chat.id:<{width}}  {when}  {'*' if chat.pinned else ' '} {one_line(chat.title) or chat.id}")
     if not kept:
         print("slipstream: no chats are kept yet.", file=sys.stderr)
 
@@ -88,8 +89,8 @@ def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:
 
 
 def _export(store: ChatStore, options: argparse.Namespace) -> None:
-    names = options.chat or [chat.id for chat in store.list_chats(ALL)]
-    text = exported(store, names, options.format)
+    found = map(store.find, options.chat) if options.chat else store.list_chats(ALL)
+    text = exported(store, list(dict.fromkeys(chat.id for chat in found)), options.format)
     if options.output:
         write_export(Path(options.output), text)
     else:
@@ -106,12 +107,24 @@ def _import(store: ChatStore, file: str) -> None:
         print(f"{chat.id}  {one_line(chat.title)}")
 
 
-def _delete(store: ChatStore, names: list[str]) -> None:
-    for name in names:
-        store.get(name)  # all are known, or none is deleted
-    for name in dict.fromkeys(names):
-        store.delete(name)
+def _delete(store: ChatStore, names: list[str], yes: bool) -> int:
+    found = [store.find(name) for name in names]  # all are known, or none is deleted
+    guessed = [shown(chat) for chat, name in zip(found, names, strict=True) if not is_called(chat, name)]
+    if guessed and not yes:
+        which = ", ".join(guessed)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(
+                f"only the beginning of a title was given, of {which}.",
+                "Deleting is for good: give all of the title or the id, or add --yes.",
+            )
+        print(f"Delete {which} for good? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("slipstream: nothing was deleted.", file=sys.stderr)
+            return 1
+    for chat in dict.fromkeys(chat.id for chat in found):
+        store.delete(chat)
     store.erase_deleted(0.0)
+    return 0
 
 
 def _print(text: str) -> None:

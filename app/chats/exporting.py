@@ -33,13 +33,14 @@ def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def markdown(store: ChatStore, chat: str, branches: bool = True) -> str:
+def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool = True) -> str:
     """Writes a chat as Markdown: the branch that is shown, then the others from where they part.
 
     Args:
         store: All chats.
         chat: The chat.
         branches: Whether the branches that are not shown are written too.
+        thoughts: Whether what a model thought before it answered is written, folded; a line tells of it otherwise.
 
     Raises:
         UsageError: If there is no such chat.
@@ -47,7 +48,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True) -> str:
     kept = store.get(chat)
     parts = [f"# {one_line(kept.title) or kept.id}\n", f"{_when(kept.created)}{kept.model and ' · ' + kept.model}\n"]
     shown = store.messages(chat)
-    parts += map(_section, shown)
+    parts += (_section(message, thoughts) for message in shown)
     if branches:
         written = {message.id for message in shown}
         everything = {message.id: message for message, _ in store.all_messages(chat)}
@@ -62,7 +63,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True) -> str:
                 parts.append(f"---\n\n*Another branch, {number}, {place}*\n")
             for following in _line(message, everything, written):
                 written.add(following.id)
-                parts.append(_section(following))
+                parts.append(_section(following, thoughts))
     return "\n".join(parts)
 
 
@@ -89,9 +90,9 @@ def _line(message: StoredMessage, everything: dict[int, StoredMessage], written:
         line.append(following[0])
 
 
-def _section(message: StoredMessage) -> str:
+def _section(message: StoredMessage, thoughts: bool) -> str:
     who = {"user": "You", "assistant": "Reply", "system": "System"}[message.role]
-    text = f"## {who}\n\n{_folded(message).rstrip()}\n"
+    text = f"## {who}\n\n{_folded(message, thoughts).rstrip()}\n"
     notes = []
     if message.figures:
         speed = message.figures.speed
@@ -107,12 +108,17 @@ def _section(message: StoredMessage) -> str:
     return text + (f"\n<sub>{' · '.join(notes)}</sub>\n" if notes else "")
 
 
-def _folded(message: StoredMessage) -> str:
-    """The text, with what the model thought before it folded."""
+def _folded(message: StoredMessage, thoughts: bool) -> str:
+    """The text, with what the model thought before it folded, or a line that tells of it."""
+    if message.role != "assistant":
+        return message.content
     thought = message.figures.speed.thought if message.figures else 0
     parts = split(message.content, begins_inside(message.content, thought))
-    if message.role != "assistant" or not parts.thoughts:
-        return message.content
+    if not parts.thoughts:
+        return parts.answer
+    if not thoughts:
+        tokens = f" for {thought:,} tokens" if thought else ""
+        return f"*It thought{tokens} first; --thoughts shows what.*\n\n{parts.answer}"
     return f"<details><summary>Thoughts</summary>\n\n{parts.thoughts}\n\n</details>\n\n{parts.answer}"
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slipstream.app.chats.backups import forget_in_backups, optimize
+from slipstream.app.chats.called import called, is_called, only, shown
 from slipstream.app.chats.database import Database
 from slipstream.app.chats.kept_states import forget_orphans, forget_state
 from slipstream.app.chats.records import NAME, StoredChat, new_id, storable
@@ -18,6 +19,7 @@ from slipstream.app.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 
 CHAT_COLUMNS = "id, title, created, updated, model, pinned"
+_ALL = -1  # no limit, to SQLite
 UNDO_WITHIN = 60.0
 """Seconds in which a deleted chat can be brought back; the next start erases it in any case."""
 
@@ -82,30 +84,46 @@ class Shelf(Database):
                 f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted IS NULL", (storable(chat),)
             ).fetchone()
         if row is None:
-            known = [f"{kept.id} ({one_line(kept.title)})" if kept.title else kept.id for kept in self.list_chats(5)]
-            newest = "; ".join(known)
+            newest = "; ".join(map(shown, self.list_chats(5)))
             hint = f"The newest are: {newest}. slipstream chats list shows all." if newest else "None are kept yet."
             raise UsageError(f'there is no chat "{one_line(chat)}".', hint)
         return chat_of_row(row)
 
-    def open_or_create(self, chat: str) -> StoredChat:
-        """Finds a chat by its name, or begins one of that name.
+    def find(self, name: str) -> StoredChat:
+        """Finds a chat by its id, its title, or the beginning of the title; capitals do not count in titles.
 
         Raises:
-            UsageError: If the name is new and cannot be one, or is that of a chat that was deleted just now.
+            UsageError: If there is none, or several that it may be; the hint lists them.
         """
-        if not NAME.fullmatch(chat):
+        found = called(self.list_chats(_ALL), name)
+        return only(found, name) if found else self.get(name)
+
+    def open_or_create(self, name: str) -> StoredChat:
+        """Finds a chat by its id or title, or begins one of that name, which is its title too.
+
+        The beginning of a title will do only where the name cannot be a new chat's, which would go on with another.
+
+        Raises:
+            UsageError: If the name is new and cannot be one, is that of a chat that was deleted just now, or may mean
+                several chats.
+        """
+        kept = self.list_chats(_ALL)
+        if not NAME.fullmatch(name):
+            if found := called(kept, name):
+                return only(found, name)
             raise UsageError(
-                f"{chat[:80]!r} cannot be the name of a chat.", "Use up to 64 letters, digits, hyphens and underscores."
+                f"no title begins with {name[:80]!r}, and it cannot be the name of a chat.",
+                "For a new chat, use up to 64 letters, digits, hyphens and underscores.",
             )
+        titled = [chat for chat in kept if is_called(chat, name)]
         now = time.time()
         with self._write():
-            known = self._db.execute("SELECT deleted FROM chats WHERE id = ?", (chat,)).fetchone()
-            if known is None:
-                self._insert(StoredChat(chat, "", now, now, ""))
+            known = self._db.execute("SELECT deleted FROM chats WHERE id = ?", (name,)).fetchone()
+            if known is None and not titled:
+                self._insert(StoredChat(name, name, now, now, ""))
         if known and known[0] is not None:
-            raise UsageError(f'the chat "{chat}" was deleted just now.', "Take another name, or try in a minute.")
-        return self.get(chat)
+            raise UsageError(f'the chat "{name}" was deleted just now.', "Take another name, or try in a minute.")
+        return only(titled, name) if titled and not known else self.get(name)
 
     def list_chats(self, limit: int = 200) -> list[StoredChat]:
         """The chats: pinned ones first, then the one with the newest message."""

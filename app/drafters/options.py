@@ -17,9 +17,11 @@ _EPILOG: Final = (
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
     about = "what drafts: list it, train or import heads for a model, index text"
-    kinds = commands.add_parser("drafters", help=about, description=about.capitalize() + ".").add_subparsers(
-        dest="drafters_command", metavar="COMMAND", required=True
-    )
+    alone = about.capitalize() + ". Without a command, it lists all."
+    parser = commands.add_parser("drafters", help=about, description=alone)
+    _model_option(parser)
+    kinds = parser.add_subparsers(dest="drafters_command", metavar="COMMAND")
+    parser.set_defaults(drafters_command="list")
 
     about = "methods and heads, and whether they serve a model"
     _model_option(kinds.add_parser("list", help=about, description=about.capitalize() + "."))

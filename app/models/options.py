@@ -15,8 +15,10 @@ _EPILOG = (
 def add_models(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
     about = "models: list, find, fetch, check, pair and remove them"
-    kinds = commands.add_parser("models", help=about, description=about.capitalize() + ".", epilog=_EPILOG)
-    kinds = kinds.add_subparsers(dest="models_command", metavar="COMMAND", required=True)
+    alone = about.capitalize() + ". Without a command, it lists them."
+    parser = commands.add_parser("models", help=about, description=alone, epilog=_EPILOG)
+    kinds = parser.add_subparsers(dest="models_command", metavar="COMMAND")
+    parser.set_defaults(models_command="list", json=False)
 
     _add(kinds, "list", "what is on this machine, those of other programs too", json=True)
 

@@ -9,8 +9,10 @@ from typing import Any
 def add_settings(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
     about = "settings: list, set and reset them"
-    parser = commands.add_parser("settings", help=about, description=about.capitalize() + ".")
-    kinds = parser.add_subparsers(dest="settings_command", metavar="COMMAND", required=True)
+    alone = about.capitalize() + ". Without a command, it lists them."
+    parser = commands.add_parser("settings", help=about, description=alone)
+    kinds = parser.add_subparsers(dest="settings_command", metavar="COMMAND")
+    parser.set_defaults(settings_command="list", json=False)
 
     def command(name: str, about: str) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")

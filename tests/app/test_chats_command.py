@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from slipstream.app import cli
+from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.protocol import Speed
 from slipstream.app.paths import HOME_VARIABLE
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,6 +52,82 @@ def test_list_and_rename(run: Run, foxes: str) -> None:
     (line,) = run("list", "--json")[1].splitlines()
     listed = json.loads(line)
     assert (listed["id"], listed["title"], listed["pinned"]) == (foxes, "Red ones", True)
+
+
+def test_without_a_command_chats_are_listed(run: Run, foxes: str) -> None:
+    assert run() == run("list") and foxes in run()[1]
+
+
+def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Run, foxes: str, tmp_path: Path) -> None:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        garden, other = store.create("Garden plans").id, store.create("Garden fence").id
+        whole = store.create("GARDEN").id
+    shown = run("show", foxes)
+    assert shown[0] == 0
+    for name in ("About foxes", "about FOXES", "abo", "  About  f"):
+        assert run("show", name) == shown
+    assert run("export", "abo", foxes, "About foxes")[1] == shown[1]
+    assert run("show", "garden")[1].startswith("# GARDEN\n")  # a whole title counts above a beginning
+    code, out, err = run("show", "garden ")
+    assert code == 0 and out.startswith("# GARDEN\n")
+    code, out, err = run("delete", "garden p", "gard")
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith('slipstream: "gard" may be any of 3 chats. Name one by its id, which stands first: ')
+    assert all(f"{chat} (" in err for chat in (garden, other, whole)) and foxes not in err
+    assert run("rename", "garden f", "The fence") == (0, "", "")
+    assert run("show", other)[1].startswith("# The fence\n")
+    assert run("show", "")[0] == 2
+
+
+def test_what_only_begins_so_is_not_deleted_without_being_asked_for(
+    run: Run, foxes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("delete", "About")
+    assert code == 2 and f"of {foxes} (About foxes). Deleting is for good" in err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for answer, code in (("\n", 1), ("y\n", 0)):
+        stdin = StringIO(answer)
+        monkeypatch.setattr(stdin, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert foxes in run("list")[1]
+        ended, out, err = run("delete", "about")
+        assert (ended, out) == (code, "") and f"Delete {foxes} (About foxes) for good? [y/N] " in err
+    assert foxes not in run("list")[1]
+
+
+def test_a_whole_title_or_yes_deletes_at_once(run: Run, foxes: str, tmp_path: Path) -> None:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        other = store.create("Garden plans").id
+    assert run("delete", "about foxes") == (0, "", "")
+    assert run("delete", "gard", "--yes") == (0, "", "")
+    assert not {foxes, other} & set(run("list")[1].split())
+
+
+def test_a_chat_of_an_older_version_without_a_title_is_listed_by_its_id(run: Run, tmp_path: Path) -> None:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        chat = store.create().id
+    assert run("list")[1].split()[-1] == chat
+
+
+def test_thoughts_are_shown_only_when_asked_for(run: Run, tmp_path: Path) -> None:
+    def reply(question: str, text: str, figures: Figures | None = None) -> None:
+        store.add_user(chat, question)
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        store.finish_reply(reply.id, text=text, tokens=[1], figures=figures)
+
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        chat = store.create("Sea").id
+        reply("one", "<think>\nShort.\n</think>\n\nBlue.")
+        reply("two", "Waves.\n</think>\n\nWide.", Figures(Speed(tokens=9, thought=4)))
+        reply("three", "<think>\n\n</think>\n\nDeep.")
+    out = run("show", "sea")[1]
+    assert "think" not in out.replace("--thoughts", "") and not {"Short.", "Waves."} & set(out.splitlines())
+    assert "\n*It thought first; --thoughts shows what.*\n\nBlue.\n" in out
+    assert "\n*It thought for 4 tokens first; --thoughts shows what.*\n\nWide.\n" in out
+    assert "## Reply\n\nDeep.\n" in out
+    out = run("show", "sea", "--thoughts")[1]
+    assert "<summary>Thoughts</summary>\n\nWaves.\n\n</details>\n\nWide.\n" in out
+    assert run("export", "sea")[1] == out
 
 
 def test_search(run: Run, foxes: str) -> None:

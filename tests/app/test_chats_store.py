@@ -248,6 +248,25 @@ def test_a_chat_may_be_named(store: ChatStore) -> None:
     for name in ("", "a b", "../x", "x" * 65, "\x1b[31m"):
         with pytest.raises(UsageError, match="cannot be the name of a chat"):
             store.open_or_create(name)
+    assert store.get("my-notes_2").title == "my-notes_2"
+    store.add_user("my-notes_2", "About foxes")
+    assert store.get("my-notes_2").title == "my-notes_2"
+
+
+def test_a_name_goes_on_with_the_chat_of_this_title_and_begins_no_other(store: ChatStore) -> None:
+    garden = store.create("Garden plans").id
+    sea = store.create("Sea").id
+    assert store.open_or_create("sEA").id == sea
+    assert store.open_or_create("garden p").id == garden  # no new chat may be called so
+    assert store.open_or_create("garden").id == "garden"  # a new one, though a title begins so
+    store.rename(garden, "sea")
+    with pytest.raises(UsageError, match="may be any of 2 chats") as error:
+        store.open_or_create("Sea")
+    assert garden in error.value.hint and sea in error.value.hint
+    store.rename(garden, "garden")
+    assert store.open_or_create("garden").id == "garden"  # an id counts above a title
+    assert store.find("garden").id == "garden"
+    assert len(store.list_chats()) == 3
 
 
 def test_a_system_message_comes_first(store: ChatStore) -> None:

@@ -34,6 +34,7 @@ def slipstream(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int
 def test_settings_are_listed_set_and_reset(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = slipstream(capsys, "settings", "list")
     assert (code, err) == (0, "") and len(out.splitlines()) == len(all_settings()) + 1 and not file.exists()
+    assert slipstream(capsys, "settings") == (code, out, err)
     code, out, _ = slipstream(capsys, "settings", "set", "sampling.temperature", "0.5")
     assert (code, out) == (0, "sampling.temperature = 0.5 (counts at once)\n")
     assert load(file).settings.sampling.temperature == 0.5
