@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
     def __str__(self) -> str:
         """The reason, in one line."""
-        now = f"now {1e3 * self.rate:.0f} tok/s" if self.rate else "not measured yet"
+        now = f"the latest steps {1e3 * self.rate:.0f} tok/s" if self.rate else "not measured yet"
         if not self.nodes:
             return f"plain, for nothing promises more; {now}"
         return (

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from slipstream.app.chats.store import ChatStore
@@ -121,6 +122,21 @@ class ChatApp(App[int]):
             if command.plain or isinstance(screen, ChatScreen):
                 shown = replace(command, key=self.settled.keys.now(command.key))
                 yield SystemCommand(command.title, shown.help, partial(self._chat.choose_command, command))
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Shows a toast, in place of the same one where it is still shown."""
+        for shown in list(self._notifications):
+            if shown.message == message:
+                self._unnotify(shown, refresh=False)
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def action_light_or_dark(self) -> None:
         """Switches between the two themes."""

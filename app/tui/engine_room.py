@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -60,6 +60,8 @@ class EngineRoom(Widget):
         self._lock = threading.Lock()
         self._steps: list[Stepped] = []
         self._drawn = 0.0
+        self._asked = 0.0  # when the reply was asked for
+        self._waited_ms: float | None = None  # from then to its first token
         self.busy = False
         """Whether a load or a reply is under way."""
 
@@ -102,6 +104,7 @@ class EngineRoom(Widget):
             before: The reply as it was, if it goes on.
         """
         self.busy = True
+        self._asked, self._waited_ms = time.monotonic(), None
         self._reply(generate, message, before)
 
     def prepare(self, make: Callable[[], Prepare]) -> None:
@@ -145,7 +148,7 @@ class EngineRoom(Widget):
     def _reply(self, generate: Generate, message: int, before: StoredMessage | None) -> None:
         begun = False
         try:
-            for event in recorded(self._engine.reply(generate), self._store, message, before=before):
+            for event in recorded(self._awaited(generate), self._store, message, before=before):
                 if isinstance(event, Stepped):
                     begun = True
                     self._collect(event)
@@ -157,6 +160,15 @@ class EngineRoom(Widget):
         except SlipstreamError as error:
             self._flush()
             self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
+
+    def _awaited(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        """The reply, timed as its reader waits for it: what the engine had to end before it, too."""
+        for event in self._engine.reply(generate):
+            if isinstance(event, Stepped) and self._waited_ms is None:
+                self._waited_ms = 1000 * (time.monotonic() - self._asked)
+            if isinstance(event, Done):
+                event = replace(event, ttft_ms=self._waited_ms or 0.0)
+            yield event
 
     def _collect(self, stepped: Stepped) -> None:
         """Keeps a step until the next picture is due; only the first since the last picture wakes the screen."""
@@ -177,7 +189,7 @@ class EngineRoom(Widget):
             steps, self._steps = self._steps, []
             self._drawn = time.monotonic()
             if steps:
-                self.post_message(ReplyStreamed(steps))
+                self.post_message(ReplyStreamed(steps, self._waited_ms or 0.0))
 
     def _tell(self, message: Message) -> None:
         if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed):

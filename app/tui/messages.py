@@ -47,9 +47,15 @@ class ReplyPrefilling(Message):
 
 @dataclass
 class ReplyStreamed(Message):
-    """New text; several steps if they come faster than a screen is drawn."""
+    """New text; several steps if they come faster than a screen is drawn.
+
+    Attributes:
+        steps: The steps.
+        waited_ms: Milliseconds from Enter to the first token of the reply.
+    """
 
     steps: list[Stepped]
+    waited_ms: float
 
 
 @dataclass

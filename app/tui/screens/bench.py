@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from slipstream.app.bench.kept import Kept, delete, kept_results
 from slipstream.app.paths import Paths
@@ -22,7 +22,9 @@ from slipstream.app.tui.screens.bench_form import BenchForm
 from slipstream.app.tui.screens.bench_plan import BenchPlan
 from slipstream.app.tui.screens.bench_result import BenchResult
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
+from slipstream.app.tui.toasts import hint
 from slipstream.app.tui.widgets.bench_view import BenchView
+from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import WIDE, Browser
 from slipstream.app.tui.widgets.models_view import sentence
 from slipstream.models.errors import SlipstreamError
@@ -84,7 +86,7 @@ class BenchScreen(Screen[None]):
         """From top to bottom."""
         yield Static(Content(f"Benchmark of {one_line(self._desk.model)} on this machine"), classes="machine")
         yield self.browser
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Looks for earlier results."""
@@ -187,8 +189,7 @@ class BenchScreen(Screen[None]):
         self.show_work()
 
     def _say(self, words: str) -> None:
-        self.app.clear_notifications()
-        self.notify(clean(words), timeout=4, markup=False)
+        hint(self, words)
 
     def _fail(self, error: SlipstreamError) -> None:
         self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)

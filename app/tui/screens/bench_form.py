@@ -22,6 +22,7 @@ from slipstream.app.tui.behind import behind
 from slipstream.app.tui.screens.bench_plan import GREEDY, SAMPLED, SIZES, BenchPlan, about
 from slipstream.app.tui.screens.models_import import PathSuggester
 from slipstream.app.tui.widgets.bench_picks import Picks
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
 from slipstream.models.errors import SlipstreamError
 
 KINDS = MappingProxyType({"greedy, T 0": GREEDY, "sampled, T 0.8": SAMPLED})
@@ -66,7 +67,7 @@ class BenchForm(ModalScreen[BenchPlan | None]):
         kinds = [name for name, value in KINDS.items() if value in plan.temperatures]
         with VerticalScroll(classes="sheet", id="bench-form") as sheet:
             sheet.border_title = "New benchmark"
-            sheet.border_subtitle = "Space switches · Enter runs · Esc back"
+            sheet.border_subtitle = sheet_keys("Space switches", "Enter runs", "Esc back")
             with Horizontal(classes="columns"):
                 with Vertical(classes="choices"):
                     yield Static("Prompts", classes="label")

@@ -9,12 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from slipstream.app.bench.figures import DrafterReport
 from slipstream.app.bench.kept import Kept
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.widgets.bench_view import bars, figures, remarks
+from slipstream.app.tui.widgets.key_bar import KeyBar
 
 MARGIN: Final = 6
 """Columns beside the text: padding and the scroll bar."""
@@ -43,7 +44,7 @@ class BenchResult(Screen[None]):
             yield Static(id="bars")
             yield Static(id="figures")
             yield Static(remarks(self._report))
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """The arrow keys scroll."""

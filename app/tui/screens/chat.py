@@ -26,7 +26,7 @@ QUIT_WITHIN = 2.0
 """Seconds in which a second Ctrl-C quits."""
 
 
-IN_THE_LIST = frozenset({"drafters", "recall", "thoughts", "again", "page", "go_on", "top", "bottom", "select"})
+IN_THE_LIST = frozenset({"recall", "thoughts", "again", "page", "go_on", "top", "bottom", "select"})
 """Actions whose keys mean something else while the list of chats has the focus."""
 
 
@@ -35,8 +35,8 @@ class ChatScreen(BenchTalk, PromptTalk, WalkTalk, AheadTalk, DraftTalk, ContextT
 
     BINDINGS: ClassVar[list[BindingType]] = named(
         [
-            Binding("escape", "stop", "Stop"),
-            Binding("escape", "leave_edit", "Leave it", id="stop"),
+            Binding("escape", "stop", "Stop", key_display="Esc"),
+            Binding("escape", "leave_edit", "Leave it", key_display="Esc", id="stop"),
             Binding("ctrl+g", "go_on", "Go on", priority=True),
             Binding("f1", "help", "Help"),
             Binding("f2", "next_drafter", "Next drafter", show=False),

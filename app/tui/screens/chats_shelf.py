@@ -45,6 +45,7 @@ class ShelfTalk(TalkScreen):
         await self._after_reply(partial(self._open, event.chat, event.message))
 
     async def _open(self, chat: str, message: int | None) -> None:
+        before = self._conversation.chat
         try:
             self._conversation.open(chat)
             if message is not None:
@@ -52,6 +53,8 @@ class ShelfTalk(TalkScreen):
         except SlipstreamError as error:
             self._tell_error(error)
             return
+        if before is None or before.id != chat:
+            self.strip.clear()
         await self._show_chat(message)
 
     async def action_new_chat(self) -> None:
@@ -60,6 +63,7 @@ class ShelfTalk(TalkScreen):
 
     async def _new_chat(self) -> None:
         self._conversation.begin()
+        self.strip.clear()
         await self._show_chat()
 
     # --- what is done to a chat -----------------------------------------------------------------------------------

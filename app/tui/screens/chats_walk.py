@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual import events, on
+
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.screens.talk import TalkScreen
 from slipstream.app.tui.widgets.notice import Notice
@@ -43,6 +45,15 @@ class WalkTalk(TalkScreen):
         self.set_focus(self.prompt)
         if self.transcript.whole and self.transcript.is_vertical_scroll_end:
             self.transcript.to_end()
+
+    @on(Said.Typed)
+    def _typed_on(self, message: Said.Typed) -> None:
+        """Goes on in the prompt with what was typed while a message was selected."""
+        self.action_deselect()
+        if message.pasted:
+            self.prompt.post_message(events.Paste(message.text))
+        else:
+            self.prompt.insert(message.text)
 
     # --- branches -------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from slipstream.app.safe_text import clean
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -34,7 +35,7 @@ class ConfirmScreen(ModalScreen[bool]):
         """The question, its meaning, the keys."""
         question, detail, yes = self._words
         with Vertical(classes="sheet dialog") as sheet:
-            sheet.border_subtitle = f"Enter {yes} · Esc back"
+            sheet.border_subtitle = sheet_keys(f"Enter {yes}", "Esc back")
             yield Static(Content(clean(question)), classes="question")
             yield Static(Content(clean(detail)), classes="detail")
 
@@ -63,7 +64,7 @@ class LineScreen(ModalScreen[str | None]):
         """A line to type in."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = self._title
-            sheet.border_subtitle = f"Enter {self._enter} · Esc back"
+            sheet.border_subtitle = sheet_keys(f"Enter {self._enter}", "Esc back")
             yield Input(self._text, max_length=1000)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

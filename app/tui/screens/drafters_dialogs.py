@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 
 from slipstream.app.drafters.options import TOKENS
 from slipstream.app.tui.screens.models_import import PathSuggester
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
 
 
 class TrainScreen(ModalScreen[tuple[str, int] | None]):
@@ -29,7 +30,7 @@ class TrainScreen(ModalScreen[tuple[str, int] | None]):
         """Two lines, and what they mean."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = f"Train {self._method}"
-            sheet.border_subtitle = "Enter trains · Esc back"
+            sheet.border_subtitle = sheet_keys("Enter trains", "Esc back")
             yield Static(Content("Text: answers, chats, or a folder"))
             yield Input("answers", id="text", suggester=PathSuggester())
             yield Static(Content("Tokens of it"), classes="heading")
@@ -71,7 +72,7 @@ class PathScreen(ModalScreen[str | None]):
         """A line to type in."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = self._title
-            sheet.border_subtitle = f"Enter {self._enter} · Esc back"
+            sheet.border_subtitle = sheet_keys(f"Enter {self._enter}", "Esc back")
             yield Input(placeholder="~/a/folder", suggester=PathSuggester())
             yield Static(Content(f"→ completes. {self._about}"), classes="detail")
 

@@ -10,7 +10,7 @@ from typing import Final
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from slipstream.app.drafters.standing import Standing
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
@@ -20,7 +20,9 @@ from slipstream.app.tui.behind import behind
 from slipstream.app.tui.figures import rate
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.screens.drafters_work import Work
+from slipstream.app.tui.toasts import hint
 from slipstream.app.tui.widgets.drafters_view import DraftersView
+from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_view import sentence
 from slipstream.models.errors import SlipstreamError
@@ -87,7 +89,7 @@ class DraftersList(Screen[Picked | None]):
         facts = (one_line(loaded.name), f"plain {rate(loaded.plain_tok_per_s)} tok/s", one_line(loaded.device))
         yield Static(Content(f"Drafters for {' · '.join(facts)}"), classes="machine")
         yield self.browser
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Begins at the drafter in use, and looks for what is known of all."""
@@ -133,8 +135,7 @@ class DraftersList(Screen[Picked | None]):
         return None if at is None else self._view.offers[at]
 
     def _say(self, words: str) -> None:
-        self.app.clear_notifications()
-        self.notify(clean(words), timeout=4, markup=False)
+        hint(self, words)
 
     def _fail(self, error: SlipstreamError) -> None:
         self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)

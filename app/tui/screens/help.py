@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from slipstream.app.tui.origins import legend
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
 
 if TYPE_CHECKING:
     from slipstream.app.tui.app import ChatApp
@@ -75,7 +76,7 @@ class HelpScreen(ModalScreen[None]):
         """Keys, figures, colours."""
         with VerticalScroll(classes="sheet", id="help") as sheet:
             sheet.border_title = "Keys"
-            sheet.border_subtitle = "Esc closes"
+            sheet.border_subtitle = sheet_keys("Esc closes")
             narrow = self.app.size.width < NARROW
             keys = cast("ChatApp", self.app).settled.keys
             now = tuple((keys.now(name), meaning) for name, meaning in KEYS)

@@ -14,6 +14,8 @@ from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
+
 ENDING = ".gguf"
 
 
@@ -60,7 +62,7 @@ class ImportScreen(ModalScreen[tuple[Path, Literal["link", "copy"]] | None]):
         """The line, and what the two keys do."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = "Import a model file"
-            sheet.border_subtitle = "Enter links · ^y copies · Esc back"
+            sheet.border_subtitle = sheet_keys("Enter links", "^y copies", "Esc back")
             yield Input(placeholder="/path/to/model.gguf", suggester=PathSuggester())
             yield Static(
                 Content("→ completes. A link takes no room and leaves the file where it is; a copy stands on its own."),

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from textual import on
 from textual.app import ComposeResult
 from textual.screen import Screen
-from textual.widgets import Footer, Input
+from textual.widgets import Input
 
 from slipstream.app.engine.requests import Load
 from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.models import Desk, Models
+from slipstream.app.tui.toasts import hint
+from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_downloads import DownloadsView, name_of
 from slipstream.app.tui.widgets.models_installed import Facts, InstalledView
@@ -86,7 +88,7 @@ class ModelsList(Screen[Choice | None]):
         yield self.tabs
         yield self.line
         yield self.browser
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Looks at the machine, once, and at the downloads from now on."""
@@ -181,8 +183,7 @@ class ModelsList(Screen[Choice | None]):
         )
 
     def _say(self, words: str) -> None:
-        self.app.clear_notifications()  # the newest is the one that counts
-        self.notify(clean(words), timeout=4, markup=False)
+        hint(self, words)
 
     def _list_installed(self) -> None:
         self._behind(lambda models: models.installed(), self._installed_came, partial(self._no_list, self._installed))

@@ -17,8 +17,10 @@ from textual.widgets.option_list import Option
 
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import times
+from slipstream.app.tui.toasts import hint
 from slipstream.app.tui.widgets.models_view import text
 from slipstream.app.tui.widgets.models_words import size
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
 
 if TYPE_CHECKING:
     from slipstream.models.pairing import PairOffer
@@ -49,7 +51,7 @@ class PairsScreen(ModalScreen["PairOffer | None"]):
         """The list."""
         with Vertical(classes="sheet", id="pairs") as sheet:
             sheet.border_title = Content(f"Drafters for {one_line(self._model)}")
-            sheet.border_subtitle = "Enter uses or fetches · Esc back"
+            sheet.border_subtitle = sheet_keys("Enter uses or fetches", "Esc back")
             yield OptionList(*(Option("") for _ in self._pairs), markup=False)
             legend = "● ready   ↓ Enter fetches it   ✗ does not serve this model" if self._pairs else ""
             nothing = (
@@ -75,8 +77,7 @@ class PairsScreen(ModalScreen["PairOffer | None"]):
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         pair = self._pairs[event.option_index]
         if pair.why_not:
-            self.app.clear_notifications()
-            self.notify(f"{one_line(pair.name)} cannot draft for this model.", timeout=3, markup=False)
+            hint(self, f"{one_line(pair.name)} cannot draft for this model.")
         else:
             self.dismiss(pair)
 

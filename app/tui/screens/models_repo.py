@@ -10,12 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Markdown, Static
+from textual.widgets import Markdown, Static
 
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.models import Desk
 from slipstream.app.tui.screens.models_list import LOW
+from slipstream.app.tui.toasts import hint
+from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_card import Card
 from slipstream.app.tui.widgets.models_quants import QuantsView
@@ -71,7 +73,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
             yield self.browser
             with VerticalScroll(classes="card"):
                 yield self.card
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Asks the hub."""
@@ -127,8 +129,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
             return
         offer = self._quants.offers[at]
         if offer.fit.verdict == "too big":
-            self.app.clear_notifications()
-            self.notify(clean(f"It is too big for this machine: {offer.fit.why}"), timeout=5, markup=False)
+            hint(self, f"It is too big for this machine: {offer.fit.why}")
         else:
             self.dismiss(offer)
 
@@ -136,5 +137,4 @@ class RepoScreen(Screen["QuantOffer | None"]):
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
         """Copies an address; it is never opened from here."""
         self.app.copy_to_clipboard(message.href)
-        self.app.clear_notifications()
-        self.notify("Copied the address; slipstream opens no links.", timeout=3, markup=False)
+        hint(self, "Copied the address; slipstream opens no links.")

@@ -96,7 +96,7 @@ class ModelsTalk(TalkScreen):
         self._model, self._drafter = one_line(name), load.drafter
         self._loaded = None
         self.top_bar.loaded = None
-        self.strip.idle()
+        self.strip.clear()
         self.strip.switch(self._drafter, writing=False)
         if self._welcome:
             await self._show_chat()

@@ -15,6 +15,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from slipstream.app.safe_text import one_line
+from slipstream.app.tui.widgets.sheet_keys import sheet_keys
 
 MOST_LISTED = 200
 """Prompts that are listed at once; more words find those further back."""
@@ -56,7 +57,7 @@ class RecallScreen(ModalScreen[str | None]):
         """The words, and what has them."""
         with Vertical(classes="sheet", id="recall") as sheet:
             sheet.border_title = "Said before"
-            sheet.border_subtitle = "Enter takes it · Esc back"
+            sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
             yield Input(self._words, placeholder="words of it", max_length=1000)
             yield OptionList(markup=False)
 

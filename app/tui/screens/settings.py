@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content, Span
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.safe_text import clean
@@ -19,6 +19,8 @@ from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, all_settings, titles
 from slipstream.app.tui.screens.settings_editor import Editor, Row, written
 from slipstream.app.tui.settled import THEME, Settled
+from slipstream.app.tui.toasts import hint
+from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.quoting import shown_path
 
@@ -64,7 +66,7 @@ class SettingsScreen(Screen[None]):
             with VerticalScroll(id="settings-about", can_focus=False):
                 yield self.words
                 yield self.editor
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Lists all, with the bar on the first."""
@@ -242,8 +244,7 @@ class SettingsScreen(Screen[None]):
         return self._settled.file.settled(row.name) if row.setting else self._settled.file.settings.keys.get(row.action)
 
     def _hint(self, text: str) -> None:
-        self.app.clear_notifications()
-        self.notify(clean(text), timeout=4, markup=False)
+        hint(self, text)
 
     def _explain(self) -> None:
         """Says what the setting under the bar does, what it may be, and what is wrong with what is typed."""

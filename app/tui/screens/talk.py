@@ -102,6 +102,7 @@ class TalkScreen(ChatView):
         if self._reply and message.steps:
             pieces = [piece for step in message.steps for piece in step.pieces]
             await self._reply.write(pieces, message.steps[-1].speed)
+            self.strip.begun(message.waited_ms)
             for step in message.steps:
                 self.strip.step(step)
 
@@ -110,7 +111,7 @@ class TalkScreen(ChatView):
         done = message.done
         self._retried = False
         turn, reply = self._turn, self._reply
-        self.strip.end(done.speed, done.ttft_ms)
+        self.strip.end(done.speed)
         if turn and reply:
             figures, text = Figures.of(done), done.text
             if turn.before:

@@ -8,12 +8,10 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.engine.requests import Load
-from slipstream.app.safe_text import clean
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.conversation import Conversation, Turn
 from slipstream.app.tui.engine_room import EngineRoom
@@ -22,7 +20,9 @@ from slipstream.app.tui.messages import (
     LoadProgress,
     ModelReady,
 )
+from slipstream.app.tui.toasts import hint
 from slipstream.app.tui.widgets.draft_tree_panel import DraftPanel, Split
+from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.notice import Notice
 from slipstream.app.tui.widgets.prompt import Prompt
 from slipstream.app.tui.widgets.reply import Reply
@@ -95,7 +95,7 @@ class ChatView(Screen[None]):
         yield self.prompt.choices
         yield self.prompt
         yield self.strip
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
         yield self._room
 
     async def on_mount(self) -> None:
@@ -156,8 +156,7 @@ class ChatView(Screen[None]):
             self.refresh_bindings()
 
     def _hint(self, text: str) -> None:
-        self.app.clear_notifications()  # the newest hint is the one that counts
-        self.notify(clean(text), timeout=3, markup=False)
+        hint(self, text)
 
     # --- loading --------------------------------------------------------------------------------------------------
 

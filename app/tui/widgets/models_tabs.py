@@ -15,7 +15,7 @@ GAP = 3
 
 
 class TabNames(Widget):
-    """Tabs with counts; a click chooses one."""
+    """Tabs with their number keys and counts; a click chooses one."""
 
     @dataclass
     class Chosen(Message):
@@ -36,19 +36,22 @@ class TabNames(Widget):
     def _labels(self) -> list[str]:
         """The names, with counts where there is room for them."""
         counts = [*self.counts, *[0] * len(self._names)]
-        full = [f"{name} {count}" if count else name for name, count in zip(self._names, counts, strict=False)]
+        full = [f"{name} ({count})" if count else name for name, count in zip(self._names, counts, strict=False)]
         room = self.size.width - 2
-        for labels in (full, list(self._names)):
+        for names in (full, self._names, self._short):
+            labels = [f"{at} {name}" for at, name in enumerate(names, start=1)]
             if sum(map(len, labels)) + GAP * (len(labels) - 1) <= room:
-                return labels
-        return list(self._short)
+                break
+        return labels
 
     def render(self) -> Content:
         """Draws the line."""
         parts = []
         for at, label in enumerate(self._labels()):
             here = at == self.current
-            parts.append(Content(label).stylize("bold $primary underline" if here else "$foreground 60%"))
+            key, name = label.split(" ", 1)
+            shown = Content(name).stylize("bold $primary underline" if here else "$foreground 60%")
+            parts.append(Content.styled(f"{key} ", "$primary").append(shown))
         return Content(" ").append(Content(" " * GAP).join(parts))
 
     def on_click(self, event: events.Click) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content, Span
+from textual.message import Message
 from textual.widget import Widget
 
 CODE_KEYS = range(1, 10)
@@ -26,6 +29,13 @@ class Said(Widget):
         *(Binding(str(key), f"screen.copy_code({key})", show=False) for key in CODE_KEYS),
         Binding("escape,enter", "screen.deselect", "Back", key_display="Esc"),
     ]
+
+    @dataclass
+    class Typed(Message):
+        """Words for the prompt came while it was selected."""
+
+        text: str
+        pasted: bool = False
 
     def __init__(self, message: int) -> None:
         """Keeps the message's number in the store."""
@@ -60,6 +70,18 @@ class Said(Widget):
         """Takes the focus, which it can do only now: Tab and the mouse pass it by."""
         self.can_focus = True
         self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
+
+    def on_key(self, event: events.Key) -> None:
+        """A character that is none of the keys is meant for the prompt."""
+        if event.is_printable and event.character and event.key not in self.screen.active_bindings:
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Typed(event.character))
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted is meant for the prompt, too."""
+        event.stop()
+        self.post_message(self.Typed(event.text, pasted=True))
 
     def on_blur(self) -> None:
         """It is not selected any more, unless it was selected again meanwhile."""

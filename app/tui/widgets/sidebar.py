@@ -31,7 +31,7 @@ MOST_HITS = 40
 PAGE = 8
 BEFORE = 14
 """Characters of a snippet before its first word."""
-KEYS = (("Enter", "open"), ("^R", "rename"), ("^T", "pin"), ("^D", "delete"), ("^S", "export"), ("Esc", "back"))
+KEYS = (("Enter", "open"), ("^R", "rename"), ("^T", "pin"), ("^X", "delete"), ("^S", "export"), ("Esc", "back"))
 
 
 class Sidebar(Vertical):
@@ -45,7 +45,7 @@ class Sidebar(Vertical):
         Binding("escape", "leave", "Back", show=False),
         Binding("ctrl+r", "ask('rename')", "Rename", show=False, priority=True),
         Binding("ctrl+t", "ask('pin')", "Pin", show=False, priority=True),
-        Binding("ctrl+d", "ask('delete')", "Delete", show=False, priority=True),
+        Binding("ctrl+x,delete", "ask('delete')", "Delete", show=False, priority=True),
         Binding("ctrl+s", "ask('export')", "Export", show=False, priority=True),
         Binding("ctrl+z", "screen.undo_delete", "Undo", show=False, priority=True),
     ]
@@ -209,6 +209,11 @@ class Sidebar(Vertical):
         return rows
 
     # --- keys -----------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves cutting and deleting to the words searched for, where there is something to cut."""
+        line = self.query_one(Input)
+        return action != "ask" or "delete" not in parameters or (line.selection.is_empty and line.cursor_at_end)
 
     def action_move(self, step: int) -> None:
         """Moves the bar."""

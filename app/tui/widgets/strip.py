@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -56,7 +55,6 @@ class Strip(Widget):
         self._first = UNKNOWN
         self._first_label = "first token"
         self._rates: deque[float] = deque(maxlen=40)
-        self._asked = 0.0
         self._tokens = 0
         self._ms = 0.0
         self._legend = False
@@ -69,7 +67,6 @@ class Strip(Widget):
         self._drafter = self._next = drafter
         self._working = ""
         self._first, self._first_label = "…", "first token"
-        self._asked = time.monotonic()
         self._rates.clear()
         self._tokens, self._ms = 0, 0.0
         self._explain("")
@@ -80,12 +77,13 @@ class Strip(Widget):
         self._first, self._first_label = percent(event.done / max(event.total, 1)), "reading"
         self.refresh()
 
+    def begun(self, waited_ms: float) -> None:
+        """The first token came, so long after Enter."""
+        self._first, self._first_label = duration(waited_ms), "first token"
+
     def step(self, stepped: Stepped) -> None:
         """Takes the figures of a step."""
         self._speed = stepped.speed
-        if self._first_label == "reading" or self._first == "…":
-            waited = 1000 * (time.monotonic() - self._asked)  # the engine's own figure comes with the end
-            self._first, self._first_label = duration(waited), "first token"
         if stepped.drafter not in (NOBODY, self._drafter):
             self._working = stepped.drafter
         if stepped.why:
@@ -100,16 +98,22 @@ class Strip(Widget):
             self._tokens, self._ms = 0, 0.0
         self.refresh()
 
-    def end(self, speed: Speed, ttft_ms: float) -> None:
+    def end(self, speed: Speed) -> None:
         """A reply is over."""
         self._speed, self._working = speed, ""
-        self._first, self._first_label = (duration(ttft_ms) if ttft_ms else UNKNOWN), "first token"
-        self.refresh()
+        self.idle()
 
     def idle(self) -> None:
-        """A reply ended without figures."""
-        self._first, self._first_label = UNKNOWN, "first token"
+        """Nothing comes any more: where no token came, none is waited for."""
+        if self._first_label == "reading" or self._first == "…":
+            self._first, self._first_label = UNKNOWN, "first token"
         self.refresh()
+
+    def clear(self) -> None:
+        """Another chat is shown: these figures are not its own."""
+        self.begin(self._next)
+        self._seen.clear()
+        self.idle()
 
     def switch(self, drafter: str, writing: bool) -> None:
         """Shows who drafts the next reply; while one is being written, beside who drafts that."""

@@ -15,7 +15,7 @@ NAME = "slipstream"
 
 
 class TopBar(Widget):
-    """Title on the left, model and context on the right; the title gives way first."""
+    """Title on the left, model and context on the right; the device gives way first, then the title."""
 
     chat = reactive("")
     """Title of the chat."""
@@ -34,15 +34,17 @@ class TopBar(Widget):
         left = Content.assemble(("◢ ", "$primary"), (NAME, "bold"))
         if self.fetching is not None:
             left = left.append(Content(f"  ↓ {percent(self.fetching)}").stylize("$primary"))
-        right = self._model(width - left.cell_length - 2)
-        room = width - left.cell_length - right.cell_length - 5
-        if self.chat and room >= 6:
-            title = Content(one_line(self.chat)).truncate(room, ellipsis=True)
+        title = Content(one_line(self.chat))
+        right = self._model(width - left.cell_length - 2, title.cell_length + 2 if title else 0)
+        room = width - left.cell_length - right.cell_length - 3
+        if title and room >= 6:
+            title = title.truncate(room, ellipsis=True)
             left = left.append(Content("  ")).append(title.stylize("$foreground 70%"))
         gap = max(width - left.cell_length - right.cell_length, 1)
         return left.append(Content(" " * gap)).append(right)
 
-    def _model(self, width: int) -> Content:
+    def _model(self, width: int, title: int) -> Content:
+        """What fits ``width``; the device only if so many columns are left for the title."""
         if self.loaded is None:
             return Content("")
         name = one_line(self.loaded.name)
@@ -59,6 +61,6 @@ class TopBar(Widget):
         ):
             text = Content(" · ".join(filter(None, words))).stylize("$foreground 70%")
             text = text.append(Content(" · ")).append(end) if words else end
-            if text.cell_length <= width:
+            if text.cell_length <= width - (title if device in words else 0):
                 break
         return text.truncate(max(width, 0), ellipsis=True)

@@ -192,9 +192,9 @@ def test_the_reason_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert said.removeprefix("trying ").startswith(
         f"copy {choice.nodes}, C({choice.nodes + 1})={choice.cost:.1f}x, expect "
     )
-    assert "plain would be 100 tok/s, now " in said
+    assert "plain would be 100 tok/s, the latest steps " in said
     idle = Flight(monkeypatch, DEAR, lambda clock: {}, size=50)
-    assert str(idle.pilot.choice) == "plain, for nothing promises more; now 100 tok/s"
+    assert str(idle.pilot.choice) == "plain, for nothing promises more; the latest steps 100 tok/s"
 
 
 def test_the_tallies_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

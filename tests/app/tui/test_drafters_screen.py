@@ -190,7 +190,7 @@ async def test_the_status_line_says_who_of_a_chain_is_at_work(open_chat: Open) -
             strip.step(Stepped(1, [], [1], drafter, 0, 0, 1.0, strip._speed))
             await chat.pilot.pause()
             assert label in chat.shown().splitlines()[-2]
-        strip.end(strip._speed, 1.0)
+        strip.end(strip._speed)
         await chat.pilot.pause()
         assert "now:" not in chat.shown()
         strip.begin("draft")

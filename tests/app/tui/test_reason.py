@@ -8,7 +8,7 @@ from tests.app.tui.conftest import Open
 from slipstream.app.engine.protocol import Speed, Stepped
 from slipstream.app.tui.widgets.strip import Strip
 
-WHY = "lookup 6, C(7)=2.9x, expect 4.1 tokens; plain would be 31 tok/s, now 44 tok/s"
+WHY = "lookup 6, C(7)=2.9x, expect 4.1 tokens; plain would be 31 tok/s, the latest steps 44 tok/s"
 
 
 def stepped(why: str) -> Stepped:

@@ -129,7 +129,7 @@ async def test_rename_and_pin(open_chat: Open, store: ChatStore) -> None:
 async def test_delete_and_bring_back(open_chat: Open, store: ChatStore) -> None:
     foxes, sea = kept(store, "About foxes", "Fox."), kept(store, "About the sea", "Sea.")
     async with open_chat(chat=foxes) as chat:
-        await chat.press("ctrl+o", "ctrl+d")
+        await chat.press("ctrl+o", "ctrl+x")
         await chat.until(lambda: rows(chat) == ["About the sea"])
         assert chat.texts() == []  # the open chat was deleted: a new one begins
         assert hints(chat) == "Deleted “About foxes”. Ctrl-Z brings it back."
@@ -139,7 +139,7 @@ async def test_delete_and_bring_back(open_chat: Open, store: ChatStore) -> None:
         assert [m.content for m in store.messages(foxes)] == ["About foxes", "Fox."]
         await chat.press("ctrl+z")
         await chat.until(lambda: "No chat can be brought back" in hints(chat))
-        await chat.press("ctrl+d")
+        await chat.press("delete")
         await chat.until(lambda: rows(chat) == ["About foxes"])
         store.erase_deleted(0)  # a minute later
         await chat.press("ctrl+z")
@@ -151,7 +151,7 @@ async def test_a_chat_that_is_being_written_is_stopped_before_it_is_deleted(open
     async with open_chat(Script("one two three four five six seven", hold=5)) as chat:
         await chat.say("x", wait=False)
         await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 5)
-        await chat.press("ctrl+o", "ctrl+d")
+        await chat.press("ctrl+o", "ctrl+x")
         await chat.until(lambda: chat.idle() and chat.texts() == [])
         assert chat.engine.stopped and not store.list_chats()
 
@@ -181,7 +181,7 @@ async def test_an_empty_list_says_so(open_chat: Open) -> None:
     async with open_chat() as chat:
         await chat.press("ctrl+o")
         assert "No chats yet" in chat.shown()
-        await chat.press("enter", "ctrl+d", "ctrl+r", "ctrl+s", "ctrl+t", "ctrl+z", "down", "pageup")
+        await chat.press("enter", "ctrl+x", "delete", "ctrl+r", "ctrl+s", "ctrl+t", "ctrl+z", "down", "pageup")
         assert searching(chat).has_focus
 
 

@@ -89,7 +89,8 @@ def grid(chat: Driver, folder: Path) -> str:
         strips = [strip.crop(sheet.x, sheet.right) for strip in strips[sheet.y : sheet.bottom]]
     shown = "\n".join(strip.text.rstrip() for strip in strips) + "\n"
     shown = shown.replace(str(folder), "/tmp/screen-".ljust(len(str(folder)), "-"))
-    return re.sub(r"\d[\d,.]* m?s\b *", lambda found: "N ms".ljust(len(found[0])), shown)
+    shown = re.sub(r"\d[\d,.]* m?s\b *", lambda found: "N ms".ljust(len(found[0])), shown)
+    return re.sub(r" +$", "", shown, flags=re.MULTILINE)
 
 
 async def at_rest(chat: Driver, folder: Path) -> str:

@@ -1,0 +1,48 @@
+"""The keys at the bottom: as many as fit, each whole."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
+
+STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
+"""Usual keys of help, back or stop, and quit: whoever has these finds all others."""
+STAYING: Final = frozenset({"help", "stop", "app.quit"})
+"""Actions of them that may have other keys."""
+
+
+class KeyBar(Footer):
+    """A footer that cuts no key: where they do not fit they stand closer, and then the last ones give way."""
+
+    def __init__(self) -> None:
+        """Shows no palette: its key is in the help."""
+        super().__init__(show_command_palette=False)
+
+    def compose(self) -> ComposeResult:
+        """The keys that fit."""
+        keys = [each for each in super().compose() if isinstance(each, FooterKey)]
+        room = self.size.width - 1
+        widths = [len(key.key_display) + len(key.description) + 3 for key in keys]  # " key words "
+        self.compact = sum(widths) > room
+        if not self.compact:
+            yield from keys
+            return
+        room -= sum(width - 1 for key, width in zip(keys, widths, strict=True) if _stays(key))
+        for key, width in zip(keys, widths, strict=True):
+            fits = width - 1 <= room
+            if not _stays(key) and fits:
+                room -= width - 1
+            if _stays(key) or fits:
+                yield key
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fits the keys anew."""
+        self.call_after_refresh(self.recompose)
+
+
+def _stays(key: FooterKey) -> bool:
+    return bool(STAY & set(key.key.split(","))) or key.action in STAYING
