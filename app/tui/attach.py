@@ -27,6 +27,8 @@ MOST_BEGUN = 4
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _BEGUN = re.compile(r"(?:^|\s)@(?!\s)")
 _RUN = re.compile(r"`{3,}")
+_BEHIND = ".,;:!?)"  # what may follow a name
+_LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[^/.]\.[A-Za-z][A-Za-z0-9]{0,3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +106,31 @@ def read_attachment(name: str) -> Attachment:
     return Attachment(name, len(raw), _decoded(raw, shown))
 
 
-def mentioned(text: str) -> list[tuple[int, int, str]]:
+def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
     """The files that a text names with ``@path``: where each begins and ends, and its path.
 
     A word behind an ``@`` that names no file is only a word. Paths with spaces are found while they are typed alone.
+
+    Args:
+        text: The text.
+        at_end: Whether only a name at its end counts.
     """
     found = []
     for mention in _MENTION.finditer(text):
-        for name in (mention[1], mention[1].rstrip(".,;:!?)")):
+        if at_end and mention.end() < len(text):
+            continue
+        for name in (mention[1], mention[1].rstrip(_BEHIND)):
             if _is_file(name):
                 found.append((mention.start(), mention.start() + 1 + len(name), name))
                 break
     return found
+
+
+def unattached(text: str) -> list[tuple[str, str]]:
+    """The names behind an ``@`` that look like a path, with a slash or a suffix, and why they are no files."""
+    named = dict.fromkeys(mention[1].rstrip(_BEHIND) for mention in _MENTION.finditer(text))
+    likely = [name for name in named if _LIKE_A_PATH.fullmatch(name) and not _is_file(name)]
+    return [(name, _why_no_file(name)) for name in likely]
 
 
 def begun(line: str) -> tuple[int, list[Found]]:
@@ -168,6 +183,14 @@ def _is_file(name: str) -> bool:
         return _path(name).is_file()
     except (OSError, ValueError):
         return False
+
+
+def _why_no_file(name: str) -> str:
+    try:
+        path = _path(name)
+        return "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
+    except (OSError, ValueError):  # too long, or not allowed to look
+        return "no such file"
 
 
 def _path(name: str) -> Path:

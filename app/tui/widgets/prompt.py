@@ -8,22 +8,21 @@ from dataclasses import dataclass, replace
 from textual import events
 from textual.document._edit import Edit
 from textual.message import Message
-from textual.widgets import TextArea
 from textual.widgets.text_area import EditResult
 
-from slipstream.app.safe_text import clean, typed
-from slipstream.app.tui.attach import Attachment, begun, mentioned, read_attachment
+from slipstream.app.safe_text import typed
+from slipstream.app.tui.attach import begun
 from slipstream.app.tui.slash import MARK, is_command, literal, matching
 from slipstream.app.tui.widgets.models_words import size
 from slipstream.app.tui.widgets.prompt_choices import Choice, Choices
-from slipstream.app.tui.widgets.prompt_folds import Folds, is_long
-from slipstream.models.errors import UsageError
+from slipstream.app.tui.widgets.prompt_files import FilePrompt
+from slipstream.app.tui.widgets.prompt_folds import is_long
 
 NEW_LINE = ("ctrl+j", "alt+enter", "shift+enter", "ctrl+enter")
 _FIRST_WORD = re.compile(r"/\S*\s?")
 
 
-class Prompt(TextArea):
+class Prompt(FilePrompt):
     """A text box that grows with its text.
 
     Enter sends, Ctrl-J begins a line, Up recalls what was sent before. ``/`` begins a command and ``@`` a file; a list
@@ -43,12 +42,6 @@ class Prompt(TextArea):
 
         text: str
 
-    @dataclass
-    class Attached(Message):
-        """A file was read and is part of the message now."""
-
-        attachment: Attachment
-
     def __init__(self, recall: list[str], examples: list[str]) -> None:
         """Makes an empty prompt.
 
@@ -56,14 +49,13 @@ class Prompt(TextArea):
             recall: What was sent before, oldest first.
             examples: What Tab offers while the prompt is empty.
         """
-        super().__init__(soft_wrap=True, tab_behavior="focus", show_line_numbers=False, placeholder="Say something")
+        super().__init__()
         self.choices = Choices()
         """The list above the prompt."""
         self._recall = [literal(text) for text in list(dict.fromkeys(recall[::-1]))[::-1]]  # each once, its last place
         self._examples = examples
         self._at: int | None = None  # place in _recall of the text that is shown
         self._recalled_text = ""  # what is shown of it
-        self._folds = Folds()
         self._quiet: str | None = None  # the text for which the list stays closed
 
     @property
@@ -107,45 +99,6 @@ class Prompt(TextArea):
         self.put("")
         self.focus()
         self.insert(text)
-
-    # --- files ----------------------------------------------------------------------------------------------------
-
-    def attach(self, name: str, start: int | None = None) -> None:
-        """Puts a text file into the message.
-
-        Args:
-            name: Its path.
-            start: Column of the cursor's line from which on it replaces what was typed; None takes the whole prompt.
-
-        Raises:
-            UsageError: If it cannot be read; the prompt is as it was.
-        """
-        read = read_attachment(name)
-        mark = self._folds.fold(read.fenced, read.label)
-        row, column = self.cursor_location
-        begin, end = ((0, 0), self.document.end) if start is None else ((row, start), (row, column))
-        after = self.document.get_text_range(end, self.document.end)
-        self.replace(mark if after and not after[0].isalnum() else f"{mark} ", begin, end)
-        self.post_message(self.Attached(read))
-
-    def _attached(self, name: str, start: int) -> bool:
-        """Whether a file could be attached; if not, its owner was told."""
-        try:
-            self.attach(name, start)
-        except UsageError as error:
-            words = f"{error.title[:1].upper()}{error.title[1:]} {error.hint}"
-            self.notify(clean(words), severity="error", timeout=8, markup=False)
-            return False
-        return True
-
-    def _attach_mentioned(self) -> bool:
-        """Reads the files that the text names; False where one cannot be read."""
-        for row in range(self.document.line_count):
-            for begin, end, name in reversed(mentioned(self.document.get_line(row))):
-                self.move_cursor((row, end))
-                if not self._attached(name, begin):
-                    return False
-        return True
 
     # --- keys -----------------------------------------------------------------------------------------------------
 
@@ -230,7 +183,7 @@ class Prompt(TextArea):
     def _complete(self, choice: Choice, send: bool) -> None:
         start = self.choices.start
         if choice.file:
-            if not self._attached(choice.file, start):
+            if self._attached(choice.file, start) is None:
                 self._quiet = self.text
                 self.choices.offer(())
             return
@@ -251,6 +204,8 @@ class Prompt(TextArea):
             begin = (begin[0], first[0]) if first else begin
             end = (end[0], last[1]) if last else end
         result = super().edit(replace(edit, from_location=begin, to_location=end))
+        if edit.text in (" ", "\n"):
+            self._name_ended(*begin)
         self.offer()
         return result
 

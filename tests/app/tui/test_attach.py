@@ -8,7 +8,7 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.test_prompt import sent
 
-from slipstream.app.tui.attach import MOST_BYTES, begun, mentioned, read_attachment
+from slipstream.app.tui.attach import MOST_BYTES, begun, mentioned, read_attachment, unattached
 from slipstream.models.errors import UsageError
 
 
@@ -49,6 +49,21 @@ def test_names_complete_what_was_typed() -> None:
 def test_files_that_a_text_names_are_found() -> None:
     text = "@notes.txt, (@notes.txt) and @море.txt? not me@notes.txt nor @nobody @my"
     assert [text[begin:end] for begin, end, _ in mentioned(text)] == ["@notes.txt", "@море.txt"]
+
+
+def test_names_that_look_like_paths_and_are_no_files_are_told_from_words() -> None:
+    text = "@/no/typo, @note.txt and @~/nothing (@my/x) or @./my: @notes.txt"
+    assert unattached(text) == [
+        ("/no/typo", "no such file"),
+        ("note.txt", "no such file"),
+        ("~/nothing", "no such file"),
+        ("./my", "no such file"),
+    ]
+    Path("src").mkdir()
+    assert unattached("@src/ @src") == [("src/", "it is a folder")]
+    assert unattached("/".join(["@", *(["x" * 250] * 40)]))[0][1] == "no such file"
+    words = '@nobody me@no/where @3.50 @app.get("/x") @dataclasses.dataclass @property. @{a/b} @ @/no\0'
+    assert unattached(words) == [("/no\0", "no such file")]
 
 
 def test_a_file_is_read_into_a_fence_of_its_own() -> None:
@@ -115,6 +130,53 @@ async def test_a_name_that_was_typed_whole_is_attached_when_it_is_sent(open_chat
         assert text.count("@") == 1
         assert "Море широкое." in text
         assert text.index("@nobody?") < text.index("also")
+
+
+async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press(*"@notes.txt", "space", "o", "k")
+        mark = "[notes.txt, 22 B, about 6 tokens]"
+        assert prompt.text == f"{mark} ok"
+        await chat.press("space", *"(@notes.txt", "space")  # no name of its own
+        assert prompt.text == f"{mark} ok (@notes.txt "
+        prompt.put("")
+        await chat.press(*"see @notes.txt,", "space", *"or @notes.txt", "escape", "ctrl+j", "x")
+        assert prompt.text == f"see {mark}, or {mark}\nx"
+        assert prompt.message.count("It is wide.") == 2
+        prompt.put("see @notes.txtwell")
+        prompt.move_cursor((0, len("see @notes.txt")))
+        await chat.press("space")
+        assert prompt.text == f"see {mark} well" and prompt.cursor_location == (0, len(f"see {mark} "))
+        prompt.put("")
+        await chat.press(*"@my", "space", *"no", "tab")  # a name goes on with the space
+        assert prompt.text == "@my notes/"
+        prompt.put("")
+        await chat.press(*"@photo.png", "space")
+        assert "zero bytes" in told(chat) and prompt.text == "@photo.png "
+        prompt.put("")
+        await chat.press(*"/rename @notes.txt", "space")
+        assert prompt.text == "/rename @notes.txt "
+
+
+async def test_a_name_of_no_file_is_told_once_and_sent_as_text(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        count = len(chat.app._notifications)
+        await chat.press(*"see @/no/typo", "space")
+        assert told(chat) == "@/no/typo: no such file; sent as text."
+        await chat.press(*"and", "space", *"@note.txt")
+        assert await sent(chat) == "see @/no/typo and @note.txt"
+        assert told(chat) == "@note.txt: no such file; sent as text."
+        chat.screen.prompt.put("@note.txt and @/no/typo")
+        assert await sent(chat) == "@note.txt and @/no/typo"
+        assert len(chat.app._notifications) == count + 2
+
+
+async def test_what_is_attached_at_the_last_moment_is_told(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("see @notes.txt")
+        await sent(chat)
+        assert told(chat) == "Attached: notes.txt, 22 B, about 6 tokens."
 
 
 async def test_a_file_that_is_no_text_keeps_the_prompt(open_chat: Open) -> None:
