@@ -53,7 +53,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream models undo": (("slipstream models undo", "bring back what was removed last"),),
         "slipstream models pairs": (("slipstream models pairs qwen3", "its drafters, and why others cannot serve it"),),
         "slipstream drafters": (
-            ("slipstream drafters", "who can draft for the bundled model"),
+            ("slipstream drafters", "who can draft for the model that was chosen last"),
             ("slipstream drafters train medusa -m qwen3", "train heads for it here"),
         ),
         "slipstream drafters list": (("slipstream drafters list -m qwen3", "who serves it and why others do not"),),

@@ -368,6 +368,7 @@ def test_list_is_about_the_bundled_model_unless_told(
     paths = replace(Paths.default(), bundled=bundled)
     monkeypatch.setattr(Paths, "default", lambda: paths)
     found = rows(command("list"))
+    assert command() == command("list") == command("-m", "bundled")
     assert " corpus " in found["family.gguf"] and " yes " in found["family.gguf"]
     assert "slipstream-mini-q8_0.gguf" not in found
     assert any(line.startswith("draft ") and line.endswith("yes") for line in found.values())

@@ -315,7 +315,12 @@ def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, m
 
     for name in ("socket", "create_connection", "getaddrinfo"):
         monkeypatch.setattr(socket, name, refuse)
-    assert command("list").code == 0 and command("verify").code == 0 and command("pairs").code == 0
+    assert (
+        command("list") == command()
+        and command("list").code == 0
+        and command("verify").code == 0
+        and command("pairs").code == 0
+    )
     assert command("pairs", "tiny").code == 0
     assert command("rm", "tiny", "--yes").code == 0 and command("undo").code == 0
     assert choose(Paths.default(), "tiny").draft_model is None
@@ -323,7 +328,7 @@ def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, m
 
 GUARD = """
 import os, socket
-with open(os.environ["GUARDED"], "a") as file:
+with open(os.environ["SLIPSTREAM_GUARDED"], "a") as file:
     file.write(f"{os.getpid()}\\n")
 def refuse(*_, **__):
     raise AssertionError("a socket was opened")
@@ -338,7 +343,7 @@ def test_with_models_here_a_reply_opens_no_socket_in_any_process(home: Path, mon
     (home / "guard").mkdir()
     (home / "guard" / "sitecustomize.py").write_text(GUARD)
     monkeypatch.setenv("PYTHONPATH", str(home / "guard"))
-    monkeypatch.setenv("GUARDED", str(home / "guarded"))
+    monkeypatch.setenv("SLIPSTREAM_GUARDED", str(home / "guarded"))
     process = started("run", "-m", "tiny", "-p", "the", "--max-tokens", "2")
     assert process.wait() == 0, process.communicate()[1]
     assert len(set((home / "guarded").read_text().split())) >= 2  # the command and its engine
