@@ -315,12 +315,8 @@ def test_with_models_here_nothing_opens_a_socket(command: Command, home: Path, m
 
     for name in ("socket", "create_connection", "getaddrinfo"):
         monkeypatch.setattr(socket, name, refuse)
-    assert (
-        command("list") == command()
-        and command("list").code == 0
-        and command("verify").code == 0
-        and command("pairs").code == 0
-    )
+    assert command("list") == command()
+    assert command("list").code == 0 and command("verify").code == 0 and command("pairs").code == 0
     assert command("pairs", "tiny").code == 0
     assert command("rm", "tiny", "--yes").code == 0 and command("undo").code == 0
     assert choose(Paths.default(), "tiny").draft_model is None
