@@ -63,12 +63,13 @@ class FilePrompt(TextArea):
         """Reads the files that the text names, and says which; False where one cannot be read."""
         taken: list[str] = []
         for row in range(self.document.line_count):
+            at = len(taken)
             for begin, end, name in reversed(mentioned(self.document.get_line(row))):
                 self.move_cursor((row, end))
                 read = self._attached(name, begin)
                 if read is None:
                     return False
-                taken.append(read.label)
+                taken.insert(at, read.label)
         if taken:
             self.notify(f"Attached: {'; '.join(taken)}.", timeout=_SECONDS, markup=False)
         self._tell_missing(self.text)
@@ -96,4 +97,4 @@ class FilePrompt(TextArea):
         self._missed |= missed.keys()
         if missed:
             words = "; ".join(f"@{one_line(name)}: {why}" for name, why in missed.items())
-            self.notify(f"{words}; sent as text.", severity="warning", timeout=_SECONDS, markup=False)
+            self.notify(f"{words}; it is sent as text.", severity="warning", timeout=_SECONDS, markup=False)

@@ -7,6 +7,7 @@ import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.test_prompt import sent
+from textual.notifications import Notify
 
 from slipstream.app.tui.attach import MOST_BYTES, begun, mentioned, read_attachment, unattached
 from slipstream.models.errors import UsageError
@@ -106,6 +107,10 @@ def told(chat: Driver) -> str:
     return " ".join([notification.message for notification in chat.app._notifications][-1:])
 
 
+def all_told(chat: Driver) -> list[str]:
+    return [message.notification.message for message in chat.log if isinstance(message, Notify)]
+
+
 async def test_files_are_completed_attached_and_sent(open_chat: Open) -> None:
     async with open_chat() as chat:
         prompt = chat.screen.prompt
@@ -161,22 +166,21 @@ async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_cha
 
 async def test_a_name_of_no_file_is_told_once_and_sent_as_text(open_chat: Open) -> None:
     async with open_chat() as chat:
-        count = len(chat.app._notifications)
         await chat.press(*"see @/no/typo", "space")
-        assert told(chat) == "@/no/typo: no such file; sent as text."
+        assert all_told(chat) == ["@/no/typo: no such file; it is sent as text."]
         await chat.press(*"and", "space", *"@note.txt")
         assert await sent(chat) == "see @/no/typo and @note.txt"
-        assert told(chat) == "@note.txt: no such file; sent as text."
         chat.screen.prompt.put("@note.txt and @/no/typo")
         assert await sent(chat) == "@note.txt and @/no/typo"
-        assert len(chat.app._notifications) == count + 2
+        first, second = "@/no/typo: no such file; it is sent as text.", "@note.txt: no such file; sent as text."
+        assert all_told(chat) == [first, second]
 
 
 async def test_what_is_attached_at_the_last_moment_is_told(open_chat: Open) -> None:
     async with open_chat() as chat:
-        chat.screen.prompt.put("see @notes.txt")
+        chat.screen.prompt.put("see @notes.txt and @.hidden")
         await sent(chat)
-        assert told(chat) == "Attached: notes.txt, 22 B, about 6 tokens."
+        assert all_told(chat) == ["Attached: notes.txt, 22 B, about 6 tokens; .hidden, 1 B, about 1 token."]
 
 
 async def test_a_file_that_is_no_text_keeps_the_prompt(open_chat: Open) -> None:
