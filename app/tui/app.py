@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.driver import Driver
-from textual.notifications import SeverityLevel
+from textual.notifications import Notify
 from textual.screen import Screen
 
 from slipstream.app.chats.store import ChatStore
@@ -123,20 +123,11 @@ class ChatApp(App[int]):
                 shown = replace(command, key=self.settled.keys.now(command.key))
                 yield SystemCommand(command.title, shown.help, partial(self._chat.choose_command, command))
 
-    def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: SeverityLevel = "information",
-        timeout: float | None = None,
-        markup: bool = True,
-    ) -> None:
-        """Shows a toast, in place of the same one where it is still shown."""
+    def on_notify(self, event: Notify) -> None:
+        """Takes a toast away that is still shown, before it is shown again."""
         for shown in list(self._notifications):
-            if shown.message == message:
+            if shown.message == event.notification.message:
                 self._unnotify(shown, refresh=False)
-        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def action_light_or_dark(self) -> None:
         """Switches between the two themes."""

@@ -53,7 +53,7 @@ KEYS = (
     ("Ctrl-Q", "quit"),
 )
 FIGURES = (
-    ("tok/s", "tokens a second, reading the prompt left out"),
+    ("tok/s", "tokens a second of the whole reply, once it began"),
     ("acceptance", "share of drafted tokens that the model accepted"),
     ("tokens/step", "tokens that one pass of the model yields"),
     ("vs plain", "speed against this model without a drafter, here"),

@@ -36,7 +36,7 @@ class TopBar(Widget):
             left = left.append(Content(f"  ↓ {percent(self.fetching)}").stylize("$primary"))
         title = Content(one_line(self.chat))
         right = self._model(width - left.cell_length - 2, title.cell_length + 2 if title else 0)
-        room = width - left.cell_length - right.cell_length - 3
+        room = width - left.cell_length - right.cell_length - 4
         if title and room >= 6:
             title = title.truncate(room, ellipsis=True)
             left = left.append(Content("  ")).append(title.stylize("$foreground 70%"))

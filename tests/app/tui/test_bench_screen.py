@@ -320,3 +320,25 @@ async def test_hostile_names_are_shown_as_text(
         await chat.press("escape", "ctrl+d")
         await chat.until(lambda: "Drafters for" in chat.shown())
         assert_inert(chat)
+
+
+async def test_the_form_needs_no_keys(open_chat: Open, commands: Commands) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+
+        async def click(words: str) -> None:
+            lines = chat.shown().splitlines()
+            row = next(row for row, line in enumerate(lines) if words in line)
+            await chat.pilot.click(offset=(lines[row].index(words) + 1, row))
+
+        await click("n New")
+        await click("✓ lookup")
+        await click("· medium")
+        assert form(chat).chosen() == BenchPlan(drafters=("draft",), size="medium")
+        await click("Esc back")
+        assert isinstance(chat.app.screen, BenchScreen)
+        await click("n New")
+        await click("Enter runs")
+        await chat.until(lambda: running(chat))
+        commands.go()
+        await chat.until(lambda: chat.screen.jobs.job is None)

@@ -6,6 +6,7 @@ import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
+from textual import events
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
@@ -231,3 +232,25 @@ async def test_nothing_is_changed_while_a_reply_is_written(open_chat: Open, stor
         await chat.press("escape")
         await chat.until(chat.idle)
         assert chat.engine.stopped
+
+
+async def test_what_is_typed_over_a_message_goes_to_the_prompt(open_chat: Open) -> None:
+    async with open_chat(Script("one")) as chat:
+        await chat.say("a")
+        await chat.press("ctrl+up")
+        assert selected(chat) == "one"
+        await chat.press("w")
+        await chat.until(lambda: chat.screen.prompt.has_focus)
+        await chat.press("e", "space", "X")
+        assert chat.screen.prompt.text == "we X" and selected(chat) == ""
+        await chat.press("ctrl+up")
+        chat.screen.transcript.said[-1].post_message(events.Paste(" and more"))
+        await chat.until(lambda: chat.screen.prompt.text == "we X and more")
+        assert chat.screen.prompt.has_focus
+
+
+async def test_h_begins_a_word_where_there_are_no_branches(open_chat: Open) -> None:
+    async with open_chat(Script("one")) as chat:
+        await chat.say("a")
+        await chat.press("ctrl+up", "h")
+        await chat.until(lambda: chat.screen.prompt.text == "h")

@@ -57,7 +57,15 @@ async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -
     async with open_chat(size=(140, 40)) as chat:
         screen = await opened(chat)
         shown = chat.shown()
-        for words in ("● bundled", "Installed 6", "qwen3-0.6b 1.7x", "LM Studio", "Ollama", "✗ mistral-small", "128k"):
+        for words in (
+            "● bundled",
+            "Installed (6)",
+            "qwen3-0.6b 1.7x",
+            "LM Studio",
+            "Ollama",
+            "✗ mistral-small",
+            "128k",
+        ):
             assert words in shown, words
         assert shown.count("● bundled") == 1 and "● qwen3-4b" not in shown
         assert "NVIDIA RTX 4070: 12 GB of 13 GB free" in shown
@@ -106,7 +114,7 @@ async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
         assert screen.tab == DOWNLOADS
         await chat.press("slash")
         assert screen.tab == SEARCH and screen.line.value == ""
-        await chat.pilot.click(screen.tabs, offset=(16, 0))
+        await chat.pilot.click(screen.tabs, offset=(24, 0))
         assert screen.tab == RECOMMENDED
         await chat.pilot.click(screen.browser.rows, offset=(5, 1))
         assert under(screen) == OFFERS[1].pair.id
@@ -271,7 +279,7 @@ async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None
         screen = await opened(chat, DOWNLOADS)
         models.move("j0", 0.5)
         await chat.until(lambda: "2.5 GB of 5.0 GB · 41 MB/s · 61 s left" in chat.shown())
-        assert "50 %" in chat.shown() and "Downloads 2" in chat.shown()
+        assert "50 %" in chat.shown() and "Downloads (2)" in chat.shown()
         assert under(screen) == "j1" and "Split-Q8_0 " in chat.shown()
         await chat.press("down", "enter")
         await chat.until(lambda: models.queue["j0"].state == "paused")
@@ -290,7 +298,7 @@ async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None
         await chat.until(lambda: [job.id for job in screen._downloads.jobs] == ["j0"])
         assert any("Gave up Split-Q8_0" in word for word in words(chat))
         models.move("j0", 1)
-        await chat.until(lambda: "checked and installed" in chat.shown() and "Installed 7" in chat.shown())
+        await chat.until(lambda: "checked and installed" in chat.shown() and "Installed (7)" in chat.shown())
 
 
 @pytest.mark.parametrize("call", ["installed", "pairs", "search"])

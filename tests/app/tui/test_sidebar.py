@@ -15,6 +15,7 @@ from textual.widgets import Input, OptionList
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.screens.dialogs import LineScreen
+from slipstream.app.tui.screens.drafters import DraftersScreen
 from slipstream.app.tui.widgets.sidebar import WIDE, section
 
 
@@ -192,3 +193,37 @@ def test_sections() -> None:
     for ago, name in hours.items():
         assert section(StoredChat("a", "", 0.0, noon - 3600 * ago, ""), noon) == name, ago
     assert section(StoredChat("a", "", 0.0, 0.0, "", pinned=True), noon) == "Pinned"
+
+
+async def test_a_chat_has_no_figures_of_another(open_chat: Open, store: ChatStore) -> None:
+    other = kept(store, "About foxes", "Fox.")
+    async with open_chat(Script("The sea is wide.")) as chat:
+        await chat.say("About the sea")
+        assert "acceptance" in chat.shown() and chat.screen.strip._speed.tokens
+        here = chat.screen._conversation.chat
+        assert here
+        await chat.press("ctrl+n")
+        await chat.until(lambda: chat.texts() == [])
+        assert "– tok/s" in chat.shown()
+        await chat.say("More")
+        assert "– tok/s" not in chat.shown()
+        await chat.screen._open(other, None)
+        await chat.until(lambda: "– tok/s" in chat.shown())
+        assert chat.texts() == ["About foxes", "Fox."]
+
+
+async def test_what_is_searched_for_is_cut_before_a_chat(open_chat: Open, store: ChatStore) -> None:
+    kept(store, "About foxes", "Fox.")
+    async with open_chat() as chat:
+        await chat.press("ctrl+o", *"fox", "home", "delete")
+        assert searching(chat).value == "ox"
+        await chat.press("shift+end", "ctrl+x")
+        assert searching(chat).value == "" and len(store.list_chats()) == 1
+
+
+async def test_ctrl_d_opens_the_drafters_from_the_list_too(open_chat: Open, store: ChatStore) -> None:
+    kept(store, "About foxes", "Fox.")
+    async with open_chat() as chat:
+        await chat.press("ctrl+o", "ctrl+d")
+        await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
+        assert len(store.list_chats()) == 1

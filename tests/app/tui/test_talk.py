@@ -8,6 +8,7 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.figures import duration
 from slipstream.app.tui.messages import ModelReady, ReplyDone, ReplyPrefilling, ReplyStreamed
 from slipstream.app.tui.widgets.prompt import Prompt
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
@@ -273,3 +274,25 @@ async def test_the_line_under_a_reply_is_kept_with_it(open_chat: Open, store: Ch
         assert written[0] == stopped and "stopped" in stopped and "tok/s" in written[1]
     async with open_chat(Script(TEXT), chat=store.list_chats()[0].id) as chat:
         assert [chat.footnote(0), chat.footnote(1)] == written
+
+
+async def test_the_first_token_is_what_its_owner_waited(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(TEXT, hold=8)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen.strip._first.endswith("s"))
+        live = chat.screen.strip._first
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert chat.screen.strip._first == live
+        assert chat.footnote().endswith(f"first token {live}")
+        figures = store.messages(store.list_chats()[0].id)[-1].figures
+        assert figures and duration(figures.ttft_ms) == live
+
+
+async def test_the_same_toast_is_shown_once(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        for words in ("The disk is full.", "The disk is full.", "The paper is out.", "The disk is full."):
+            chat.app.screen.notify(words, severity="error", markup=False)
+        await chat.pilot.pause()
+        shown = [toast.message for toast in chat.app._notifications]
+        assert shown == ["The paper is out.", "The disk is full."]
