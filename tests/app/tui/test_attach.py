@@ -172,7 +172,7 @@ async def test_a_name_of_no_file_is_told_once_and_sent_as_text(open_chat: Open) 
         assert await sent(chat) == "see @/no/typo and @note.txt"
         chat.screen.prompt.put("@note.txt and @/no/typo")
         assert await sent(chat) == "@note.txt and @/no/typo"
-        first, second = "@/no/typo: no such file; it is sent as text.", "@note.txt: no such file; sent as text."
+        first, second = "@/no/typo: no such file; it is sent as text.", "@note.txt: no such file; it is sent as text."
         assert all_told(chat) == [first, second]
 
 
