@@ -42,7 +42,7 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         await chat.say("x", wait=False)
         await drawn(chat, "┯·sea 25━·is 25━·wide 25┯and·")
         assert chat.screen._turn is not None  # while it is being written
-        assert "2 draft  3 of 5 + bonus" in shown(panel.trees) and "└·wrong 50" in shown(panel.trees)
+        assert "2 draft  3 of 5 + bonus" in shown(panel.trees) and "·wrong 50" in shown(panel.trees)
         await chat.until(lambda: "by depth" in chat.shown() and "draft" in chat.shown())
         chat.engine.go()
         await chat.until(chat.idle)

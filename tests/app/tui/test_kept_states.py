@@ -46,10 +46,10 @@ def test_states_go_with_their_chats_even_those_that_came_after(tmp_path: Path) -
         assert states(store) == [f".{stays}.state.99", f"{stays}.state"]  # the system prompt may have been its own
         (folder / f"{leaves}.state").write_bytes(b"x")  # an engine that was just closing
         (folder / "notes.txt").write_bytes(b"x")
-    assert sorted(path.name for path in folder.iterdir()) == [f"{stays}.state", "notes.txt"]
+    assert {path.name for path in folder.iterdir()} == {f"{stays}.state", "notes.txt"}
     (folder / f"{leaves}.state").write_bytes(b"x")  # an engine that outlived the interface
     ChatStore(tmp_path / "chats.db", folder).close()
-    assert sorted(path.name for path in folder.iterdir()) == [f"{stays}.state", "notes.txt"]
+    assert {path.name for path in folder.iterdir()} == {f"{stays}.state", "notes.txt"}
 
 
 def opened(tmp_path: Path, store: ChatStore, chat: str | None, system: str = "") -> tuple[ChatApp, Engine]:
