@@ -4,6 +4,7 @@ The models, verdicts and figures are those of the machine it runs on; nothing is
 """
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
@@ -18,7 +19,7 @@ from slipstream.app.engine.host import Engine
 from slipstream.app.engine.requests import Sampling
 from slipstream.app.model_choice import choose
 from slipstream.app.models.manager import ModelManager
-from slipstream.app.paths import Paths
+from slipstream.app.paths import HOME_VARIABLE, Paths
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.widgets.prompt import Prompt
@@ -58,7 +59,9 @@ async def draw(paths: Paths) -> None:
             await _write(app, pilot, "screenshot-models", lambda shown: "★" in shown)
             await pilot.press("escape", "f9")
             await _write(app, pilot, "screenshot-settings", lambda shown: True)
-            await pilot.press("escape", "f8", "n", "enter")
+            for key in ("escape", "f8", "n", "enter"):
+                await pilot.press(key)
+                await pilot.pause(0.5)
             await _write(app, pilot, "screenshot-bench", lambda shown: bool(kept_results(paths.benches)))
 
 
@@ -78,4 +81,5 @@ def _done(store: ChatStore) -> list[str]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(draw(Paths.default({"SLIPSTREAM_HOME": folder})))
+        os.environ[HOME_VARIABLE] = str(Path(folder) / "slipstream")
+        asyncio.run(draw(Paths.default()))
