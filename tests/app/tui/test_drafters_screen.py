@@ -256,8 +256,9 @@ async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model:
 
 
 async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
-    open_chat: Open, model: Path, tmp_path: Path, commands: Commands
+    open_chat: Open, model: Path, tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("slipstream.app.drafters.looking.find_spec", lambda name: name)  # as if torch were installed
     made = tmp_path / "made.gguf"
     write(made, model)
     commands.copies = [(made, tmp_path / "heads" / "mini-space.gguf")]
