@@ -97,8 +97,6 @@ class Arm:
         limits: Its ``worth``.
         hidden: Whether it asks for hidden states.
         last: The autopilot's step in which it was asked last.
-        called: Whether it was woken because the text repeats itself.
-        paid: Whether a token that it drafted came since it was woken.
     """
 
     def __init__(self, name: str, drafter: Drafter) -> None:
@@ -108,7 +106,6 @@ class Arm:
         self.record, self.calibration = Record(), Calibration()
         self.limits = Limits(self.calibration.path)
         self.last = 0
-        self.called = self.paid = False
         self._begun = False  # whether it has heard of this reply
         self._fresh = 0  # times that it was asked since it was woken
         self._heard = False  # whether it has heard a step since it was woken
@@ -174,7 +171,6 @@ class Arm:
     def rest(self) -> None:
         """Notes that it hears no steps from now on."""
         self._fresh, self._heard = 0, False
-        self.called = self.paid = False
 
     def draft(self, history: History, sampler: Sampler, step: int, deepest: int) -> Draft:
         """Asks it for a draft of at most ``deepest`` levels, and notes what that took.
@@ -232,7 +228,6 @@ class Arm:
         record = self.record
         record.expected = _FADE * record.expected + expected / self.trust  # what it said itself
         record.came = _FADE * record.came + came
-        self.paid = self.paid or came > 0
 
     def passed(self, ratio: float) -> None:
         """Notes how many times longer than usual a pass took while it asked for hidden states."""

@@ -26,9 +26,7 @@ from slipstream.models.sampling import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token
 
 _WIDE: Final = 33  # rows among which the least price of a row is looked for
-_STREAK: Final = (3, 8)
-"""Tokens in a row that end a run which has occurred before: the more, the more often a light one was woken in vain."""
-
+_STREAK: Final = 3  # tokens in a row that end a run which has occurred before
 _PATIENCE: Final = 0.5  # plain steps that a light one may cost before it shows a gain
 _NEW: Final = 0.1  # weight of the latest step in an average
 _ENOUGH: Final = 1.5  # plain steps that a trial may lose beyond what was expected, before it ends
@@ -85,7 +83,6 @@ class Autopilot(Drafter):
         self._plain = Choice()
         self._began = self._drafters_ms = self._own_ms = 0.0
         self._choosing_ms = 0.0  # what the autopilot's own work takes in a step in which somebody is awake
-        self._call = _STREAK[0]
         self.needs = Needs(leaves=self._leaves)  # type: ignore[misc]  # of those that are awake, not of the class
 
     def begin(self, history: History) -> None:
@@ -94,7 +91,6 @@ class Autopilot(Drafter):
         self.tallies.clear()
         self._costs.at(len(history.tokens))
         self._repeats.begin(history.tokens)
-        self._call = max(_STREAK[0], self._call - 1)
         for arm in self.arms:
             arm.begin()
         for arm in self._awake:
@@ -112,12 +108,12 @@ class Autopilot(Drafter):
         began = perf_counter()
         if self._measured:
             self._settle(began)
-        if not self._awake and self._trial is None and self._step % LASTS and self._repeats.streak < self._call:
+        if not self._awake and self._trial is None and self._step % LASTS and self._repeats.streak < _STREAK:
             self._plain_at, self._measured, self.choice = self._step, False, self._plain
             self._skipped += 1
             return NO_DRAFT
         self._began, self._measured, self._drafters_ms, self._who = began, True, 0.0, None
-        if self._repeats.streak >= self._call:
+        if self._repeats.streak >= _STREAK:
             self._wake_light(history)
         if self._step % LASTS == 0 and (self._awake or self._purse.milliseconds >= self._purse.least):
             self._look(history)
@@ -254,7 +250,7 @@ class Autopilot(Drafter):
             awake.append(self._trial.arm)
         for arm in self._awake:
             if arm not in awake:
-                self._rest(arm)
+                arm.rest()
         for arm in awake:
             arm.wake(history)
         self._awake = awake
@@ -272,14 +268,8 @@ class Autopilot(Drafter):
         self._pay()
         arm, self._trial = self._trial.arm if self._trial else None, None
         if arm and arm is not self._lead:
-            self._rest(arm)
+            arm.rest()
             self._awake.remove(arm)
-
-    def _rest(self, arm: Arm) -> None:
-        """Lets one rest; if it was woken by a repetition in vain, the next one must be longer."""
-        if arm.called:
-            self._call = _STREAK[0] if arm.paid else min(self._call + 1, _STREAK[1])
-        arm.rest()
 
     def _wake_light(self, history: History) -> None:
         """Wakes the best of those that cost little: the text repeats itself, and one of them may copy."""
@@ -288,7 +278,6 @@ class Autopilot(Drafter):
         best = max(light, key=lambda arm: (arm.record.gain_ms, -arm.costs_ms), default=None)
         if best:
             self._awake.append(best)
-            best.called = True
             best.wake(history)
 
     def _stays(self, arm: Arm) -> bool:
