@@ -23,4 +23,4 @@ def try_first(path: Path, paths: Paths) -> None:
 
 def say() -> None:
     """Tells on standard error that a file is being checked."""
-    print("slipstream: checking the file before its first use.", file=sys.stderr)
+    print("checking the file before its first use", file=sys.stderr)

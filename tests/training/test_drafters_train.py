@@ -94,7 +94,8 @@ def test_heads_from_a_folder(method: str, start: Start, target: Path, other: Pat
     out = tmp_path / "heads" / f"tern-{method}.gguf"
     check_heads_of(out, method, "folder", target, other)
     assert stdout.startswith(f"{out}: ") and "acceptance by depth" in stdout and stdout.count("\n") == 1
-    lines = stderr.splitlines()
+    first, *lines = stderr.splitlines()
+    assert first == "checking the file before its first use"
     assert lines[0].startswith("this will take about ")
     assert not any("llama" in line or "Warning" in line for line in lines), stderr
     assert list((tmp_path / "training").iterdir()) == []

@@ -137,7 +137,6 @@ REFUSED_KEYS: list[tuple[Shape, dict[str, int | float | bool | str], str]] = [
     (QWEN3, {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "qwen3.rope.scaling.type to 'yarn'"),
     (LLAMA, {"rope.scaling.type": "longrope"}, "llama.rope.scaling.type to 'longrope'"),
     (LLAMA, {"rope.dimension_count": 16}, "llama.rope.dimension_count to another size"),
-    (LLAMA, {"attention.head_count_kv": 3}, "4 heads of 32 for 3 heads of keys"),
     (LLAMA, {"rope.freq_base": "large"}, "'large' as llama.rope.freq_base"),
     (LLAMA, {"feed_forward_length": 128}, "blk.0.ffn_gate.weight in the shape (96, 64) in place of (128, 64)"),
     (LLAMA, {"block_count": 3}, "lacks the tensor blk.2.attn_q.weight"),
@@ -181,5 +180,5 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
 def test_numbers_that_cannot_be_dequantized_are_refused(tmp_path: Path) -> None:
     whole = torch.ones(LLAMA.vocabulary, LLAMA.width, dtype=torch.int32)
     write_model(tmp_path / "m.gguf", random_decoder(LLAMA), tensors={"token_embd.weight": whole})
-    with pytest.raises(SlipstreamError, match=r"stores token_embd\.weight as I32"):
+    with pytest.raises(SlipstreamError, match=r"holds no weights but I32"):
         load_gguf(tmp_path / "m.gguf")

@@ -72,7 +72,7 @@ def test_a_command_that_loads_a_file_itself_tries_it_too(
         with pytest.raises(SystemExit) as ended:
             main(["drafters", "index", str(tmp_path / "text.txt"), "-m", str(model)])
         told.append((ended.value.code, capsys.readouterr().err))
-    checking = "slipstream: checking the file before its first use."
+    checking = "checking the file before its first use"
     assert [code for code, _ in told] == [0, 0, 1]
     assert [checking in words for _, words in told] == [True, False, True]
     assert "crashes when it loads it" in told[2][1]
