@@ -56,12 +56,15 @@ class DraftTreeLog(ScrollView):
         if self.scrollable_content_region.width != self._width:
             self._redraw()
         elif self._follows:
-            self.scroll_end(animate=False)
+            self.scroll_end(animate=False, force=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follows from where the reader went to the bottom, until they leave it."""
+        """Follows from where the reader went to the bottom, until they go up: the bottom itself moves down meanwhile."""
         super().watch_scroll_y(old_value, new_value)
-        self._follows = new_value >= self.max_scroll_y
+        if new_value >= self.max_scroll_y:
+            self._follows = True
+        elif new_value < old_value:
+            self._follows = False
 
     def notify_style_update(self) -> None:
         """Draws all steps again in other colours."""
@@ -89,7 +92,7 @@ class DraftTreeLog(ScrollView):
                 self.scroll_to(y=self.scroll_y - gone, animate=False, immediate=True)  # the same lines stay in sight
             self._measure()
             if follows:
-                self.scroll_end(animate=False)
+                self.scroll_end(animate=False, force=True)
 
     def _append(self, tree: DraftTree) -> int:
         """Adds a step; says how many lines left for it."""

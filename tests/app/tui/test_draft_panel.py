@@ -48,7 +48,7 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         await chat.until(chat.idle)
         await drawn(chat, "still.")
         assert chat.texts() == ["x", TEXT]
-        assert "draft       70 %" in chat.shown() and "75 50" in chat.shown()
+        await chat.until(lambda: "draft       70 %" in chat.shown() and "75 50" in chat.shown())
 
 
 async def test_it_opens_without_colours(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
