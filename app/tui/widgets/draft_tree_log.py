@@ -59,7 +59,7 @@ class DraftTreeLog(ScrollView):
             self.scroll_end(animate=False, force=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follows from where the reader went to the bottom, until they go up: the bottom itself moves down meanwhile."""
+        """Follows from where the reader went to the bottom, until they go up: the bottom itself moves down too."""
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self._follows = True
