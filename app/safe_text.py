@@ -64,3 +64,9 @@ def typed(text: str) -> str:
 def one_line(text: str) -> str:
     """Cleans text for a place with a single line, such as a title."""
     return " ".join(clean(text).split())
+
+
+def sentence(words: str) -> str:
+    """Cleans words that begin a line: the first letter is a capital."""
+    words = clean(words)
+    return words[:1].upper() + words[1:]

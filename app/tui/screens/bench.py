@@ -10,27 +10,22 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from slipstream.app.bench.kept import Kept, delete, kept_results
 from slipstream.app.paths import Paths
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.screens.bench_form import BenchForm
 from slipstream.app.tui.screens.bench_plan import BenchPlan
 from slipstream.app.tui.screens.bench_result import BenchResult
+from slipstream.app.tui.screens.browsing import BrowsingScreen
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
-from slipstream.app.tui.toasts import hint
 from slipstream.app.tui.widgets.bench_view import BenchView
 from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import WIDE, Browser
-from slipstream.app.tui.widgets.models_view import sentence
-from slipstream.models.errors import SlipstreamError
 
-LOW: Final = 18
-"""Rows below which only what matters most is shown."""
 BESIDE: Final = 40
 """Columns of the details where they stand beside the list."""
 
@@ -58,7 +53,7 @@ class BenchDesk:
     last: BenchPlan
 
 
-class BenchScreen(Screen[None]):
+class BenchScreen(BrowsingScreen[None]):
     """Lists earlier results, and begins a benchmark."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,21 +61,14 @@ class BenchScreen(Screen[None]):
         Binding("enter", "open", "Open"),
         Binding("x,delete", "delete", "Delete", key_display="x"),
         Binding("c", "cancel", "Cancel"),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("pagedown", "move(10)", "Page down", show=False),
-        Binding("pageup", "move(-10)", "Page up", show=False),
-        Binding("shift+down", "details(1)", "More details", show=False),
-        Binding("shift+up", "details(-1)", "Fewer details", show=False),
         Binding("escape,f8", "leave", "Back", key_display="Esc"),
     ]
 
     def __init__(self, desk: BenchDesk) -> None:
         """Keeps what it needs of the chat."""
-        super().__init__()
-        self._desk = desk
         self._view = BenchView()
-        self.browser = Browser(self._view)
+        super().__init__(self._view)
+        self._desk = desk
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -96,10 +84,9 @@ class BenchScreen(Screen[None]):
         self.look()
 
     def on_resize(self) -> None:
-        """Fits the bars, and gives up what a low screen has no room for."""
+        """Fits the bars."""
         wide = self.size.width >= WIDE
         self._view.width = BESIDE if wide else max(self.size.width - 5, 20)
-        self.set_class(self.size.height < LOW, "low")
         self.browser.describe()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -133,20 +120,6 @@ class BenchScreen(Screen[None]):
     def _kept(self) -> Kept | None:
         at = self.browser.at
         return None if at is None else self._view.results[at]
-
-    # --- moving ---------------------------------------------------------------------------------------------------
-
-    def action_move(self, step: int) -> None:
-        """Moves the bar."""
-        self.browser.move(step)
-
-    def action_details(self, step: int) -> None:
-        """Scrolls the details, where there are more than fit."""
-        self.browser.scroll_details(step)
-
-    def action_leave(self) -> None:
-        """Goes back to the chat; the benchmark goes on."""
-        self.dismiss(None)
 
     # --- what can be done -----------------------------------------------------------------------------------------
 
@@ -187,9 +160,3 @@ class BenchScreen(Screen[None]):
         """Stops the benchmark; what was measured until then is kept."""
         self._desk.jobs.stop()
         self.show_work()
-
-    def _say(self, words: str) -> None:
-        hint(self, words)
-
-    def _fail(self, error: SlipstreamError) -> None:
-        self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)

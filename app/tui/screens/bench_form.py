@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 
 from slipstream.app.bench.prompt_files import read_prompts
 from slipstream.app.bench.prompts import BUILT_IN
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.screens.bench_plan import GREEDY, SAMPLED, SIZES, BenchPlan, about
 from slipstream.app.tui.screens.models_import import PathSuggester
@@ -131,5 +131,5 @@ class BenchForm(ModalScreen[BenchPlan | None]):
 
     def _say(self, words: str, wrong: bool = False) -> None:
         estimate = self.query_one("#estimate", Static)
-        estimate.update(Content(clean(words[:1].upper() + words[1:])))
+        estimate.update(Content(sentence(words)))
         estimate.set_class(wrong, "wrong")

@@ -14,7 +14,7 @@ from slipstream.app.background import Ended
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.model_arguments import drafting_arguments, model_name
 from slipstream.app.paths import Paths, private_folder
-from slipstream.app.safe_text import one_line
+from slipstream.app.safe_text import one_line, sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.jobs import failure
 from slipstream.app.tui.messages import ModelReady
@@ -45,7 +45,7 @@ class BenchTalk(DraftersTalk):
     def action_drafters(self) -> None:
         """Lists all drafters, where the model is here."""
         if self._benching:
-            self._hint(f"{WAITS[:1].upper()}{WAITS[1:]}.")
+            self._hint(sentence(f"{WAITS}."))
         else:
             super().action_drafters()
 
@@ -96,7 +96,7 @@ class BenchTalk(DraftersTalk):
         try:
             self.jobs.check_free()
         except SlipstreamError as error:
-            self._show_error(error)
+            self._tell_error(error)
             return
         if self._turn or self._room.busy:
             what = "A reply is being written" if self._turn else "The model is being loaded"
@@ -112,7 +112,7 @@ class BenchTalk(DraftersTalk):
     def _not_begun(self, error: SlipstreamError) -> None:
         self._benching = False
         self._start_loading()
-        self._show_error(error)
+        self._tell_error(error)
 
     async def _bench(self, plan: BenchPlan) -> None:
         """Measures, keeps what was found, and gives the chat its model back."""

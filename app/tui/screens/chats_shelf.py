@@ -11,7 +11,7 @@ from textual.content import Content
 from slipstream.app.chats.exporting import exported, write_export
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.shelf import UNDO_WITHIN
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line
 from slipstream.app.tui.screens.dialogs import LineScreen
 from slipstream.app.tui.screens.talk import TalkScreen
 from slipstream.app.tui.widgets.sidebar import Sidebar
@@ -142,10 +142,6 @@ class ShelfTalk(TalkScreen):
             self._store.erase_deleted()
         except SlipstreamError as error:
             self.app.call_from_thread(self._tell_error, error)
-
-    def _tell_error(self, error: SlipstreamError) -> None:
-        title = error.title[:1].upper() + error.title[1:]
-        self.notify(clean(f"{title} {error.hint}"), severity="error", timeout=8, markup=False)
 
 
 def file_name(chat: StoredChat) -> str:

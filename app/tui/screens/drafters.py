@@ -32,12 +32,6 @@ class DraftersScreen(DraftersList):
         Binding("i", "import", "Import"),
         Binding("f", "index", "Index"),
         Binding("x,delete", "cancel", "Cancel", key_display="x"),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("pagedown", "move(10)", "Page down", show=False),
-        Binding("pageup", "move(-10)", "Page up", show=False),
-        Binding("shift+down", "details(1)", "More details", show=False),
-        Binding("shift+up", "details(-1)", "Fewer details", show=False),
         Binding("escape,ctrl+d", "leave", "Back", key_display="Esc"),
     ]
 
@@ -53,20 +47,6 @@ class DraftersScreen(DraftersList):
             "cancel": working,
         }
         return offered.get(action, True)
-
-    # --- moving ---------------------------------------------------------------------------------------------------
-
-    def action_move(self, step: int) -> None:
-        """Moves the bar."""
-        self.browser.move(step)
-
-    def action_details(self, step: int) -> None:
-        """Scrolls the details, where there are more than fit."""
-        self.browser.scroll_details(step)
-
-    def action_leave(self) -> None:
-        """Goes back to the chat; work goes on."""
-        self.dismiss(None)
 
     # --- choosing -------------------------------------------------------------------------------------------------
 

@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from slipstream.app.drafters.standing import Standing
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.paths import Paths
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line, sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.figures import rate
 from slipstream.app.tui.jobs import Jobs
+from slipstream.app.tui.screens.browsing import BrowsingScreen
 from slipstream.app.tui.screens.drafters_work import Work
-from slipstream.app.tui.toasts import hint
 from slipstream.app.tui.widgets.drafters_view import DraftersView
 from slipstream.app.tui.widgets.key_bar import KeyBar
-from slipstream.app.tui.widgets.models_browser import Browser
-from slipstream.app.tui.widgets.models_view import sentence
 from slipstream.models.errors import SlipstreamError
-
-LOW: Final = 18
-"""Rows below which only what matters most is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class Desk:
     fresh: Callable[[], bool]
 
 
-class DraftersList(Screen[Picked | None]):
+class DraftersList(BrowsingScreen[Picked | None]):
     """Lists drafters; what can be done with them is ``DraftersScreen``'s."""
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, desk: Desk) -> None:
@@ -77,10 +70,9 @@ class DraftersList(Screen[Picked | None]):
             loaded: The model.
             desk: The chat.
         """
-        super().__init__()
-        self._loaded, self._desk = loaded, desk
         self._view = DraftersView(offers, current, loaded.plain_tok_per_s)
-        self.browser = Browser(self._view)
+        super().__init__(self._view)
+        self._loaded, self._desk = loaded, desk
         self._trouble = ""
 
     def compose(self) -> ComposeResult:
@@ -98,10 +90,6 @@ class DraftersList(Screen[Picked | None]):
         self.browser.rows.highlighted = self._view.find(self._view.current) or 0
         self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
         self.look()
-
-    def on_resize(self) -> None:
-        """Gives up what a low screen has no room for."""
-        self.set_class(self.size.height < LOW, "low")
 
     # --- what is known --------------------------------------------------------------------------------------------
 
@@ -133,9 +121,3 @@ class DraftersList(Screen[Picked | None]):
     def _offer(self) -> DrafterOffer | None:
         at = self.browser.at
         return None if at is None else self._view.offers[at]
-
-    def _say(self, words: str) -> None:
-        hint(self, words)
-
-    def _fail(self, error: SlipstreamError) -> None:
-        self.notify(f"{sentence(error.title)} {clean(error.hint)}", severity="error", timeout=8, markup=False)

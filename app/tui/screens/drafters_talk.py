@@ -95,7 +95,7 @@ class DraftersTalk(ModelsTalk):
         try:
             self.jobs.check_free()
         except SlipstreamError as error:
-            self._show_error(error)
+            self._tell_error(error)
             return
         self._beside(self._work(work))
 
@@ -107,14 +107,14 @@ class DraftersTalk(ModelsTalk):
     def _work_failed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.group == "jobs":
             fault = f"slipstream itself failed: {event.worker.error!r}."
-            self._show_error(SlipstreamError(fault, "Please report this."))
+            self._tell_error(SlipstreamError(fault, "Please report this."))
 
     async def _work(self, work: Work) -> None:
         self._news = ""
         try:
             ended, stopped = await self.jobs.run(work.title, work.arguments, self._work_changed)
         except SlipstreamError as error:
-            self._show_error(error)
+            self._tell_error(error)
             return
         self._news = _told(work, ended, stopped)
         self._fresh = self._fresh or not ended.code

@@ -53,12 +53,6 @@ class ModelsScreen(ModelsKeeping):
         Binding("right", "next(1)", "Next", show=False),
         Binding("left", "next(-1)", "Last", show=False),
         *(Binding(str(at + 1), f"tab({at})", name, show=False) for at, name in enumerate(NAMES)),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("pagedown", "move(10)", "Page down", show=False),
-        Binding("pageup", "move(-10)", "Page up", show=False),
-        Binding("shift+down", "details(1)", "More details", show=False),
-        Binding("shift+up", "details(-1)", "Fewer details", show=False),
         Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
     ]
 
@@ -93,18 +87,6 @@ class ModelsScreen(ModelsKeeping):
     def action_search(self) -> None:
         """Goes to the search."""
         self.go_to(SEARCH)
-
-    def action_move(self, step: int) -> None:
-        """Moves the bar, wherever the keys go."""
-        self.browser.move(step)
-
-    def action_details(self, step: int) -> None:
-        """Scrolls the details, where there are more than fit."""
-        self.browser.scroll_details(step)
-
-    def action_leave(self) -> None:
-        """Goes back to the chat."""
-        self.dismiss(None)
 
     @on(Browser.Chosen)
     async def _chosen(self) -> None:

@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.screen import Screen
 from textual.widgets import Input
 
 from slipstream.app.engine.requests import Load
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line, sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.models import Desk, Models
-from slipstream.app.tui.toasts import hint
+from slipstream.app.tui.screens.browsing import BrowsingScreen
 from slipstream.app.tui.widgets.key_bar import KeyBar
-from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_downloads import DownloadsView, name_of
 from slipstream.app.tui.widgets.models_installed import Facts, InstalledView
 from slipstream.app.tui.widgets.models_machine import Machine
 from slipstream.app.tui.widgets.models_recommended import RecommendedView
 from slipstream.app.tui.widgets.models_search import SearchLine, SearchView
 from slipstream.app.tui.widgets.models_tabs import TabNames
-from slipstream.app.tui.widgets.models_view import View, sentence
+from slipstream.app.tui.widgets.models_view import View
 from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:
@@ -41,8 +39,6 @@ NAMES = ("Installed", "Recommended", "Search", "Downloads")
 SHORT = ("Here", "Best", "Find", "Fetch")
 LOOK_EVERY = 0.25
 """Seconds between two looks at the downloads."""
-LOW = 18
-"""Rows below which only what matters most is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +54,14 @@ class Choice:
     model: Installed
 
 
-class ModelsList(Screen[Choice | None]):
+class ModelsList(BrowsingScreen[Choice | None]):
     """Lists models; what can be done with them is ``ModelsScreen``'s. It is kept while the chat runs."""
 
     def __init__(self, desk: Desk) -> None:
         """Keeps who knows the models; nothing is asked before the screen is up."""
-        super().__init__()
-        self._desk = desk
         self._installed = InstalledView()
+        super().__init__(self._installed)
+        self._desk = desk
         self._recommended = RecommendedView()
         self._search = SearchView()
         self._downloads = DownloadsView()
@@ -77,7 +73,6 @@ class ModelsList(Screen[Choice | None]):
         self._keys_for: tuple[int, View, bool] | None = None  # what the footer was written for
         self.tabs = TabNames(NAMES, SHORT)
         self.line = SearchLine()
-        self.browser = Browser(self._installed)
         self._machine = Machine(classes="machine")
 
     # --- what is seen ---------------------------------------------------------------------------------------------
@@ -103,10 +98,6 @@ class ModelsList(Screen[Choice | None]):
         """Lists what is here now: it may have changed since the screen was last open."""
         self._list_installed()
         self.browser.draw()
-
-    def on_resize(self) -> None:
-        """Gives up what a low screen has no room for."""
-        self.set_class(self.size.height < LOW, "low")
 
     def _machine_known(self, devices: list[Device]) -> None:
         self._machine.devices = tuple(devices)
@@ -173,17 +164,6 @@ class ModelsList(Screen[Choice | None]):
     ) -> None:
         """Asks the manager in a thread."""
         behind(self, lambda: what(self._desk.open()), then, failed or self._fail)
-
-    def _fail(self, error: SlipstreamError) -> None:
-        self.notify(
-            f"{sentence(error.title)} {clean(error.hint)}",
-            severity="error",
-            timeout=8,
-            markup=False,
-        )
-
-    def _say(self, words: str) -> None:
-        hint(self, words)
 
     def _list_installed(self) -> None:
         self._behind(lambda models: models.installed(), self._installed_came, partial(self._no_list, self._installed))

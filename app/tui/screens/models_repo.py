@@ -9,20 +9,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Markdown, Static
 
-from slipstream.app.safe_text import one_line
+from slipstream.app.safe_text import one_line, sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.models import Desk
-from slipstream.app.tui.screens.models_list import LOW
-from slipstream.app.tui.toasts import hint
+from slipstream.app.tui.screens.browsing import BrowsingScreen
 from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import Browser
 from slipstream.app.tui.widgets.models_card import Card
 from slipstream.app.tui.widgets.models_quants import QuantsView
 from slipstream.app.tui.widgets.models_search import changed
-from slipstream.app.tui.widgets.models_view import sentence
 from slipstream.app.tui.widgets.models_words import number
 from slipstream.models.errors import SlipstreamError
 
@@ -35,7 +32,7 @@ WIDE = 120
 """Columns from which the card stands beside the list."""
 
 
-class RepoScreen(Screen["QuantOffer | None"]):
+class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     """Closes with the quantization to fetch, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -43,7 +40,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
         Binding("c", "card", "Card"),
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("escape,ctrl+l", "dismiss", "Back", key_display="Esc"),
+        Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
     ]
 
     def __init__(self, desk: Desk, repo: RepoSummary, drafter: CatalogFile | None) -> None:
@@ -54,11 +51,10 @@ class RepoScreen(Screen["QuantOffer | None"]):
             repo: What the search told of it.
             drafter: What is fetched along with its models.
         """
-        super().__init__()
+        self._quants = QuantsView(drafter)
+        super().__init__(self._quants)
         self._desk = desk
         self._repo = repo
-        self._quants = QuantsView(drafter)
-        self.browser = Browser(self._quants)
         self.card = Card()
 
     def compose(self) -> ComposeResult:
@@ -79,13 +75,12 @@ class RepoScreen(Screen["QuantOffer | None"]):
         """Asks the hub."""
         repo = self._repo.id
         self.browser.rows.focus()
-        behind(self, lambda: self._desk.open().quants(repo), self._quants_came, self._failed)
+        behind(self, lambda: self._desk.open().quants(repo), self._quants_came, self._no_quants)
         behind(self, lambda: self._desk.open().card(repo), self.card.show, self._no_card)
 
     def on_resize(self) -> None:
         """Puts the card where there is room for it."""
         self.set_class(self.size.width >= WIDE, "wide")
-        self.set_class(self.size.height < LOW, "low")
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -101,7 +96,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
         self.browser.rows.highlighted = best if offers else None
         self.refresh_bindings()
 
-    def _failed(self, error: SlipstreamError) -> None:
+    def _no_quants(self, error: SlipstreamError) -> None:
         self._quants.ready = True
         self._quants.error = f"{sentence(error.title)}\n{error.hint}"
         self.browser.draw()
@@ -129,7 +124,7 @@ class RepoScreen(Screen["QuantOffer | None"]):
             return
         offer = self._quants.offers[at]
         if offer.fit.verdict == "too big":
-            hint(self, f"It is too big for this machine: {offer.fit.why}")
+            self._say(f"It is too big for this machine: {offer.fit.why}")
         else:
             self.dismiss(offer)
 
@@ -137,4 +132,4 @@ class RepoScreen(Screen["QuantOffer | None"]):
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
         """Copies an address; it is never opened from here."""
         self.app.copy_to_clipboard(message.href)
-        hint(self, "Copied the address; slipstream opens no links.")
+        self._say("Copied the address; slipstream opens no links.")

@@ -11,7 +11,7 @@ from textual.timer import Timer
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.requests import Load
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.conversation import Conversation
 from slipstream.app.tui.engine_room import EngineRoom
@@ -107,7 +107,7 @@ class ModelsTalk(TalkScreen):
     def _settled(self, message: ModelReady) -> None:
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._room.busy:
-            behind(self, lambda: self._desk.open().make_usual(chosen), lambda done: None, self._show_error)
+            behind(self, lambda: self._desk.open().make_usual(chosen), lambda done: None, self._tell_error)
         self.set_timer(OFFER_AFTER, self._look_for_offer)
 
     @on(LoadFailed)
@@ -152,20 +152,16 @@ class ModelsTalk(TalkScreen):
             def ready(load: Load) -> None:
                 self.run_worker(self._after_reply(partial(self._use, load, here)))
 
-            behind(self, lambda: self._desk.open().load_of(here), ready, self._show_error)
+            behind(self, lambda: self._desk.open().load_of(here), ready, self._tell_error)
         elif offer:
             self._hint("Asking the hub.")
-            behind(self, lambda: self._desk.open().fetch_pair(offer.pair), self._fetching, self._show_error)
+            behind(self, lambda: self._desk.open().fetch_pair(offer.pair), self._fetching, self._tell_error)
         self.refresh_bindings()
 
     def _fetching(self, jobs: list[Job]) -> None:
         self._under_way |= {job.id for job in jobs}
         self._watch_downloads()
         self._hint("Fetching it: go on chatting. Ctrl-L shows how far it is.")
-
-    def _show_error(self, error: SlipstreamError) -> None:
-        title = error.title[:1].upper() + error.title[1:]
-        self.notify(clean(f"{title} {error.hint}"), severity="error", timeout=8, markup=False)
 
     # --- downloads ------------------------------------------------------------------------------------------------
 
@@ -201,7 +197,7 @@ class ModelsTalk(TalkScreen):
 
         name = one_line(name_of(job))
         if job.error:
-            self._show_error(SlipstreamError(f"{name}: {job.error[0]}", job.error[1]))
+            self._tell_error(SlipstreamError(f"{name}: {job.error[0]}", job.error[1]))
             return
         self.notify(f"{name} is here. Ctrl-L lists it.", timeout=6, markup=False)
         if self._offer and job.files[0].repo == self._offer.pair.target.repo:
@@ -209,7 +205,7 @@ class ModelsTalk(TalkScreen):
             def find() -> Installed | None:
                 return next((m for m in self._desk.open().installed() if m.path == job.path), None)
 
-            behind(self, find, self._offer_is_here, self._show_error)
+            behind(self, find, self._offer_is_here, self._tell_error)
 
     def _offer_is_here(self, model: Installed | None) -> None:
         self._fetched = model

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import clean, sentence
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, all_settings, titles
 from slipstream.app.tui.screens.settings_editor import Editor, Row, written
@@ -265,8 +265,7 @@ class SettingsScreen(Screen[None]):
             lines.append((f"{where.capitalize()}.", "$warning"))
         if self._error:
             named = self._error.startswith(row.name)
-            said = self._error if named else self._error[:1].upper() + self._error[1:]
-            lines.append((clean(said), "bold $error"))
+            lines.append((clean(self._error) if named else sentence(self._error), "bold $error"))
         if file.broken:
             lines.append((clean(f"Nothing can be kept: {file.broken}"), "$error"))
         if self.editor.row is None:

@@ -20,7 +20,7 @@ from slipstream.app.tui.messages import (
     LoadProgress,
     ModelReady,
 )
-from slipstream.app.tui.toasts import hint
+from slipstream.app.tui.toasts import hint, trouble
 from slipstream.app.tui.widgets.draft_tree_panel import DraftPanel, Split
 from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.notice import Notice
@@ -157,6 +157,9 @@ class ChatView(Screen[None]):
 
     def _hint(self, text: str) -> None:
         hint(self, text)
+
+    def _tell_error(self, error: SlipstreamError) -> None:
+        trouble(self, error)
 
     # --- loading --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from slipstream.app.safe_text import clean, one_line
 from slipstream.app.tui.figures import percent, rate, times
 from slipstream.app.tui.widgets.drafters_view import PLAIN
 from slipstream.app.tui.widgets.models_table import Column, table
-from slipstream.app.tui.widgets.models_view import View, below, heading, text
+from slipstream.app.tui.widgets.models_view import TableView, below, heading, text
 
 _GREEN, _RED, _END = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 ROOMY: Final = 56
@@ -26,7 +26,7 @@ _VALUE: Final = 8  # of its speed-up, with the space around it
 _FEW: Final = 5  # prompts from which on an interval deserves trust
 
 
-class BenchView(View):
+class BenchView(TableView):
     """Kept results, the newest first."""
 
     nothing = "No benchmark was run from here yet. n begins one."

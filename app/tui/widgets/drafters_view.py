@@ -12,7 +12,7 @@ from slipstream.app.engine.requests import AUTO
 from slipstream.app.safe_text import one_line
 from slipstream.app.tui.figures import plural, rate, times
 from slipstream.app.tui.widgets.models_table import GAP, Column
-from slipstream.app.tui.widgets.models_view import View, below, heading, text
+from slipstream.app.tui.widgets.models_view import TableView, below, heading, text
 from slipstream.app.tui.widgets.models_words import size
 from slipstream.models.quoting import shown_path
 
@@ -38,7 +38,7 @@ WOULD: Final = {
 """What would make a drafter serve."""
 
 
-class DraftersView(View):
+class DraftersView(TableView):
     """Who may draft; the one in use is marked, and those that cannot are dimmed."""
 
     ready = True

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import clean, sentence
 from slipstream.app.tui.figures import bar, percent
-from slipstream.app.tui.widgets.models_view import View, below, heading, sentence, text
+from slipstream.app.tui.widgets.models_view import View, below, heading, text
 from slipstream.app.tui.widgets.models_words import left, size
 
 if TYPE_CHECKING:

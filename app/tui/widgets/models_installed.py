@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import clean, sentence
 from slipstream.app.tui.figures import bar, percent, times
 from slipstream.app.tui.widgets.models_table import Column
-from slipstream.app.tui.widgets.models_view import IN_USE, NO_MARK, View, below, fit_block, heading, sentence, text
+from slipstream.app.tui.widgets.models_view import IN_USE, NO_MARK, TableView, below, fit_block, heading, text
 from slipstream.app.tui.widgets.models_words import context, parameters, size
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ COLUMNS = (
 )
 
 
-class InstalledView(View):
+class InstalledView(TableView):
     """Name, quantization, size, context, drafter, and whose it is; the one in use is marked."""
 
     waiting = "Looking at what is here …"

@@ -9,7 +9,7 @@ from textual.content import Content
 
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.widgets.models_table import Column
-from slipstream.app.tui.widgets.models_view import BEST, NO_MARK, View, fit_block, heading, text, verdict
+from slipstream.app.tui.widgets.models_view import BEST, NO_MARK, TableView, fit_block, heading, text, verdict
 from slipstream.app.tui.widgets.models_words import context, size
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 
-class QuantsView(View):
+class QuantsView(TableView):
     """Label, size, where it fits and with which context; a star marks the best for this machine."""
 
     waiting = "Asking the hub …"

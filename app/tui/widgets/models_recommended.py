@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import clean, sentence
 from slipstream.app.tui.widgets.models_table import Column
 from slipstream.app.tui.widgets.models_view import (
     BEST,
     NO_MARK,
-    View,
+    TableView,
     below,
     fit_block,
     heading,
-    sentence,
     text,
     verdict,
 )
@@ -41,7 +40,7 @@ COLUMNS = (
 )
 
 
-class RecommendedView(View):
+class RecommendedView(TableView):
     """Model, size, memory, where it fits, and what drafts for it; a star marks the best for this machine."""
 
     waiting = "Weighing the catalogue against this machine …"

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from slipstream.app.tui.figures import ago
 from slipstream.app.tui.widgets.models_table import Column
-from slipstream.app.tui.widgets.models_view import View, below, heading, text
+from slipstream.app.tui.widgets.models_view import TableView, below, heading, text
 from slipstream.app.tui.widgets.models_words import context, number, parameters
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class SearchLine(Input):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Search or open")]
 
 
-class SearchView(View):
+class SearchView(TableView):
     """Repositories that a search found."""
 
     waiting = "Words, owner/name, or the address of a page; Enter asks the hub."

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line, sentence
 from slipstream.app.tui.widgets.models_table import Column, table
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ BEST = "★ "
 NO_MARK = "  "
 
 
-class View:
-    """A list of models: rows in columns, and details of one of them."""
+class View(ABC):
+    """A list of models or of what belongs to them: rows, and details of one of them."""
 
     waiting = ""
     """What is shown while the list is being made."""
@@ -38,34 +39,25 @@ class View:
     ready = False
     """Whether the list has been made."""
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        """The columns; the first is the name."""
-        raise NotImplementedError
-
+    @abstractmethod
     def __len__(self) -> int:
         """How many rows there are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def key(self, at: int) -> str:
         """What names a row while others come and go."""
-        raise NotImplementedError
 
-    def cells(self, at: int) -> list[Content]:
-        """A row: a cell for each column."""
-        raise NotImplementedError
+    @abstractmethod
+    def lines(self, width: int) -> list[Content]:
+        """The heading, which may be empty, then the rows; each may take several lines."""
 
+    @abstractmethod
     def details(self, at: int) -> list[Content]:
         """More about a row: blocks, which stand apart where there is room; empty ones are left out."""
-        raise NotImplementedError
 
     def find(self, key: str | None) -> int | None:
         """The row of a name, or None."""
         return next((at for at in range(len(self)) if self.key(at) == key), None)
-
-    def lines(self, width: int) -> list[Content]:
-        """The heading, then a line a row."""
-        return table(self.columns, [self.cells(at) for at in range(len(self))], width)
 
     @property
     def words(self) -> str:
@@ -73,16 +65,27 @@ class View:
         return self.error or self.note or (self.nothing if self.ready else self.waiting)
 
 
+class TableView(View):
+    """A list whose rows are cells in columns."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[Column]:
+        """The columns; the first is the name."""
+
+    @abstractmethod
+    def cells(self, at: int) -> list[Content]:
+        """A row: a cell for each column."""
+
+    def lines(self, width: int) -> list[Content]:
+        """The heading, then a line a row."""
+        return table(self.columns, [self.cells(at) for at in range(len(self))], width)
+
+
 def text(words: str, style: str = "") -> Content:
     """Text from elsewhere on one line."""
     content = Content(one_line(words))
     return content.stylize(style) if style else content
-
-
-def sentence(words: str) -> str:
-    """Words from elsewhere that begin a line."""
-    words = clean(words)
-    return words[:1].upper() + words[1:]
 
 
 def verdict(fit: Fit | None) -> Content:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content, Span
 from textual.widgets import Static
 
-from slipstream.app.safe_text import clean
+from slipstream.app.safe_text import clean, sentence
 
 
 class Notice(Static):
@@ -19,8 +19,7 @@ class Notice(Static):
             hint: The next thing to try.
             remark: Whether it is no failure.
         """
-        title = clean(title)
-        title = title[:1].upper() + title[1:]
+        title = sentence(title)
         mark = "i " if remark else "✗ "
         text = mark + title + (f"\n  {clean(hint)}" if hint else "")
         spans = [Span(0, len(mark) + len(title), "bold"), Span(0, 1, "$primary" if remark else "$error")]

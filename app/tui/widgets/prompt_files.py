@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from textual.message import Message
 from textual.widgets import TextArea
 
-from slipstream.app.safe_text import clean, one_line
+from slipstream.app.safe_text import one_line
 from slipstream.app.tui.attach import Attachment, begun, mentioned, read_attachment, unattached
 from slipstream.app.tui.slash import is_command
+from slipstream.app.tui.toasts import trouble
 from slipstream.app.tui.widgets.prompt_folds import Folds
 from slipstream.models.errors import UsageError
 
@@ -55,8 +56,7 @@ class FilePrompt(TextArea):
         try:
             return self.attach(name, start)
         except UsageError as error:
-            words = f"{error.title[:1].upper()}{error.title[1:]} {error.hint}"
-            self.notify(clean(words), severity="error", timeout=_SECONDS, markup=False)
+            trouble(self, error)
             return None
 
     def _attach_mentioned(self) -> bool:

@@ -56,7 +56,3 @@ class Question(Said):
         """The text, and which of its siblings it is."""
         label = self.fork_label()
         return self.content.append(Content("\n")).append(label) if self.beside else self.content
-
-    def show_fork(self) -> None:
-        """Draws it again."""
-        self.refresh(layout=True)

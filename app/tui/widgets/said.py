@@ -52,7 +52,7 @@ class Said(Widget):
 
     def show_fork(self) -> None:
         """Draws ``fork_label`` again."""
-        raise NotImplementedError
+        self.refresh(layout=True)
 
     def fork_label(self) -> Content:
         """Which of its siblings it is: "‹ 2/3 ›", or nothing."""
