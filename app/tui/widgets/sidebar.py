@@ -5,22 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content, Span
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
 
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.search import Hit
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.safe_text import one_line
+from slipstream.app.tui.widgets.chat_rows import chat_rows, hit_rows
 from slipstream.models.errors import SlipstreamError
 
 WIDE = 110
@@ -29,8 +28,6 @@ MOST = 500
 """Chats that are listed; the others are searched for."""
 MOST_HITS = 40
 PAGE = 8
-BEFORE = 14
-"""Characters of a snippet before its first word."""
 KEYS = (("Enter", "open"), ("^R", "rename"), ("^T", "pin"), ("^X", "delete"), ("^S", "export"), ("Esc", "back"))
 
 
@@ -169,7 +166,9 @@ class Sidebar(Vertical):
             empty.update(Content(one_line(f"{error.title} {error.hint}")))
             options.display, empty.display = False, True
             return
-        rows = self._hit_rows(hits) if words else self._chat_rows()
+        self._places = {f"hit-{number}": hit for number, hit in enumerate(hits)}
+        chats = self._chats.values()
+        rows = hit_rows(self._places) if words else chat_rows(chats, self._current, self._clock())
         with self.app.batch_update():
             options.clear_options()
             options.add_options(rows)
@@ -181,32 +180,6 @@ class Sidebar(Vertical):
             near = (place for place in enabled if place >= (at_before or 0))  # what it stood on may be gone
             at = next(known, next(near, enabled[-1] if enabled else None))
             options.highlighted = at
-
-    def _chat_rows(self) -> list[Option]:
-        rows: list[Option] = []
-        now = self._clock()
-        for name, chats in groupby(self._chats.values(), lambda chat: section(chat, now)):
-            rows.append(Option(_heading(name, bool(rows)), disabled=True))
-            for chat in chats:
-                open_now = chat.id == self._current
-                title = one_line(chat.title) or "(no title)"
-                mark = Content.styled("▌ ", "$primary") if open_now else Content("  ")
-                rows.append(Option(mark.append(Content(title).stylize("bold" if open_now else "")), id=chat.id))
-        return rows
-
-    def _hit_rows(self, hits: list[Hit]) -> list[Option]:
-        rows: list[Option] = []
-        self._places = {}
-        for number, hit in enumerate(hits):
-            key = f"hit-{number}"
-            self._places[key] = hit
-            if hit.message is None:
-                rows.append(Option(Content("  ").append(_highlighted(hit.snippet, hit.spans)), id=key))
-                continue
-            title = Content("  ").append(Content(one_line(hit.title) or "(no title)"))
-            line = Content("    ").append(_highlighted(*_near(hit)))
-            rows.append(Option(Content("\n").join([title, line]), id=key))
-        return rows
 
     # --- keys -----------------------------------------------------------------------------------------------------
 
@@ -263,40 +236,6 @@ class Sidebar(Vertical):
         options = self.query_one(OptionList)
         at = options.highlighted
         return options.get_option_at_index(at).id if at is not None and at < options.option_count else None
-
-
-def section(chat: StoredChat, now: float) -> str:
-    """Where a chat stands in the list: "Pinned", "Today", "Yesterday", "This week" or a month, as "March 2024"."""
-    if chat.pinned:
-        return "Pinned"
-    today, then = time.localtime(now), time.localtime(chat.updated)
-    midnight = time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
-    if chat.updated >= midnight:
-        return "Today"
-    for name, days in (("Yesterday", 1), ("This week", 6)):
-        start = time.mktime((today.tm_year, today.tm_mon, today.tm_mday - days, 0, 0, 0, 0, 0, -1))
-        if chat.updated >= start:
-            return name
-    return time.strftime("%B" if then.tm_year == today.tm_year else "%B %Y", then)
-
-
-def _heading(name: str, below: bool) -> Content:
-    return Content("\n" if below else "").append(Content.styled(name, "$foreground 45%"))
-
-
-def _near(hit: Hit) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The snippet from shortly before its first word on, so that this one is to be seen."""
-    cut = max(hit.spans[0][0] - BEFORE, 0) if hit.spans else 0
-    start = hit.snippet.find(" ", cut) + 1 if cut else 0
-    if not 0 < start <= (hit.spans[0][0] if hit.spans else 0):
-        return hit.snippet, hit.spans
-    moved = tuple((first - start + 1, last - start + 1) for first, last in hit.spans)
-    return "…" + hit.snippet[start:], moved
-
-
-def _highlighted(text: str, spans: tuple[tuple[int, int], ...]) -> Content:
-    words = [Span(start, end, "bold $accent") for start, end in spans]
-    return Content(text, [Span(0, len(text), "$foreground 65%"), *words])
 
 
 def _keys() -> Content:

@@ -16,7 +16,8 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.screens.dialogs import LineScreen
 from slipstream.app.tui.screens.drafters import DraftersScreen
-from slipstream.app.tui.widgets.sidebar import WIDE, section
+from slipstream.app.tui.widgets.chat_rows import section
+from slipstream.app.tui.widgets.sidebar import WIDE
 
 
 def kept(store: ChatStore, question: str, answer: str) -> str:
