@@ -15,7 +15,7 @@ from typing import Final
 
 from slipstream.app.engine.environment import engine_environment
 from slipstream.app.safe_text import one_line
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import unstartable
 
 INTERRUPTED: Final = 130
 NICE: Final = 10
@@ -76,10 +76,7 @@ class Background:
                 start_new_session=True,  # Ctrl-C in the terminal is not for it
             )
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise SlipstreamError(
-                f"cannot start a process: {reason}.", "Close other programs and try again."
-            ) from error
+            raise unstartable("the command's process", error) from error
         if self._stops:  # it was stopped before it had begun
             self._signal()
         assert process.stdout and process.stderr

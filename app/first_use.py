@@ -1,4 +1,4 @@
-"""Model files that a command loads in its own process, and what is done before the first time."""
+"""What is done, and told, before a model file is used for the first time."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from pathlib import Path
 
 from slipstream.app.model_choice import PROBED
 from slipstream.app.paths import Paths
-from slipstream.models.probe import probe_once
-from slipstream.models.probe_record import ProbeRecord
-from slipstream.models.runtime.library import built
 
 
 def try_first(path: Path, paths: Paths) -> None:
-    """Tries a model file in a process of its own before its first use, as the engine does (``Load.probed``).
+    """Tries a model file that a command loads itself in another process, as the engine does (``Load.probed``).
 
     Raises:
         SlipstreamError: If llama.cpp crashes on it, hangs, or refuses it.
     """
-    probe_once([path], ProbeRecord(paths.derived / PROBED, built()), say)
+    from slipstream.models.probe import probe_once
+    from slipstream.models.probe_record import ProbeRecord
+    from slipstream.models.runtime.library import built  # it loads llama.cpp
+
+    probe_once([path], ProbeRecord(paths.derived / PROBED, built()), tell_check)
 
 
-def say() -> None:
-    """Tells on standard error that a file is being checked."""
+def tell_check() -> None:
+    """Tells on standard error that a file is being checked, so that nobody wonders what takes so long."""
     print("checking the file before its first use", file=sys.stderr)

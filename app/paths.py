@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
@@ -166,7 +166,7 @@ def unwritable(path: Path, error: OSError) -> SlipstreamError:
     if path.is_relative_to(_NO_HOME):
         hint = f"Set HOME, or {HOME_VARIABLE} to a folder that you can write to."
         return SlipstreamError("this user has no home folder.", hint)
-    reason = (error.strerror or str(error)).lower()
+    reason = reason_of(error)
     hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
     if error.errno in _FULL:
         hint = f"Make some room and try again, or set {HOME_VARIABLE} to a folder on another disk."

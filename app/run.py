@@ -23,6 +23,7 @@ from slipstream.app.engine.host import Engine
 from slipstream.app.engine.protocol import Done, Loaded, Stepped
 from slipstream.app.engine.requests import Generate, Load, Message, Sampling
 from slipstream.app.engine.thinking import begins_inside, split
+from slipstream.app.first_use import tell_check
 from slipstream.app.paths import Paths, private_folder
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
@@ -72,7 +73,7 @@ def run(request: RunRequest, paths: Paths) -> int:
         print(f"slipstream: {store.notice}", file=sys.stderr)
     engine = Engine(paths.logs / "engine.log")
     try:
-        loaded = engine.load(replace(request.load, states=str(paths.states)), _tell_check)
+        loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
         if store and request.chat:
             return _in_chat(request, paths, store, request.chat, engine, loaded)
         messages = [Message("system", request.system)] if request.system else []
@@ -84,10 +85,10 @@ def run(request: RunRequest, paths: Paths) -> int:
             store.close()
 
 
-def _tell_check(share: float | None) -> None:
+def _loading(share: float | None) -> None:
     """Says why it takes longer than usual, to whoever sits there."""
     if share is None and sys.stderr.isatty():
-        print("slipstream: checking the file before its first use.", file=sys.stderr)
+        tell_check()
 
 
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:

@@ -30,7 +30,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of
 from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf_parse import TensorInfo
 from slipstream.models.gguf_tensors import read_stored, samples
@@ -153,7 +153,7 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
         cut(target, adapter, own)
         os.replace(own, path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise SlipstreamError(
             f"cannot write {shown_path(path)}: {reason}.", "Check the folder and its permissions."
         ) from error
@@ -258,5 +258,5 @@ def _hash(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.") from error

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 from typing import Final
 
-from slipstream.models.errors import DownloadError
+from slipstream.models.errors import DownloadError, reason_of
 from slipstream.models.hub_types import RemoteFile
 from slipstream.models.quoting import shown_path
 
@@ -21,7 +21,7 @@ def gigabytes(count: int) -> str:
 
 def disk_error(path: Path, error: OSError) -> DownloadError:
     """A file or folder that cannot be written."""
-    reason = (error.strerror or str(error)).lower()
+    reason = reason_of(error)
     hint = "Check the folder and its permissions, or choose another."
     if error.errno in _FULL:
         return disk_full(path)

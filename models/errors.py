@@ -47,3 +47,18 @@ class OfflineError(HubError):
 
 class DownloadError(SlipstreamError):
     """A download that ended without its file; what was fetched is kept unless the words say otherwise."""
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, as the end of a title: "permission denied"."""
+    return (error.strerror or str(error)).lower()
+
+
+def unstartable(what: str, error: OSError) -> SlipstreamError:
+    """The error for a process that the system does not start.
+
+    Args:
+        what: Which one, as a title begins: "the engine's process".
+        error: What the system said.
+    """
+    return SlipstreamError(f"{what} cannot be started: {reason_of(error)}.", "Close other programs and try again.")

@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, reason_of
 from slipstream.models.gguf import Header
 from slipstream.models.gguf_parse import TensorInfo
 from slipstream.models.quoting import quoted, shown_path
@@ -99,5 +99,5 @@ def samples(header: Header) -> Iterator[bytes]:
 
 
 def _unreadable(path: Path, error: OSError) -> ModelFileError:
-    reason = (error.strerror or str(error)).lower()
+    reason = reason_of(error)
     return ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.")

@@ -15,7 +15,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf_check import DEFAULT_ALIGNMENT
 from slipstream.models.gguf_parse import Value
 from slipstream.models.gguf_tensors import PLAIN
@@ -84,7 +84,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         hint = "Free some room there" if error.errno in _FULL else "Check the folder and its permissions"
         raise SlipstreamError(
             f"cannot write {shown_path(path)}: {reason}.", f"{hint}, or choose another folder."

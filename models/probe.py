@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
 
-from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
 from slipstream.models.probe_record import ProbeRecord
 from slipstream.models.quoting import quoted, shown_path
 
@@ -78,12 +78,12 @@ class Prober:
 
         Raises:
             ModelFileError: If llama.cpp crashes, hangs or refuses it.
-            SlipstreamError: If there is not enough memory to try it.
+            SlipstreamError: If there is not enough memory to try it, or no process can be started.
         """
         try:
             limit = self._seconds + os.stat(path).st_size / _WALL_BYTES
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = reason_of(error)
             raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path.") from None
         if self._process is None:
             self._start()
@@ -108,14 +108,17 @@ class Prober:
 
     def _start(self) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, **_ENVIRONMENT},
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
-        )
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
+            )
+        except OSError as error:
+            raise unstartable("the process that checks model files", error) from error
         if self._answer("", _START_SECONDS)[0] is None:
             words = self._last_words()
             self.close()

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, reason_of
 from slipstream.models.gguf_parse import MAX_TENSORS, DamagedError
 from slipstream.models.quoting import quoted, shown_path
 
@@ -46,7 +46,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
     except DamagedError as error:
         raise ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Fetch the file again.") from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path and the disk.") from None
 
 

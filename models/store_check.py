@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from slipstream.models.errors import reason_of
 from slipstream.models.quoting import shown_path
 from slipstream.models.store_facts import read_facts
 from slipstream.models.store_types import Checked, Installed
@@ -45,7 +46,7 @@ def check(
                     done += len(chunk)
                     on_progress(done, size)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = reason_of(error)
             return Checked(model, tuple(hashes), tuple(expected), f"{shown_path(file)} cannot be read: {reason}.")
         hashes.append(digest.hexdigest())
     problem, hint = facts.problem, facts.hint

@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.heads import ARCHITECTURE as HEADS
 from slipstream.models.store_names import label_of
@@ -115,7 +115,7 @@ def read_facts(path: Path) -> Facts:
     except SlipstreamError as error:
         return Facts((str(path),), _size(path), problem=error.title, hint=error.hint)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         return Facts((str(path),), 0, problem=f"{path} cannot be read: {reason}.", hint="Check its permissions.")
     return Facts(
         parts=tuple(map(str, header.parts)),

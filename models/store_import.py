@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
-from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError
+from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf import read_header
 from slipstream.models.gguf_write import replacing
 from slipstream.models.quoting import shown_path
@@ -81,7 +81,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
             place.rmdir()
         if isinstance(error, OSError):
             raise SlipstreamError(
-                f"cannot import {shown_path(path)}: {(error.strerror or str(error)).lower()}.",
+                f"cannot import {shown_path(path)}: {reason_of(error)}.",
                 f"Check the rights of {shown_path(error.filename or place)}, or the room on its disk.",
             ) from error
         raise

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf_write import replacing
 from slipstream.models.quoting import shown_path
 from slipstream.models.store_records import record_path
@@ -94,7 +94,7 @@ class Trash:
                 raise FileNotFoundError(2, "some of its files are gone")
         except OSError as error:
             raise SlipstreamError(
-                f"cannot bring back {removed.name}: {(error.strerror or str(error)).lower()}.",
+                f"cannot bring back {removed.name}: {reason_of(error)}.",
                 f"Look for it in {shown_path(place)}.",
             ) from error
         shutil.rmtree(place, ignore_errors=True)
@@ -151,7 +151,7 @@ class Trash:
 
 def _refused(name: str, error: OSError, folder: Path) -> SlipstreamError:
     """Words why a model cannot be removed."""
-    reason = (error.strerror or str(error)).lower()
+    reason = reason_of(error)
     return SlipstreamError(
         f"cannot remove {name}: {reason}.", f"Check the rights of {shown_path(error.filename or folder)}."
     )

@@ -26,7 +26,7 @@ from slipstream.app.model_choice import BUNDLED, check_files, choose
 from slipstream.app.paths import Paths
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.none import Plain
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.sampling import Sampler
 
 USUAL: Final = ("startup", "plain", "overhead", "drafters", "memory")
@@ -163,5 +163,5 @@ def _write(path: Path, text: str, mode: Literal["a", "w"], option: str) -> None:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise SlipstreamError(f"cannot write {path}: {reason}.", f"Give --{option} another file's name.") from error

@@ -15,6 +15,7 @@ from slipstream.app.bench.drafter_tables import drafters_text
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
 from slipstream.app.bench.intervals import Ratio
 from slipstream.app.paths import private_folder, unwritable
+from slipstream.models.errors import reason_of
 
 _NAME: Final = "%Y-%m-%d %H.%M.%S"
 _LARGEST: Final = 20_000_000  # bytes; a result has some ten thousand
@@ -106,7 +107,7 @@ def _read(path: Path) -> Kept:
         drafters_text(report)
         return Kept(path, when, report, str(figures["machine"]["processor"]))
     except OSError as error:
-        return Kept(path, when, problem=f"it cannot be read: {(error.strerror or str(error)).lower()}")
+        return Kept(path, when, problem=f"it cannot be read: {reason_of(error)}")
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return Kept(path, when, problem="it is damaged, or of another version of slipstream")
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from slipstream.app.bench.conversations import Prompt, asked
 from slipstream.app.engine.requests import Message
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 
 _PACKED: Final[Mapping[str, Callable[[bytes], bytes]]] = MappingProxyType(
     {".xz": lzma.decompress, ".gz": gzip.decompress}
@@ -47,7 +47,7 @@ def read_prompts(path: Path) -> list[Prompt]:
             f"{path} cannot be unpacked: it is damaged or cut short.", "Get the file again."
         ) from error
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise SlipstreamError(
             f"cannot read {path}: {reason}.", "Give --prompts another file's name, or one of: chat, story, copy."
         ) from error

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, reason_of
 
 _BLOCK: Final = 32  # weights that share a scale in Q8_0
 _BLOCK_BYTES: Final = 2 + _BLOCK
@@ -113,7 +113,7 @@ def write_model(path: Path, shape: ModelShape, seed: int = 1) -> None:
         for _ in norms:
             writer.write_tensor_data(np.ones(shape.n_embd, np.float32))
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise SlipstreamError(
             f"cannot write a model for the benchmark to {path.parent}: {reason}.",
             "Free some room there, or set TMPDIR to a folder that has it.",

@@ -16,7 +16,7 @@ from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import clean, one_line
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 
 ALL = 1 << 31
 
@@ -101,7 +101,7 @@ def _import(store: ChatStore, file: str) -> None:
     try:
         raw = Path(file).read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise SlipstreamError(f"cannot read {one_line(file)}: {reason}.", "Give a file that is there.") from error
     for chat in import_chats(store, raw, file):
         print(f"{chat.id}  {one_line(chat.title)}")

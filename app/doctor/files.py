@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slipstream.app.model_choice import BUNDLED_DRAFT, BUNDLED_TARGET
 from slipstream.app.paths import HOME_VARIABLE, Paths
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf import read_header
 from slipstream.models.quoting import shown_path
 from slipstream.models.vocabulary import check_vocabulary
@@ -51,7 +51,7 @@ def _place(name: str, path: Path) -> Place:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
         return Place(name, path, path.exists(), 0, f"cannot write to {shown_path(folder)}: {reason}. {hint}")
     return Place(name, path, path.exists(), free)

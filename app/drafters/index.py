@@ -13,6 +13,7 @@ from typing import Final
 from slipstream.app.drafters.files import shown_size
 from slipstream.app.drafters.index_update import Update, is_below
 from slipstream.app.drafters.indexed import CHAT, is_on, switch
+from slipstream.app.first_use import try_first
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line
@@ -76,7 +77,6 @@ def _existing(path: str) -> Path:
 def _index(roots: Iterable[Path], header: Header, paths: Paths, progress: bool) -> int:
     if header.tokenizer_model in (None, "none", "no_vocab"):  # tokenizing would abort the process
         raise ModelFileError(f"{shown_path(header.path)} has no vocabulary.", "Get another conversion of the model.")
-    from slipstream.app.first_use import try_first
     from slipstream.models.runtime.model import LlamaModel
 
     try_first(header.path, paths)

@@ -16,10 +16,11 @@ from slipstream.app.chats.opening import hold
 from slipstream.app.drafters.files import checked, file_in, shown_size
 from slipstream.app.drafters.options import SEED
 from slipstream.app.drafters.texts import ChosenText, chosen_text
+from slipstream.app.first_use import try_first
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths, private_folder
 from slipstream.app.safe_text import one_line
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.heads import identity
 from slipstream.models.heads_check import METHODS, Method
@@ -48,8 +49,6 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
     seed = SEED if options.seed is None else options.seed
     if seed < 0:
         raise UsageError(f"--seed is {seed}.", "Give 0 or a larger number.")
-    from slipstream.app.first_use import try_first  # this loads llama.cpp
-
     text = chosen_text(options.on, paths)
     header = read_header(Path(choose(paths, options.model).model))
     out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method)
@@ -82,7 +81,7 @@ def _train(method: Method, header: Header, out: Path, work: Path, text: ChosenTe
     except OSError as error:
         where = shown_path(error.filename or work)
         raise SlipstreamError(
-            f"cannot train in {where}: {(error.strerror or str(error)).lower()}.",
+            f"cannot train in {where}: {reason_of(error)}.",
             "Make room or fix its rights, then give the same command again: it goes on.",
         ) from error
     shutil.rmtree(work, ignore_errors=True)

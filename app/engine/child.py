@@ -21,7 +21,7 @@ from slipstream.app.engine.patience import Limits, Patience
 from slipstream.app.engine.protocol import Beat, Counted, Frame
 from slipstream.app.engine.requests import Quit, Stop
 from slipstream.app.paths import private_folder, unwritable
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import unstartable
 
 _LOOK_EVERY: Final = 1.0  # seconds
 _TO_END: Final = 2.0  # seconds between the end of what it says and its own
@@ -161,10 +161,7 @@ class Child:
                 start_new_session=True,  # Ctrl-C in the terminal is not for it
             )
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise SlipstreamError(
-                f"the engine's process cannot be started: {reason}.", "Close other programs, and try again."
-            ) from error
+            raise unstartable("the engine's process", error) from error
         finally:
             os.close(file)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from slipstream.app.safe_text import one_line
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, Settings, all_settings
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.quoting import shown_path
 
 MOST_BYTES: Final = 1 << 20
@@ -65,9 +65,7 @@ def text_of(path: Path) -> str:
             raise _broken(path, "it is no file")
         raw = path.read_bytes() if path.exists() else b""
     except OSError as error:
-        raise UsageError(
-            f"cannot read {shown_path(path)}: {(error.strerror or str(error)).lower()}.", "Fix its rights."
-        ) from error
+        raise UsageError(f"cannot read {shown_path(path)}: {reason_of(error)}.", "Fix its rights.") from error
     if len(raw) > MOST_BYTES:
         raise _broken(path, f"it has {len(raw):,} bytes, more than settings ever need")
     try:

@@ -13,7 +13,7 @@ from slipstream.app.engine.requests import Sampling
 from slipstream.app.paths import Paths, write_private
 from slipstream.app.safe_text import one_line
 from slipstream.app.settings.values import ReplySettings
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 
 FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
 """What a preset may set, by the names of ``Sampling``; the rest is the usual."""
@@ -104,7 +104,7 @@ class Presets:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise self._wrong(f"line {line} is not UTF-8") from error
         except OSError as error:
-            raise UsageError(f"cannot read {self._path}: {(error.strerror or str(error)).lower()}.") from error
+            raise UsageError(f"cannot read {self._path}: {reason_of(error)}.") from error
         try:
             return tomlkit.parse(text)
         except TOMLKitError as error:

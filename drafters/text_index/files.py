@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.quoting import shown_path
 
 Bytes = bytes | memoryview
@@ -78,7 +78,7 @@ def worded(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise SlipstreamError(
             f"cannot write the text index in {shown_path(folder)}: {reason}.",
             "Free some room there, or check the folder and its permissions.",

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from slipstream.models.errors import ModelFileError
+from slipstream.models.errors import ModelFileError, reason_of
 from slipstream.models.quoting import shown_path
 from slipstream.models.runtime.ggml import F32, calls
 from slipstream.models.runtime.model import LlamaModel
@@ -83,7 +83,7 @@ class MaskRows:
         try:
             self._file = self._file or FileIO(self._path)
         except OSError as error:
-            raise self._unreadable((error.strerror or str(error)).lower()) from error
+            raise self._unreadable(reason_of(error)) from error
 
     def fill(self, tokens: Sequence[Token], rows: Floats) -> None:
         """Writes the vectors of tokens and masks into the first rows of [n, n_embd].
@@ -115,7 +115,7 @@ class MaskRows:
             self._file.seek(self._start + token * self._size)
             stored = self._file.read(self._size)
         except OSError as error:
-            raise self._unreadable((error.strerror or str(error)).lower()) from error
+            raise self._unreadable(reason_of(error)) from error
         if len(stored) != self._size:
             raise self._unreadable("it became shorter while it was used")
         row = np.empty(self.width, np.float32)

@@ -64,7 +64,8 @@ Train = Callable[[Job, Callable[[str], None]], str]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("slipstream.app.first_use.try_first", lambda path, paths: None)  # a header alone is no model
+    for command in ("index", "train"):  # a header alone is no model
+        monkeypatch.setattr(f"slipstream.app.drafters.{command}.try_first", lambda path, paths: None)
     return tmp_path / "home"
 
 

@@ -123,6 +123,14 @@ def test_a_process_that_does_not_start_is_an_error(tmp_path: Path) -> None:
         prober.check(write_kind(tmp_path / "model.gguf", "llama"))
 
 
+def test_a_process_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+    (path := tmp_path / "model.gguf").write_bytes(b"GGUF")
+    told = pytest.raises(SlipstreamError, match="checks model files cannot be started: no such file")
+    with closing(Prober([str(tmp_path / "python")])) as one, told as caught:
+        one.check(path)
+    assert "Close other programs" in caught.value.hint
+
+
 def test_the_process_leaves_with_the_one_that_asks() -> None:
     child = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin and child.stdout

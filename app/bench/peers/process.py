@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, reason_of
 
 _SERVING: Final = Path(__file__).with_name("serving.py")
 _PATIENCE: Final = 1800.0
@@ -63,7 +63,7 @@ class PeerProcess:
         except OSError as error:
             self._told.close()
             raise PeerError(
-                f"{name}: {python} cannot be started: {(error.strerror or str(error)).lower()}.",
+                f"{name}: {python} cannot be started: {reason_of(error)}.",
                 "Give --peer-python a Python that has the engine's package.",
             ) from error
         try:

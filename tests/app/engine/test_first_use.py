@@ -84,7 +84,7 @@ def test_the_check_is_told_where_someone_sits(tmp_path: Path) -> None:
     run = [*PROGRAM[:3], "-m", str(model), "--seed", "1", "run", "-p", "Hi", "--max-tokens", "3"]
     with Terminal(*run, home=tmp_path / "home") as terminal:
         assert terminal.ended() == 0
-        assert "checking the file before its first use." in terminal.shown
+        assert "checking the file before its first use" in terminal.shown
     environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path / "other")}
     done = subprocess.run(run, capture_output=True, stdin=subprocess.DEVNULL, env=environment, check=True)
     assert done.stderr == b""

@@ -25,6 +25,7 @@ from slipstream.app.tui.jobs import Job
 from slipstream.app.tui.screens.drafters import NO_TORCH, DraftersScreen
 from slipstream.app.tui.screens.drafters_dialogs import PathScreen, TrainScreen
 from slipstream.app.tui.screens.drafters_work import TRAINED
+from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf import read_header
 from slipstream.models.heads_check import METHODS
 
@@ -368,6 +369,9 @@ async def test_a_command_that_cannot_be_run_says_its_last_words(
     ended = await Background(["drafters", "index", "/nowhere/at/all", "-m", "bundled"]).run(lines.append)
     assert ended.code == 2 and not ended.said
     assert "no such file or folder" in ended.error and lines[-1].endswith(ended.error)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(SlipstreamError, match="the command's process cannot be started: no such file"):
+        await Background([]).run(lines.append)
 
 
 @pytest.mark.parametrize(
