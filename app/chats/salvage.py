@@ -57,7 +57,7 @@ class _Pages:
         if number in self._moved:
             file, offset = self._log, self._moved[number]
         elif not 1 <= number <= self._inside:
-            return b""
+            file = None
         if file is None:
             return b""
         try:

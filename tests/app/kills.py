@@ -1,4 +1,4 @@
-"""Kills of the interface while a reply streams, on a real terminal, and what must be left."""
+"""Kills of the interface while a reply streams, on a real terminal, and what must be left; ends of its engine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import random
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tests.app.bundled_program import PROGRAM, words
 from tests.app.played_chat import LEDGER, ledger
@@ -24,6 +24,9 @@ RANGE: Final = 250
 """Steps of a played reply, or milliseconds of a real one, within which it is killed."""
 ENGINE_ENDS: Final = 2.0
 """Seconds in which the engine of a killed interface ends."""
+Moment = Literal["loading", "idle", "writing"]
+MOMENTS: Final[tuple[Moment, ...]] = ("loading", "idle", "writing")
+_WORKER: Final = "slipstream.app.engine.worker"
 
 
 def kill_played(home: Path, chance: random.Random) -> list[str]:
@@ -76,7 +79,7 @@ def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
             terminal.read(0.01)
             seen.append((time.monotonic(), _words_seen(reply, terminal.shown)))
         chat = _child(terminal, "--as-child")
-        engine = _child(terminal, "slipstream.app.engine.worker")
+        engine = _child(terminal, _WORKER)
         os.kill(chat, signal.SIGKILL)
         killed = time.monotonic()
         ends = gone(engine, beside=terminal)
@@ -95,6 +98,33 @@ def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:
         found.append(f"the reply is {answer.status}")
     safe = max((count for when, count in seen if when <= killed - LOST), default=0)
     return RealKill(found, took, max(0, safe - len(words(answer.content))))
+
+
+def end_engine(home: Path, number: signal.Signals, moment: Moment, words: str, chance: random.Random) -> float:
+    """Ends the engine of the whole program with a signal; returns the seconds until the screen says why.
+
+    Args:
+        home: An empty folder.
+        number: The signal.
+        moment: What the engine does meanwhile.
+        words: What the screen is to say.
+        chance: When.
+    """
+    with Terminal(*PROGRAM, home=home, size=(160, 40)) as terminal:
+        terminal.shows("╭", "╰")
+        if moment != "loading":
+            terminal.shows("is ready")
+        if moment == "writing":
+            terminal.type(f"{QUESTION}\r")
+            terminal.shows("Esc stops")
+        terminal.until(lambda: bool(_children(terminal, _WORKER)))
+        end = time.monotonic() + chance.randrange(RANGE) / 1e3
+        while time.monotonic() < end:
+            terminal.read(0.01)
+        os.kill(_child(terminal, _WORKER), number)
+        killed = time.monotonic()
+        terminal.until(lambda: words in terminal.shown)
+        return time.monotonic() - killed
 
 
 def _terminal(terminal: Terminal) -> list[str]:
@@ -117,11 +147,18 @@ def _words_seen(reply: str, shown: str) -> int:
 
 def _child(terminal: Terminal, mark: str) -> int:
     """The process below a terminal's shell whose command has a word."""
-    waiting = [terminal.process]
+    (process,) = _children(terminal, mark)
+    return process
+
+
+def _children(terminal: Terminal, mark: str) -> list[int]:
+    """The processes below a terminal's shell whose command has a word."""
+    waiting, found = [terminal.process], []
     while waiting:
         process = waiting.pop()
-        if mark.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
-            return process
-        for thread in Path(f"/proc/{process}/task").iterdir():
-            waiting += map(int, (thread / "children").read_text().split())
-    raise ProcessLookupError(mark)
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if mark.encode() in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0"):
+                found.append(process)
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return found

@@ -246,7 +246,7 @@ def test_pages_that_only_look_like_rows_give_none(tmp_path: Path) -> None:
     late = b"\x03\xff\xff\xff\xff\xff\xff\xff\xff\xfe\x02\x01\x06"  # row -2
     wrong = (
         b"\x00\x01",  # no bytes
-        b"\x03\x01\x02\x0a\x00",  # a kind that is not used
+        b"\x02\x01\x02\x0a",  # a kind that is not used
         b"\x03\x01\x03\x01\x05",  # a header that ends elsewhere
         b"\x05\x01\x02\x01\x05\x00\x00",  # bytes that belong to nothing
         b"\xc0\x00\x01" + bytes(4000),  # a chain of pages that is not there

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,6 +182,19 @@ def test_a_failure_is_told_and_the_next_one_runs(server: HubServer, queue: Downl
     queue.resume(ids[0])
     mended = queue.wait(ids[0])
     assert mended.state == "done" and mended.error is None
+
+
+def test_too_little_room_is_told_and_the_job_goes_on_once_there_is_some(
+    server: HubServer, queue: Downloads, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(folder.parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+        failed = queue.wait(queue.add(quant().files, folder).id)
+    assert failed.state == "failed" and failed.error and "not enough room" in failed.error[0]
+    assert "smaller quantization" in failed.error[1] and server.sent == 0
+    queue.resume(failed.id)
+    assert queue.wait(failed.id).state == "done" and leftovers(folder) == [NAME]
 
 
 def test_what_another_process_downloads_is_not_cancelled_under_it(

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.download_tests import NAME, QUICK, REPO, job, leftovers, run_until
-from tests.models.hub_models import tiny_gguf
+from tests.models.download_tests import NAME, QUICK, REPO, job, leftovers, quant, run_until
+from tests.models.hub_facts import Fault
+from tests.models.hub_models import split_gguf, tiny_gguf
 from tests.models.hub_server import HubServer
 
-from slipstream.models import download_files, download_lock
+from slipstream.models import download_files, download_lock, download_part
 from slipstream.models.download import partials
 from slipstream.models.download_job import Speedometer
 from slipstream.models.download_journal import read
@@ -52,6 +53,25 @@ def test_a_stop_at_any_place_keeps_what_is_there(server: HubServer, folder: Path
     assert server.sent - fetched < len(BODY), "what was there was fetched again"
 
 
+@pytest.mark.parametrize("asked", range(0, 24, 3))
+def test_a_stop_while_much_is_hashed_keeps_what_is_there(
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int
+) -> None:
+    monkeypatch.setattr(download_part, "_STEP", 16 << 10)  # as a large file has many steps
+    phases: list[str] = []
+    left = iter(range(asked))
+
+    def late() -> bool:
+        return phases[-1:] == ["finishing"] and next(left, None) is None
+
+    stopped = job(folder, tuning=replace(QUICK, report_s=0.0)).run(lambda progress: phases.append(progress.phase), late)
+    assert "finishing" in phases and (stopped is None or stopped.read_bytes() == BODY)
+    fetched = server.sent
+    path = job(folder).run()
+    assert path and path.read_bytes() == BODY and leftovers(folder) == [NAME]
+    assert server.sent == fetched == len(BODY), "what was there was fetched again"
+
+
 def test_the_speed_is_that_of_the_last_seconds() -> None:
     meter = Speedometer()
     assert meter.speed(0, 0.0) == 0.0
@@ -75,6 +95,36 @@ def test_a_journal_that_says_nothing(server: HubServer, folder: Path) -> None:
     assert read(journal) is None
     path = job(folder).run()
     assert path and path.read_bytes() == BODY
+
+
+def test_a_split_model_counts_the_files_that_are_in_their_place(server: HubServer, folder: Path) -> None:
+    parts = split_gguf("Tiny-BF16", 3)
+    server.add(REPO, parts)
+    files = quant("BF16").files
+    run_until(server, job(folder, files), 100_000)
+    (before,) = partials(folder)
+    assert before.done == 100_000
+    done = files[-1]
+    assert not done.path_in(folder).exists()
+    for left in folder.rglob(f"{done.name}.*"):
+        left.unlink()  # as when a kill came once this one had its name
+    done.path_in(folder).write_bytes(parts[done.name])
+    (after,) = partials(folder)
+    assert done.size <= after.done < after.total == before.total == sum(file.size for file in files)
+    fetched = server.sent
+    path = job(folder, files).run()
+    assert path and leftovers(folder) == sorted(parts) and server.sent - fetched <= before.total - done.size
+
+
+def test_a_folder_in_the_place_of_a_part_is_named_and_its_lock_let_go(server: HubServer, folder: Path) -> None:
+    place = quant().files[0].path_in(folder).with_name(f"{NAME}.part")
+    place.mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(DownloadError, match=r"cannot write .*is a directory"):
+            job(folder).run()
+    place.rmdir()
+    path = job(folder).run()
+    assert path and path.read_bytes() == BODY and leftovers(folder) == [NAME]
 
 
 def test_a_folder_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,10 +162,18 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path: Path, m
         open_locked(path)
 
 
-@pytest.mark.parametrize("header", ["content-length", "location"])
+@pytest.mark.parametrize(
+    ("header", "ranges", "words"),
+    [
+        ("content-length", True, "another number of bytes was announced than"),
+        ("content-length", False, "7 bytes were announced where the file has"),
+        ("location", True, "redirects in circles"),
+    ],
+)
 def test_an_answer_that_makes_no_sense_is_no_file(
-    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch, header: str
+    server: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch, header: str, ranges: bool, words: str
 ) -> None:
+    server.fault = None if ranges else Fault("no range", 0)
     real = httpx.AsyncClient.send
 
     async def send(client: Any, request: Any, **options: Any) -> Any:
@@ -128,7 +186,6 @@ def test_an_answer_that_makes_no_sense_is_no_file(
         return response
 
     monkeypatch.setattr(httpx.AsyncClient, "send", send)
-    words = "redirects in circles" if header == "location" else "announced"
     with pytest.raises(DownloadError, match=words):
         job(folder).run()
     monkeypatch.undo()

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ import pytest
 from slipstream.app.engine.frames import read_frame, write_frame
 from slipstream.app.engine.host import Engine
 from slipstream.app.engine.patience import Limits
-from slipstream.app.engine.protocol import VERSION, Beat, Done, Failed, Frame, Hello, Loaded, Loading, Speed
-from slipstream.app.engine.requests import Generate, Load, Message, Prepare, Sampling
+from slipstream.app.engine.protocol import VERSION, Beat, Counted, Done, Failed, Frame, Hello, Loaded, Loading, Speed
+from slipstream.app.engine.requests import Generate, Load, Message, Prepare, Quit, Sampling, Watch
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 Pretend = Callable[..., Engine]
@@ -196,6 +197,30 @@ def test_neither_beats_nor_an_earlier_reply_are_events_of_a_load(pretend: Preten
     engine.start()
     assert engine.load(LOAD) == LOADED and engine.process_id == process
     engine.close(0.01)
+
+
+def test_what_a_prompt_takes_is_told_to_who_listens_whatever_is_asked(pretend: Pretend) -> None:
+    later = io.BytesIO()
+    write_frame(later, Counted(2, 4096, 3, 700))
+    write_frame(later, LOADED)
+    two_loads = "os.read(0, 1 << 16)\n" * 2
+    engine = pretend(Hello(), Counted(1, 40), LOADED, then=f"{two_loads}os.write(1, {later.getvalue()!r})\n{WAITS}")
+    told: list[Counted] = []
+    assert engine.load(LOAD) == LOADED  # nobody listens yet, and it is no event of a load
+    engine.tell_count(told.append)
+    assert engine.load(LOAD) == LOADED and told == [Counted(2, 4096, 3, 700)]
+    engine.close(0.01)
+
+
+def test_a_new_process_is_told_first_that_somebody_looks(pretend: Pretend, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    engine = pretend(Hello(), LOADED, then=f"open({os.fspath(asked)!r}, 'wb').write(sys.stdin.buffer.read())")
+    for looks in (True, False):
+        engine.watch(looks)
+        assert engine.load(LOAD) == LOADED
+        engine.close(60)
+        heard = [*iter(partial(read_frame, io.BytesIO(asked.read_bytes())), None)]
+        assert heard == [Watch(True)] * looks + [LOAD, Quit()]
 
 
 def test_an_end_at_the_last_moment_of_a_load_is_told_too(pretend: Pretend) -> None:

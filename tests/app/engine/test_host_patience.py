@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from slipstream.app.engine.awake import AwakeClock
@@ -112,6 +114,22 @@ def test_a_stop_that_is_slow_because_the_step_is_slow_is_waited_for() -> None:
     patience = Patience(LIMITS)
     patience.stop_asked()
     assert waited(patience, 100, Beat(5, 0)) == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_pulse_beats_by_itself_while_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.app.engine.pulse.EVERY", 0.001)
+    told: list[Beat] = []
+
+    def tell(beat: Beat) -> None:
+        told.append(beat)
+        if len(told) == 3:
+            raise SystemExit  # ends its thread, as the end of the process would
+
+    Pulse(tell, lambda: True, work=lambda: 0.0).start()
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "pulse")
+    thread.join(60)
+    assert len(told) == 3 and [beat.quiet for beat in told] == sorted({beat.quiet for beat in told})
 
 
 def test_a_file_that_is_tried_elsewhere_is_waited_for_while_it_beats() -> None:

@@ -21,7 +21,7 @@ from slipstream.app.tui.widgets.question import Question
 from slipstream.app.tui.widgets.reply import Reply
 
 M = TypeVar("M", bound=Message)
-PATIENCE = 20.0  # seconds; a busy machine is slow, a test that waits this long has failed
+PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long has failed
 
 
 @dataclass

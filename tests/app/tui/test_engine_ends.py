@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.app.engine.disturbed import bundled
+from tests.app.engine.disturbed import SIGNALS, bundled
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
@@ -65,7 +65,7 @@ async def test_what_was_changed_for_it_is_said(open_chat: Open) -> None:
         assert any("with a context of 512 tokens" in notice for notice in chat.notices())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGBUS])
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_a_real_engine_that_is_killed_amid_a_reply(
     store: ChatStore, tmp_path: Path, number: signal.Signals
 ) -> None:

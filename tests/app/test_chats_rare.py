@@ -1,0 +1,168 @@
+"""What a chat store seldom meets: no locks at all, files in the way, full disks, and questions about nothing."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.app.chats_damaged import filled, kept
+from tests.app.chats_older import older
+
+from slipstream.app.chats.opening import storage_error
+from slipstream.app.chats.records import StoredChat
+from slipstream.app.chats.salvage import rows
+from slipstream.app.chats.schema import MIGRATIONS, migrate
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.chats.write_ahead import is_damaged
+from slipstream.models.errors import SlipstreamError
+
+
+def failing(*_: object, **__: object) -> Any:
+    raise OSError(5, "Input/output error")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chats.db"
+
+
+# --- the place ----------------------------------------------------------------------------------------------------
+
+
+def test_a_system_without_such_locks_will_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows: it cannot be imported
+    with closing(ChatStore(path)) as store:
+        assert store.alone
+        chat = store.create().id
+        store.add_user(chat, "the plover nests")
+        store.delete(chat)
+        store.erase_deleted(0)
+        assert store.list_chats() == []
+
+
+@pytest.mark.parametrize("name", ["chats.db.lock", "chats.db.writer"])
+def test_a_folder_where_a_lock_belongs_is_named(path: Path, name: str) -> None:
+    (path.parent / name).mkdir()
+    with pytest.raises(SlipstreamError, match=rf"cannot write to .*{name}.*is a directory") as error:
+        ChatStore(path)
+    assert error.value.hint and not path.exists()
+    (path.parent / name).rmdir()
+    ChatStore(path).close()
+
+
+def test_a_link_to_nowhere_is_named(path: Path) -> None:
+    path.symlink_to(path.parent / "gone" / "chats.db")
+    with pytest.raises(SlipstreamError, match=r"cannot write to .*chats\.db.*no such file") as error:
+        ChatStore(path)
+    assert error.value.hint and path.is_symlink()
+
+
+def test_a_store_is_closed_once(path: Path) -> None:
+    store = ChatStore(path)
+    store.create()
+    store.close()
+    (backup,) = path.parent.glob("chats-day-*")
+    backup.unlink()
+    store.close()
+    assert not backup.exists()
+    with closing(ChatStore(path)) as again:
+        assert again.alone and len(again.list_chats()) == 1
+
+
+# --- the disk -----------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_said_and_what_fits_later_is_kept(path: Path) -> None:
+    with closing(ChatStore(path)) as store:
+        chat = store.create("a").id
+        store.add_user(chat, "before")
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(SlipstreamError, match="the disk is full") as error:
+            store.add_user(chat, "too long " * 10_000)
+        assert error.value.hint == "Make some room and try again."
+        assert [message.content for message in store.messages(chat)] == ["before"] and not store._db.in_transaction
+        store._db.execute("PRAGMA max_page_count = 1000000")
+        store.add_user(chat, "after")
+        assert [message.content for message in store.messages(chat)] == ["before", "after"]
+
+
+def test_a_migration_that_finds_the_disk_full_changes_nothing(path: Path) -> None:
+    older(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        version = db.execute("PRAGMA user_version").fetchone()
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+        with pytest.raises(sqlite3.DatabaseError, match="full") as error:
+            migrate(db, path)
+        assert storage_error(path, error.value).title == f"cannot write to {path}: the disk is full."
+        assert not db.in_transaction and db.execute("PRAGMA user_version").fetchone() == version
+        assert version[0] < len(MIGRATIONS)
+    with closing(ChatStore(path)) as store:
+        assert any(kept(store).values()) and store.notice == ""
+
+
+def test_no_backup_means_no_migration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version() -> object:
+        with closing(sqlite3.connect(path)) as db:
+            return db.execute("PRAGMA user_version").fetchone()[0]
+
+    older(path)
+    before = version()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing)
+        with pytest.raises(SlipstreamError, match=r"cannot write to .*chats-version-\d+\.db.*input/output error"):
+            ChatStore(path)
+    assert version() == before and not list(path.parent.glob(".chats-*"))
+    with closing(ChatStore(path)) as store:
+        assert any(kept(store).values())
+    assert len(list(path.parent.glob("chats-version-*.db"))) == 1
+
+
+def test_a_log_that_cannot_be_read_is_left_to_sqlite(tmp_path: Path) -> None:
+    assert not is_damaged(tmp_path / "missing.db-wal")
+    (tmp_path / "chats.db-wal").mkdir()
+    assert not is_damaged(tmp_path / "chats.db-wal")
+
+
+def test_a_page_that_is_only_in_the_log_of_a_lost_file_is_read(path: Path) -> None:
+    with closing(ChatStore(path)) as store:
+        chat = store.create().id
+        store.add_user(chat, "the avocet wades")
+        (path.parent / "lost.db-wal").write_bytes(path.with_name("chats.db-wal").read_bytes())
+    found = [value for _, values in rows(path.with_name("lost.db"), trusted=True) for value in values]
+    assert "the avocet wades" in found
+
+
+# --- questions ----------------------------------------------------------------------------------------------------
+
+
+def test_showing_a_message_that_is_gone_changes_nothing(path: Path) -> None:
+    filled(path, 1)
+    with closing(ChatStore(path)) as store:
+        before = kept(store)
+        store.show(10_000)
+        assert kept(store) == before
+
+
+def test_a_chat_from_elsewhere_takes_no_place_that_is_taken(path: Path) -> None:
+    with closing(ChatStore(path)) as store:
+        chat = store.create("mine").id
+        store.add_user(chat, "own")
+        taken = store.add_chat(StoredChat(chat, "theirs", 1.0, 2.0, ""), store.all_messages(chat))
+        assert taken.id != chat and taken.title == "theirs"
+        assert kept(store) == {chat: ["own"], taken.id: ["own"]}
+
+
+def test_what_followed_a_refused_message_is_not_handed_on(path: Path) -> None:
+    with closing(ChatStore(path)) as store:
+        chat = store.create().id
+        refused = store.add_user(chat, "too long")
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        store.finish_reply(reply.id, text="half")
+        store.withdraw(refused.id)
+        assert store.all_messages(chat) == []
