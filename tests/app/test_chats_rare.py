@@ -16,7 +16,7 @@ from tests.app.chats_older import older
 from slipstream.app.chats.opening import storage_error
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.salvage import rows
-from slipstream.app.chats.schema import MIGRATIONS, migrate
+from slipstream.app.chats.schema import migrate
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.chats.write_ahead import is_damaged
 from slipstream.models.errors import SlipstreamError
@@ -92,18 +92,51 @@ def test_a_full_disk_is_said_and_what_fits_later_is_kept(path: Path) -> None:
         assert [message.content for message in store.messages(chat)] == ["before", "after"]
 
 
-def test_a_migration_that_finds_the_disk_full_changes_nothing(path: Path) -> None:
-    older(path)
+def test_a_full_disk_that_sqlite_has_rolled_back_itself_is_said_too(path: Path) -> None:
+    with closing(ChatStore(path)) as store:
+        chat = store.create("a").id
+        store.add_user(chat, "before")
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(SlipstreamError, match="the disk is full"):  # no index changes, which it would undo alone
+            store.begin_reply(chat, model="m" * 90_000, fingerprint="f", drafter="none", seed=1)
+        assert not store._db.in_transaction
+        store._db.execute("PRAGMA max_page_count = 1000000")
+        store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        assert len(store.all_messages(chat)) == 2
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_migration_that_finds_the_disk_full_changes_nothing(path: Path, version: int) -> None:
+    if version:
+        older(path, version)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        version = db.execute("PRAGMA user_version").fetchone()
-        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] or 1}")
         with pytest.raises(sqlite3.DatabaseError, match="full") as error:
             migrate(db, path)
         assert storage_error(path, error.value).title == f"cannot write to {path}: the disk is full."
-        assert not db.in_transaction and db.execute("PRAGMA user_version").fetchone() == version
-        assert version[0] < len(MIGRATIONS)
+        assert not db.in_transaction and db.execute("PRAGMA user_version").fetchone() == (version,)
     with closing(ChatStore(path)) as store:
-        assert any(kept(store).values()) and store.notice == ""
+        assert store.notice == "" and bool(kept(store)) == bool(version)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_migration_whose_file_may_not_grow_changes_nothing(path: Path) -> None:
+    import resource
+
+    older(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+        try:
+            with pytest.raises(sqlite3.OperationalError, match="disk I/O error") as error:
+                migrate(db, path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert not db.in_transaction and db.execute("PRAGMA user_version").fetchone() == (1,)
+        assert "disk i/o error" in storage_error(path, error.value).title.lower()
+    with closing(ChatStore(path)) as store:
+        assert store.notice == "" and any(kept(store).values())
 
 
 def test_no_backup_means_no_migration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +169,19 @@ def test_a_page_that_is_only_in_the_log_of_a_lost_file_is_read(path: Path) -> No
         (path.parent / "lost.db-wal").write_bytes(path.with_name("chats.db-wal").read_bytes())
     found = [value for _, values in rows(path.with_name("lost.db"), trusted=True) for value in values]
     assert "the avocet wades" in found
+
+
+def test_states_of_chats_that_are_gone_leave_with_the_next_start(path: Path) -> None:
+    states = path.parent / "states"
+    states.mkdir()
+    with closing(ChatStore(path, states)) as store:
+        chat = store.create().id
+        for name in (chat, "gone00"):
+            (states / f"{name}.state").write_bytes(b"x")
+    assert [file.name for file in states.iterdir()] == [f"{chat}.state"]
+    (states / "gone01.state").write_bytes(b"of an engine that outlived its chat")
+    with closing(ChatStore(path, states)):
+        assert [file.name for file in states.iterdir()] == [f"{chat}.state"]
 
 
 # --- questions ----------------------------------------------------------------------------------------------------

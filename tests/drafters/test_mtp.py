@@ -150,6 +150,9 @@ def test_a_model_whose_layer_would_end_the_process_is_not_drafted_with(
     good = write_mtp(tmp_path / "good.gguf", "glm4moe")
     bad = changed(good, tmp_path / "bad.gguf", {f"glm4moe.{key}": value for key, value in keys.items()}, tensors)
     assert reason in without_mtp(read_header(bad))
+    header = read_header(good)
+    wide = replace(header, metadata={**header.metadata, "glm4moe.embedding_length_out": 999})
+    assert "features of another width" in without_mtp(wide)
 
 
 def test_a_file_without_its_mtp_layer_is_a_plain_model(tmp_path: Path) -> None:
