@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 from textual import on
 
 from slipstream.app.background import Ended
+from slipstream.app.bench.unfinished import take_left, unfinished
 from slipstream.app.engine.protocol import Loaded
 from slipstream.app.model_arguments import drafting_arguments, model_name
-from slipstream.app.paths import Paths, private_folder
+from slipstream.app.paths import Paths
 from slipstream.app.safe_text import one_line, sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.jobs import failure
@@ -40,7 +40,13 @@ class BenchTalk(DraftersTalk):
 
     @on(ModelReady)
     def _know(self, message: ModelReady) -> None:
+        if self._known is None:
+            behind(self, lambda: take_left(Paths.default().benches), self._left_taken, self._tell_error)
         self._known = message.loaded
+
+    def _left_taken(self, taken: list[Kept]) -> None:
+        if taken:
+            self._hint("A benchmark was cut short; F8 shows what it had measured.")
 
     def action_drafters(self) -> None:
         """Lists all drafters, where the model is here."""
@@ -120,18 +126,16 @@ class BenchTalk(DraftersTalk):
 
         self._bench_news = ""
         paths = Paths.default()
-        written = paths.benches / f".running-{os.getpid()}"
         try:
-            private_folder(paths.benches)
-            model, more = model_name(self._load, paths), drafting_arguments(self._load, paths)
-            arguments = plan.arguments(model, more, written)
-            ended, stopped = await self.jobs.run("Benchmark", arguments, self._work_changed, nice=0)
-            kept = keep(written, place_for(paths.benches, datetime.now()))
+            with unfinished(paths.benches) as written:
+                model, more = model_name(self._load, paths), drafting_arguments(self._load, paths)
+                arguments = plan.arguments(model, more, written)
+                ended, stopped = await self.jobs.run("Benchmark", arguments, self._work_changed, nice=0)
+                kept = keep(written, place_for(paths.benches, datetime.now()))
             self._bench_news = _told(ended, stopped, kept)
         except SlipstreamError as error:
             self._bench_news = one_line(f"The benchmark failed: {error.title} {error.hint}")
         finally:
-            written.unlink(missing_ok=True)
             self._benching = False
         self._start_loading()
         if self._bench_screen is None:

@@ -1,6 +1,7 @@
 """The benchmark screen: what it asks for, how it runs beside the chat, what it shows and keeps."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.app.tui.test_hostile import HOSTILE, assert_inert
 from textual.widgets import Input, Static
 
 from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
+from slipstream.app.bench.unfinished import PREFIX, take_left, unfinished
 from slipstream.app.engine.protocol import DrafterOffer
 from slipstream.app.model_choice import choose
 from slipstream.app.paths import Paths
@@ -151,6 +153,23 @@ async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path:
         await chat.until(lambda: chat.screen.jobs.job is None and chat.screen._loaded is not None)
         await chat.until(lambda: screen._view.note == "Cancelled before anything was measured.")
         assert len(list(benches(tmp_path).iterdir())) == 1
+
+
+async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
+    open_chat: Open, tmp_path: Path, commands: Commands
+) -> None:
+    left = result(benches(tmp_path) / f"{PREFIX}1234", stopped=True)
+    (benches(tmp_path) / f"{PREFIX}5678").touch()
+    os.utime(left, (WHEN.timestamp(), WHEN.timestamp()))
+    with unfinished(benches(tmp_path)) as held:
+        result(held)
+        async with open_chat() as chat:
+            await chat.until(lambda: any("was cut short" in n.message for n in chat.app._notifications))
+            screen = await opened(chat)
+            assert [kept.when for kept in screen._view.results] == [WHEN]
+            assert screen._view.results[0].report
+        assert {path.name for path in benches(tmp_path).iterdir()} == {held.name, "2026-03-04 05.06.07.json"}
+    assert take_left(benches(tmp_path)) == [] and not held.exists()
 
 
 async def test_it_fails_in_words_and_the_chat_goes_on(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
