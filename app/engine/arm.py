@@ -108,6 +108,7 @@ class Arm:
         self.last = 0
         self._begun = False  # whether it has heard of this reply
         self._fresh = 0  # times that it was asked since it was woken
+        self._silent = 0  # times that it was asked and drafted nothing, since the records were last brought up to date
         self._heard = False  # whether it has heard a step since it was woken
         self._depth = self._spread = self._together = 0.0  # mean and moments that tell what a level costs
         self._right = 0.0  # how deep its drafts were right of late
@@ -177,6 +178,8 @@ class Arm:
 
         It may go little deeper than it was right before: one that is sure of itself and wrong would cost a long pass.
         """
+        if self._silent:
+            self._catch_up()
         self.limits.deepest = min(deepest, int(self._right) + _FURTHER)
         began = perf_counter()
         draft = self.drafter.draft(history, self.limits, sampler)
@@ -198,6 +201,20 @@ class Arm:
         record.draft_ms += weight * (took - record.draft_ms)
         record.ahead = record.ahead or bool(draft.tree.probes)
         return draft
+
+    def said_nothing(self) -> None:
+        """Notes that it was asked beside the records, and drafted nothing."""
+        self._silent += 1
+        self._fresh += 1
+
+    def _catch_up(self) -> None:
+        """Takes into the records how often it said nothing: each time a step of one token and one row."""
+        record, kept = self.record, (1 - _NEW) ** self._silent
+        record.asked += self._silent
+        record.judged += self._silent
+        record.tokens, record.rows = 1 + kept * (record.tokens - 1), 1 + kept * (record.rows - 1)
+        record.gain_ms *= (1 - _GAIN) ** self._silent
+        self._silent = 0
 
     def judge(self, tokens: float, rows: int) -> None:
         """Notes what its draft is expected to bring, and how many rows it has."""

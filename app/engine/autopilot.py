@@ -16,7 +16,7 @@ from slipstream.app.engine.budget import deepest
 from slipstream.app.engine.choice import PLAIN, Choice, Tally
 from slipstream.app.engine.costs import Costs
 from slipstream.app.engine.meter import Meter
-from slipstream.app.engine.probing import LASTS, Purse, Trial, trials
+from slipstream.app.engine.probing import ENOUGH, LASTS, Purse, trials
 from slipstream.app.engine.pruning import Part, Terms, best_part
 from slipstream.app.engine.repeats import Repeats
 from slipstream.app.engine.requests import AUTO
@@ -28,8 +28,8 @@ from slipstream.models.types import Abilities, Floats, History, Token
 _WIDE: Final = 33  # rows among which the least price of a row is looked for
 _STREAK: Final = 3  # tokens in a row that end a run which has occurred before
 _PATIENCE: Final = 0.5  # plain steps that a light one may cost before it shows a gain
+_DOZES: Final = 16  # steps between two that are timed while all rest
 _NEW: Final = 0.1  # weight of the latest step in an average
-_ENOUGH: Final = 1.5  # plain steps that a trial may lose beyond what was expected, before it ends
 
 
 class Autopilot(Drafter):
@@ -69,16 +69,15 @@ class Autopilot(Drafter):
         self._leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
         self._awake: list[Arm] = []
         self._lead: Arm | None = None  # of those whose asking costs something
-        self._trial: Trial | None = None
         self._step = self._plain_at = 0
         self._slope = costs.slope(min(_WIDE, abilities.max_rows))
         self._purse = Purse(costs.rows[1], self._slope, known)
-        self._lost_ms = 0.0  # by the trial
         self._last: Step | None = None
         self._who: Arm | None = None  # drafted it
         self._guesses: dict[str, Draft] = {}
         self._repeats = Repeats()
-        self._measured = False  # whether the last step was timed: of plain steps, while all rest, one in a few is
+        self._quiet = True  # whether nothing is tried, and those that are awake cost next to nothing
+        self._measured = False  # whether the last step was timed: of those in which nobody drafts, one in a few is
         self._skipped = 0  # plain steps since then that were not
         self._plain = Choice()
         self._began = self._drafters_ms = self._own_ms = 0.0
@@ -104,11 +103,12 @@ class Autopilot(Drafter):
 
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Chooses, and drafts."""
-        self._step += 1
-        began = perf_counter()
+        self._step, began = self._step + 1, perf_counter()
         if self._measured:
             self._settle(began)
-        if not self._awake and self._trial is None and self._step % LASTS and self._repeats.streak < _STREAK:
+        if self._step % LASTS == 0:
+            self._repeats.follow(history.tokens)
+        if self._is_plain(history, sampler):
             self._plain_at, self._measured, self.choice = self._step, False, self._plain
             self._skipped += 1
             return NO_DRAFT
@@ -119,7 +119,8 @@ class Autopilot(Drafter):
             self._look(history)
         self._guesses.clear()
         chosen = NO_DRAFT
-        if not self._awake or (self._trial and self._trial.arm is None):
+        trial = self._purse.trial
+        if not self._awake or (trial and trial.arm is None):
             self._plain_at, self.choice = self._step, self._plain
         else:
             chosen = self._choose(history, worth, sampler)
@@ -129,8 +130,10 @@ class Autopilot(Drafter):
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to those that are awake, with what they had guessed."""
         self._last = step
-        self._repeats.hear(step.tokens)
-        if self._awake:
+        if not self._measured:
+            for arm in self._awake:
+                arm.drafter.observe(history, step)
+        elif self._awake:
             began = perf_counter()
             for arm in self._awake:
                 arm.hear(history, step, self._guesses.get(arm.name, NO_DRAFT))
@@ -146,10 +149,24 @@ class Autopilot(Drafter):
         for arm in self.arms:
             arm.drafter.close()
 
+    def _is_plain(self, history: History, sampler: Sampler) -> bool:
+        """Whether a step is plain beyond doubt: nothing is tried or measured, and those that are asked say nothing.
+
+        Most steps of a text that nobody can guess are such: they take microseconds.
+        """
+        due = self._step % (LASTS if self._awake else _DOZES) == 0
+        if due or not self._quiet or self._repeats.streak >= _STREAK:
+            return False
+        if any(arm.drafter.draft(history, arm.limits, sampler).tree.tokens for arm in self._awake):
+            return False
+        for arm in self._awake:
+            arm.said_nothing()
+        return True
+
     def _choose(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Asks the cheap ones, then the one that leads if it promises more than they do."""
         terms, room = self.meter.terms(), deepest(worth)
-        tried = self._trial.arm if self._trial else None
+        tried = self._purse.tried
         lead, who = tried or self._lead, None
         best = Part(NO_DRAFT, 1.0, terms.value(1.0, 1))
         second = best.value
@@ -165,7 +182,7 @@ class Autopilot(Drafter):
         if lead and lead.ready and (lead is tried or lead.promise(terms) >= best.value):
             part = self._ask(lead, history, sampler, terms, room)
             parts.append((lead, part))
-            if lead is tried and part.value < terms.value(1.0, 1) - _ENOUGH:
+            if lead is tried and part.value < terms.value(1.0, 1) - ENOUGH:
                 self._end_trial()  # who drafts for later steps may want more rows than it can ever bring in
             elif part.value >= best.value or lead.record.ahead:
                 best, second, who = part, best.value, lead
@@ -214,6 +231,7 @@ class Autopilot(Drafter):
         asks, wall = next((arm for arm in self._awake if arm.hidden), None), 1e3 * (now - self._began)
         took = self.meter.hear(step, wall, self._drafters_ms + self._own_ms, asks)
         if self._awake:
+            self._choosing_ms *= (1 - _NEW) ** skipped
             self._choosing_ms += _NEW * (min(self._own_ms, 1.0) - self._choosing_ms)
         plain_ms = self.meter.plain_ms
         self._plain = Choice(plain_ms=plain_ms, rate=self.meter.rate)
@@ -224,10 +242,8 @@ class Autopilot(Drafter):
             self.tallies[PLAIN].add(skipped, skipped, skipped * plain_ms, skipped * plain_ms, steps=skipped)
         tally = self.tallies[self._who.name if self._who else PLAIN]
         tally.add(self.choice.expected, len(step.tokens), took, plain_ms * len(step.tokens))
-        if self._trial and self._trial.arm:
-            self._lost_ms += took - plain_ms * len(step.tokens)
-            if self._lost_ms > self._trial.milliseconds + _ENOUGH * plain_ms:
-                self._end_trial()
+        if self._purse.tried and self._purse.lose(took - plain_ms * len(step.tokens), plain_ms):
+            self._end_trial()
 
     def _look(self, history: History) -> None:
         """Decides who rests, who leads, and what is tried."""
@@ -241,32 +257,26 @@ class Autopilot(Drafter):
         awake = [arm for arm in self._awake if arm is not self._lead and self._stays(arm)]
         if self._lead:
             awake.append(self._lead)
-        self._pay()
+        self._purse.end(self.meter.plain_ms)
         resting = [(arm, arm.cheap(terms.rows[1])) for arm in self.arms if arm not in awake]
         since_plain = self._step - self._plain_at if awake else 0
         choosing_ms = 0.0 if awake else self._choosing_ms
-        self._trial = self._purse.choose(trials(resting, self._lead, terms, self._step, since_plain, choosing_ms))
-        if self._trial and self._trial.arm:
-            awake.append(self._trial.arm)
+        self._purse.choose(trials(resting, self._lead, terms, self._step, since_plain, choosing_ms))
+        if self._purse.tried:
+            awake.append(self._purse.tried)
         for arm in self._awake:
             if arm not in awake:
                 arm.rest()
         for arm in awake:
             arm.wake(history)
         self._awake = awake
+        self._quiet = not (self._purse.trial or self._lead) and all(arm.cheap(terms.rows[1], LIGHT) for arm in awake)
         hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in awake))
         if hidden != self.needs.hidden:
             self.needs = Needs(hidden, self._leaves)  # type: ignore[misc]
 
-    def _pay(self) -> None:
-        """Settles what the trial that is over lost beyond its price."""
-        if self._trial:
-            self._purse.owe(self._lost_ms - self._trial.milliseconds, self.meter.plain_ms)
-        self._lost_ms = 0.0
-
     def _end_trial(self) -> None:
-        self._pay()
-        arm, self._trial = self._trial.arm if self._trial else None, None
+        arm = self._purse.end(self.meter.plain_ms)
         if arm and arm is not self._lead:
             arm.rest()
             self._awake.remove(arm)

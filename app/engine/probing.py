@@ -18,6 +18,9 @@ _FIRST: Final = (2.0, 10.0)
 
 _MOST: Final = 12.0  # plain steps that can be saved up
 _DEBT: Final = 100.0  # plain steps that can be owed
+ENOUGH: Final = 1.5
+"""Plain steps that a trial may lose beyond what was expected, before it ends."""
+
 LASTS: Final = 4
 """Steps that a trial lasts, and between two looks at who rests."""
 
@@ -52,6 +55,7 @@ class Purse:
     Attributes:
         milliseconds: What is in it.
         least: The price of the cheapest trial when last asked.
+        trial: What is tried now.
     """
 
     def __init__(self, plain_ms: float, row_ms: float, known: bool) -> None:
@@ -65,17 +69,38 @@ class Purse:
         least, most = _FIRST
         self.milliseconds = 0.0 if known else min(max(plain_ms / max(row_ms, 1e-6), least), most) * plain_ms
         self.least = 0.0
+        self.trial: Trial | None = None
+        self._lost_ms = 0.0  # by the trial
+
+    @property
+    def tried(self) -> Arm | None:
+        """Who is tried now; None where nothing is, or plain decoding."""
+        return self.trial.arm if self.trial else None
 
     def earn(self, milliseconds: float, plain_ms: float) -> None:
         """Takes the time of a step."""
         self.milliseconds = min(self.milliseconds + SHARE * milliseconds, _MOST * plain_ms)
 
-    def owe(self, milliseconds: float, plain_ms: float) -> None:
-        """Takes what a trial lost beyond its price: nothing is tried until it has come in again."""
-        self.milliseconds = max(self.milliseconds - max(0.0, milliseconds), -_DEBT * plain_ms)
+    def lose(self, milliseconds: float, plain_ms: float) -> bool:
+        """Takes what a step of the trial lost; says whether it has lost so much that it should end."""
+        self._lost_ms += milliseconds
+        return self.trial is not None and self._lost_ms > self.trial.milliseconds + ENOUGH * plain_ms
 
-    def choose(self, trials: Iterable[Trial]) -> Trial | None:
-        """Pays for the trial whose turn it is; None if none can be paid yet."""
+    def end(self, plain_ms: float) -> Arm | None:
+        """Ends the trial: nothing is tried until what it lost beyond its price has come in again.
+
+        Returns:
+            Who was tried.
+        """
+        trial, self.trial = self.trial, None
+        if trial:
+            beyond = max(0.0, self._lost_ms - trial.milliseconds)
+            self.milliseconds = max(self.milliseconds - beyond, -_DEBT * plain_ms)
+        self._lost_ms = 0.0
+        return trial.arm if trial else None
+
+    def choose(self, trials: Iterable[Trial]) -> None:
+        """Pays for the trial whose turn it is, if one can be paid."""
         best, most, self.least = None, 0.0, inf
         for trial in trials:
             self.least = min(self.least, trial.milliseconds)
@@ -84,7 +109,7 @@ class Purse:
                 best, most = trial, urgency
         if best:
             self.milliseconds -= best.milliseconds
-        return best
+        self.trial = best
 
 
 def trials(

@@ -34,10 +34,10 @@ class Repeats:
         self._seen.update(tuple(text[end - _GRAM : end]) for end in range(max(shared, _GRAM), len(text) + 1))
         self.streak = 0
 
-    def hear(self, tokens: Sequence[Token]) -> None:
-        """Takes new tokens."""
+    def follow(self, history: Sequence[Token]) -> None:
+        """Takes the tokens of a history that it has not heard; it only grows during a reply."""
         text, seen = self._text, self._seen
-        for token in tokens:
+        for token in history[len(text) :]:
             text.append(token)
             gram = tuple(text[-_GRAM:])
             if gram in seen:

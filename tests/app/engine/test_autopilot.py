@@ -152,6 +152,30 @@ def test_two_drafters_that_are_right_elsewhere_are_merged(monkeypatch: pytest.Mo
     assert both.speedup > 1.1 * one.speedup
 
 
+def test_who_is_seldom_right_is_asked_at_every_step_and_measured_in_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bursts(at: int) -> float:
+        return 0.98 if at % 40 < 10 else 0.0
+
+    timed = 0
+    settle = Autopilot._settle
+
+    def counted(pilot: Autopilot, now: float) -> None:
+        nonlocal timed
+        timed += 1
+        settle(pilot, now)
+
+    monkeypatch.setattr(Autopilot, "_settle", counted)
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"seldom": Scripted(text(), clock, bursts)})
+    seldom, steps = flight.drafters["seldom"], flight.pilot.tallies
+    assert isinstance(seldom, Scripted)
+    assert len(set(seldom.asked)) > 0.95 * len(flight.steps)
+    assert steps[PLAIN].tokens < 1.05 * 30 / 40 * SIZE  # of each burst nothing is missed
+    assert timed < 0.3 * steps[PLAIN].steps + steps["seldom"].steps
+    record, silent = flight.pilot.arms[0].record, flight.pilot.arms[0]._silent
+    assert len(set(seldom.asked)) <= record.asked + silent <= len(seldom.asked)
+    assert 2.0 < record.gain_ms < 4.5  # about nine plain steps of 10 ms in 31: those that say nothing count, too
+
+
 def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     flight = Flight(
         monkeypatch,

@@ -95,28 +95,37 @@ def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_fir
     arm = Arm("x", Plain())
     purse = Purse(10.0, 2.0, known=True)
     near, far = Trial(arm, 1.0, 10), Trial(None, 20.0, 100)
-    assert purse.choose([near, far]) is None and purse.least == 1.0
+    purse.choose([near, far])
+    assert purse.trial is None and purse.least == 1.0
     purse.earn(1.5 / SHARE, 10.0)
-    assert purse.choose([near, far]) is near
+    purse.choose([near, far])
+    assert purse.trial is near and purse.tried is arm
     assert purse.milliseconds == pytest.approx(0.5)
     for _ in range(100):
         purse.earn(10 / SHARE, 10.0)
     assert purse.milliseconds == 120.0  # no more than twelve plain steps
-    assert purse.choose([near, Trial(None, 20.0, 1000)]) != near
+    purse.choose([near, Trial(None, 20.0, 1000)])
+    assert purse.trial and purse.trial.waited == 1000 and purse.tried is None
     assert purse.milliseconds == 100.0
 
 
 def test_a_trial_that_lost_more_than_its_price_leaves_a_debt() -> None:
-    purse = Purse(10.0, 2.0, known=True)
-    purse.owe(-5.0, 10.0)  # it gained
-    assert purse.milliseconds == 0
-    purse.owe(30.0, 10.0)
-    purse.earn(20 / SHARE, 10.0)
-    assert purse.choose([Trial(None, 1.0, 1000)]) is None
-    purse.earn(20 / SHARE, 10.0)
-    assert purse.choose([Trial(None, 1.0, 1000)])
-    purse.owe(1e9, 10.0)
-    assert purse.milliseconds == -1000.0
+    purse, arm = Purse(10.0, 2.0, known=True), Arm("x", Plain())
+
+    def tries() -> bool:
+        purse.earn(1 / SHARE, 10.0)
+        purse.choose([Trial(arm, 1.0, 1000)])
+        return purse.trial is not None
+
+    assert tries() and not purse.lose(-5.0, 10.0)  # it gained
+    assert purse.end(10.0) is arm and purse.milliseconds == 0
+    assert tries() and not purse.lose(16.0, 10.0)  # one and a half plain steps more than its price
+    assert purse.end(10.0) is arm and purse.milliseconds == -15.0
+    assert not tries() and purse.end(10.0) is None
+    assert purse.milliseconds == -14.0
+    purse.earn(14 / SHARE, 10.0)
+    assert tries() and purse.lose(1e9, 10.0)
+    assert purse.end(10.0) is arm and purse.milliseconds == -1000.0
 
 
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
