@@ -34,7 +34,7 @@ class Terminal:
         self.output = b""
 
     def read_until(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not done():
             assert time.monotonic() < end, self.output
             if select.select([self.master], [], [], 0.05)[0]:

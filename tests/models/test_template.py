@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import itertools
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -191,10 +191,10 @@ def test_long_conversations_keep_their_owners() -> None:
 
 def test_a_long_document_is_quick() -> None:
     document = "".join(chr(0x4E00 + n % 8000) for n in range(200_000))
-    started = perf_counter()
+    started = process_time()
     parts = ChatTemplate(CHATML).parts(user(document))
     assert parts[1] == TemplatePart(document, 0)
-    assert perf_counter() - started < 5
+    assert process_time() - started < 5
 
 
 @pytest.fixture(scope="module")

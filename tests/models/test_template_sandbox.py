@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -70,18 +70,18 @@ def test_names_that_lead_nowhere(source: str) -> None:
 
 @pytest.mark.parametrize("source", GREEDY)
 def test_templates_that_want_too_much_memory(source: str) -> None:
-    started = perf_counter()
+    started = process_time()
     with pytest.raises(SlipstreamError, match=r"chat template failed: .*(it makes|too|it formats|it computes)"):
         ChatTemplate(source).parts(HI)
-    assert perf_counter() - started < 3
+    assert process_time() - started < 3
 
 
 @pytest.mark.parametrize("source", ENDLESS)
 def test_templates_that_never_end(source: str) -> None:
-    started = perf_counter()
+    started = process_time()
     with pytest.raises(SlipstreamError, match=r"it runs longer than 0\.05 s"):
         ChatTemplate(source, time_limit=0.05).parts(HI)
-    assert perf_counter() - started < 2
+    assert process_time() - started < 2
 
 
 @pytest.mark.parametrize(

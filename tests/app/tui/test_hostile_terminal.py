@@ -55,9 +55,9 @@ async def scenario(pilot):
     await chat.pilot.pause()
     await chat.press("f3")
     await chat.pilot.pause()
-    for key in ("ctrl+o", "ctrl+d", "ctrl+l"):
+    for key, place in (("ctrl+o", "ttl"), ("ctrl+d", "drf"), ("ctrl+l", "mdl")):
         await chat.press(key)
-        await chat.pilot.pause(0.3)
+        await chat.until(lambda: all(f"{place}Q{n:02d}" in chat.shown() for n in range(0, len(payloads), 2)))
         await chat.press("escape")
         await chat.pilot.pause()
     await chat.say("x")

@@ -20,7 +20,7 @@ from slipstream.app.tui.messages import EngineEnded, LoadProgress
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 TEXT = "The sea is wide and blue."
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @asynccontextmanager
