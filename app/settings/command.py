@@ -53,7 +53,7 @@ def _list(file: SettingsFile, as_json: bool) -> None:
         mark = "*" if file.where(name) else " "
         print(f"{mark} {name:<{wide}}  {values[name]:<{wider}}  {each.about.text}")
     for action, keys in file.settings.keys.items():
-        print(f"* keys.{one_line(action)} = {one_line(keys)}")
+        print(f"* keys.{one_line(action)} = {_word(keys)}")
     print(f"* is settled, in {shown_path(file.path)}; all else is at its default.")
 
 

@@ -97,13 +97,10 @@ class SettingsFile:
             usual = all_settings()
             held = {name: value for name, value in values.items() if name in usual}
             self._over |= {name: usual[name].default if value is None else value for name, value in held.items()}
-            keys = dict(self._read.settings.keys)
-            for name in values.keys() - held.keys():
-                keys[name.split(".", 1)[1]] = str(values[name] or "")
-            self._read = replace(
-                self._read,
-                settings=replace(self._read.settings, keys={action: key for action, key in keys.items() if key}),
-            )
+            keys: dict[str, Value | None] = dict(self._read.settings.keys)
+            keys |= {name.split(".", 1)[1]: value for name, value in values.items() if name not in held}
+            own = {action: str(key) for action, key in keys.items() if key is not None}
+            self._read = replace(self._read, settings=replace(self._read.settings, keys=own))
             raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
     def _put(self, values: Mapping[tuple[str, str], Value | None]) -> None:

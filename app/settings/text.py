@@ -18,7 +18,7 @@ _HEAD: Final = """\
 _KEYS: Final = """\
 # Keys: action = "key", such as
 # next-drafter = "f7"
-# The actions: settings screen (F9), below; several keys with commas.
+# The actions: settings screen (F9), below; several keys with commas, "" for none.
 """
 
 

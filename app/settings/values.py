@@ -130,7 +130,7 @@ class Settings:
         screen: How the screen looks.
         keeping: What stays on the disk.
         hub: Whether and when the network is used.
-        keys: Keys by action, see ``slipstream.app.tui.keys``.
+        keys: Keys by action, empty for none, see ``slipstream.app.tui.keys``.
     """
 
     model: ModelSettings = field(default_factory=ModelSettings)

@@ -17,6 +17,8 @@ from slipstream.app.safe_text import one_line
 from slipstream.app.settings.reading import nearest
 from slipstream.models.errors import UsageError
 
+NO_KEY: Final = "<none "
+"""How the key of an action begins that has none."""
 _SAME: Final = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+h": "Backspace", "ctrl+j": "a new line"}
 """What terminals send for these."""
 _OTHER_NAMES: Final = {
@@ -68,7 +70,7 @@ class KeyMap:
 
     Attributes:
         usual: Keys by action, joined by commas, as they are by default.
-        own: Keys of the actions that have others; what Textual's keymap takes.
+        own: Keys of the actions that have others; empty for an action that has none.
         problems: What is wrong with the owner's keys, a line each; what is wrong is left out.
     """
 
@@ -96,7 +98,8 @@ class KeyMap:
             try:
                 if action not in usual:
                     raise UsageError(f"there is no action {one_line(action)}.{nearest(action, usual)}")
-                own[action] = ",".join(_checked(action, key, free) for key in keys.split(","))
+                each = keys.split(",") if keys.strip() else []
+                own[action] = ",".join(_checked(action, key, free) for key in each)
             except UsageError as error:
                 problems.append(f"keys: {error.title}")
         for clash in iter(lambda: _clash(usual, own), None):
@@ -105,19 +108,24 @@ class KeyMap:
             problems.append(f"keys: {shown(key)} is the key of both {mine} and {other}; {mine} keeps its own.")
         return KeyMap(usual, {action: keys for action, keys in own.items() if keys != usual[action]}, tuple(problems))
 
+    @property
+    def textual(self) -> dict[str, str]:
+        """What Textual's keymap takes; it takes no key away, so an action without one has what no terminal sends."""
+        return {action: keys or f"{NO_KEY}{action}>" for action, keys in self.own.items()}
+
     def of(self, action: str) -> str:
-        """The keys of an action, as people write them."""
-        return shown(self.own.get(action) or self.usual[action])
+        """The keys of an action, as people write them; empty if it has none."""
+        return shown(self.own.get(action, self.usual[action]))
 
     def usual_of(self, action: str) -> str:
         """Its keys by default, as people write them."""
         return shown(self.usual[action])
 
     def now(self, words: str) -> str:
-        """Words that name usual keys, such as "Ctrl-Up, Ctrl-Down", with the keys that do the same now."""
+        """Words that name usual keys, such as "Ctrl-Up, Ctrl-Down", with the keys that do the same now, if any do."""
         actions = {shown(key): action for action, keys in self.usual.items() for key in keys.split(",")}
         parts = [self.of(actions[word]) if actions.get(word) in self.own else word for word in words.split(", ")]
-        return ", ".join(parts)
+        return ", ".join(filter(None, parts))
 
 
 def _name(action: str) -> str:
@@ -128,8 +136,8 @@ def _clash(usual: Mapping[str, str], own: Mapping[str, str]) -> tuple[str, str, 
     """An action with a key of its own that another action has, too; None where there is none."""
     for mine, keys in own.items():
         for other in usual:
-            taken = (own.get(other) or usual[other]).split(",")
-            if key := next((key for key in keys.split(",") if other != mine and key in taken), None):
+            taken = own.get(other, usual[other]).split(",")
+            if key := next((key for key in keys.split(",") if key and other != mine and key in taken), None):
                 return mine, other, key
     return None
 

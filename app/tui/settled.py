@@ -56,7 +56,7 @@ class Settled:
         self._now = now
         if before is None or before.keys != now.keys:
             self.keys = KeyMap.made(now.keys, ChatScreen.BINDINGS)
-            self._app.set_keymap(dict(self.keys.own))
+            self._app.set_keymap(self.keys.textual)
         if before is None or before.screen != now.screen:
             self._show_theme()
             self._app.animation_level = cast(Literal["full", "basic", "none"], now.screen.animation)

@@ -79,7 +79,7 @@ class HelpScreen(ModalScreen[None]):
             sheet.border_subtitle = sheet_keys("Esc closes")
             narrow = self.app.size.width < NARROW
             keys = cast("ChatApp", self.app).settled.keys
-            now = tuple((keys.now(name), meaning) for name, meaning in KEYS)
+            now = tuple((name, meaning) for usual, meaning in KEYS if (name := keys.now(usual)))
             width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
             yield Static(_rows(now, width))
             yield Static(Content("The strip"), classes="heading")

@@ -258,7 +258,8 @@ class SettingsScreen(Screen[None]):
             lines.append((f"Counts {row.setting.about.when}.", faint))
             where = file.where(row.name)
         else:
-            lines.append((f"Key for {row.action}, such as ctrl+g, alt+x or f7; several with commas.", ""))
+            lines.append((f"Key for {row.action}, such as ctrl+g, alt+x or f7.", ""))
+            lines.append(("Several with commas; empty for none.", faint))
             lines.append((f"Default: {self._settled.keys.usual_of(row.action)}. Counts at once.", faint))
             where = ""
         if where and where != "settled":

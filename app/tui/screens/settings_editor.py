@@ -53,6 +53,7 @@ class Row:
         """
         mark = "● " if own else "  "
         word = {True: "● on", False: "○ off"}[value] if isinstance(value, bool) else written(value).replace("\n", " ")
+        word = word or ("" if self.setting else "no key")
         text = f"{mark}{self.label:<{LABEL}}{word}"
         spans = [Span(0, 1, "$primary"), Span(len(mark), len(mark) + LABEL, "bold" if own else "")]
         if self.is_switch:

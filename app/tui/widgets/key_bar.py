@@ -9,6 +9,8 @@ from textual.app import ComposeResult
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
+from slipstream.app.tui.keys import NO_KEY
+
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
 """Usual keys of help, back or stop, and quit: whoever has these finds all others."""
 STAYING: Final = frozenset({"help", "stop", "app.quit"})
@@ -24,7 +26,8 @@ class KeyBar(Footer):
 
     def compose(self) -> ComposeResult:
         """The keys that fit."""
-        keys = [each for each in super().compose() if isinstance(each, FooterKey)]
+        every = [each for each in super().compose() if isinstance(each, FooterKey)]
+        keys = [each for each in every if not each.key.startswith(NO_KEY)]
         room = self.size.width - 1
         widths = [len(key.key_display) + len(key.description) + 3 for key in keys]  # " key words "
         self.compact = sum(widths) > room

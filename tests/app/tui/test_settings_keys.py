@@ -52,7 +52,7 @@ def test_keys_are_read_as_people_write_them(typed: str, key: str | None) -> None
     [
         ("go-onn", "f7", "there is no action go-onn. Did you mean go-on?"),
         ("go-on", "ctrl+nothing", "ctrl+nothing is no key; write one as ctrl+g, alt+x, f6 or pageup."),
-        ("go-on", "", "nothing is no key"),
+        ("go-on", "f7,", "nothing is no key"),
         ("go-on", "f99", "f99 is no key"),
         ("go-on", "<any>", "is no key"),
         ("go-on", "x", "x alone is what one types"),
@@ -78,6 +78,15 @@ def test_keys_may_change_places_and_clash_only_where_they_end() -> None:
     assert not chain.own and len(chain.problems) == 2
 
 
+def test_an_empty_value_takes_the_key_away_which_is_free_then() -> None:
+    keys = made(go_on="", help=" ", colours="f1")
+    assert not keys.problems and dict(keys.own) == {"go-on": "", "help": "", "colours": "f1"}
+    assert keys.of("go-on") == "" and keys.now("Ctrl-G") == "" and keys.now("F3") == "F1"
+    assert made(message_before="").now("Ctrl-Up, Ctrl-Down") == "Ctrl-Down"
+    taken = keys.textual
+    assert taken["colours"] == "f1" and len(set(taken.values())) == 3
+
+
 def test_words_of_the_help_name_the_keys_of_now() -> None:
     keys = made(help="f7", message_before="alt+k", quit="ctrl+b,f10")
     assert keys.now("F1") == "F7" and keys.now("Ctrl-Q") == "Ctrl-B, F10"
@@ -99,7 +108,7 @@ def test_a_binding_keeps_its_own_name() -> None:
 
 
 async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open, tmp_path: Path) -> None:
-    text = '[keys]\nhelp = "f7"\nquit = "f1"\nstopp = "f10"\ncolours = "g"\n'
+    text = '[keys]\nhelp = "f7"\nquit = "f1"\nstopp = "f10"\ncolours = "g"\nbench = ""\nmodels = ""\n'
     (tmp_path / "settings.toml").write_text(text, "utf-8")
     async with open_chat(size=(100, 40)) as chat:
         said = " ".join(chat.notices())
@@ -109,6 +118,11 @@ async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open
         await chat.until(lambda: "Esc closes" in chat.shown())
         rows = " ".join(str(each.content) for each in chat.app.screen.query(Static))
         assert "F7 " in rows and "F1 " in rows and "Ctrl-Q" not in rows  # F1 quits now
+        assert "fetch, remove" not in rows and "what drafting gains" not in rows  # no key does it
         await chat.press("escape")
         await chat.press("f3")
         assert chat.screen.transcript.coloured  # what cannot be leaves the usual key
+        await chat.press("f8", "ctrl+l")
+        assert chat.app.screen is chat.screen
+        bottom = chat.shown().splitlines()[-1]
+        assert "Models" not in bottom and "none" not in bottom and "Drafters" in bottom

@@ -20,6 +20,7 @@ from slipstream.app.settings.values import Settings, all_settings
 from slipstream.app.tui.presets import Presets
 from slipstream.app.tui.screens.settings import SettingsScreen
 from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
+from slipstream.models.errors import SlipstreamError
 
 
 @pytest.fixture
@@ -158,6 +159,37 @@ async def test_a_key_is_given_and_works(open_chat: Open, file: Path) -> None:
         await chat.press("ctrl+r")
         await chat.until(lambda: not load(file).settings.keys)
         assert chat.app.settled.keys.of("colours") == "F3"
+
+
+async def test_a_key_is_taken_away_and_comes_back(open_chat: Open, file: Path) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        await chat.until(lambda: "f3 Colours" in chat.shown())
+        await opened(chat)
+        await put(chat, "keys.colours", "")
+        await chat.press("enter")
+        await chat.until(lambda: dict(load(file).settings.keys) == {"colours": ""})
+        assert "colours               no key" in chat.shown()
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen and "Colours" not in chat.shown())
+        await chat.press("f3")
+        assert not chat.screen.transcript.coloured and chat.app.settled.keys.now("F3") == ""
+        await opened(chat)
+        await at(chat, "keys.colours")
+        await chat.press("ctrl+r")
+        await chat.until(lambda: chat.app.settled.keys.of("colours") == "F3")
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen and "f3 Colours" in chat.shown())
+        await chat.press("f3")
+        await chat.until(lambda: chat.screen.transcript.coloured)
+
+
+async def test_a_key_is_taken_away_where_nothing_can_be_kept(open_chat: Open, file: Path) -> None:
+    file.write_text("broken", "utf-8")
+    async with open_chat(size=(140, 40)) as chat:
+        for key in ("", None):
+            with pytest.raises(SlipstreamError, match="is broken"):
+                chat.app.settled.restore({"keys.colours": key})
+            assert chat.app.settled.keys.of("colours") == ("F3" if key is None else "")
 
 
 async def test_sampling_and_replies_follow_the_settings_but_for_what_a_chat_keeps(
