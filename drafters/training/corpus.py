@@ -28,7 +28,10 @@ SHARES = {
     "chatterbot_corpus": 0.004,
     "everyday": 0.015,
     "identity": 0.015,
-    "lists": 0.035,
+    "lists": 0.08,
+    "tales": 0.22,
+    "meanings": 0.1,
+    "reasons": 0.07,
     "plain_stories_a": 0.025,
     "plain_stories_b": 0.025,
     "plain_stories_c": 0.025,
@@ -49,6 +52,10 @@ SHARES = {
     "plain_talkmore": 0.025,
     "plain_mixed": 0.02,
     "plain_basics": 0.02,
+    "plain_nature": 0.05,
+    "plain_made": 0.05,
+    "plain_listing": 0.05,
+    "plain_shorttales_a": 0.05,
     "answers": 1.0,
 }
 """Parts of the training tokens by source; ``answers`` are the target's own, about half where they are there."""

@@ -8,10 +8,13 @@ from typing import Any
 from slipstream.drafters.training.sources import Message
 
 _TEXT = Path(__file__).with_name("lists.toml")
-_NUMBERS = ("two", "three", "four", "five", "six")
+_NUMBERS = ("two", "three", "four", "five", "six", "seven")
+_DRAWS = 4
+"""Lists of one kind and number."""
 _ASKS = (
     "Name {} {}.", "List {} {}.", "Give me {} {}.", "name {} {}", "list {} {}", "Can you name {} {}?", "Tell me {} {}.",
-    "Can you list {} {}?", "Please name {} {}.", "I need {} {}.",
+    "Can you list {} {}?", "Please name {} {}.", "I need {} {}.", "Write down {} {}.", "Give me a list of {} {}.",
+    "What are {} {}?", "Please give me {} {}.", "give me {} {}", "Which {} {} do you know?",
 )  # fmt: skip
 _ASKS_ALL = ("List the {}.", "Name the {}.", "What are the {}?", "list all the {}", "Can you name all the {}?")
 _ASKS_SOME = ("What are some {}?", "List some {}.", "Tell me some {}.", "name some {}", "Give me examples of {}.")
@@ -39,7 +42,7 @@ def _numbered(entry: dict[str, Any], rng: random.Random) -> list[tuple[str, str]
     made = []
     for count, number in enumerate(_NUMBERS, start=2):
         if count < len(entry["items"]):
-            for ask in rng.sample(_ASKS, 2):
+            for ask in rng.sample(_ASKS, _DRAWS):
                 items = _joined(rng.sample(entry["items"], count))
                 answer = f"{number.capitalize()} {entry['plural']} are {items}."
                 made.append((ask.format(number, entry["plural"]), answer))

@@ -10,6 +10,12 @@ _FOLDER = Path(__file__).with_name("plain")
 _EXAM = Path(__file__).with_name("exam.txt")
 _TURN = re.compile(r"^([UA]): ", re.MULTILINE)
 _ROLES = {"U": "user", "A": "assistant"}
+_ASKING_WORDS = """
+a an and about all any between can could define describe difference different do does explain for from give hear how i
+in is are it like list little make me mean meaning name named nice of our please s say short some story tale tell that
+the this to up us want was we what when who why word words would write you
+"""
+_ASKING = frozenset(_ASKING_WORDS.split())
 _BY_HEART = frozenset({"greeting", "identity"})
 """Kinds of prompts that the model is meant to know by heart; only these may stand in training text."""
 
@@ -48,6 +54,16 @@ def exam() -> list[tuple[str, str]]:
 def exam_questions() -> frozenset[str]:
     """What no chat of the training text may ask, as ``bare`` gives it: all of the exam but what is known by heart."""
     return frozenset(bare(prompt) for kind, prompt in exam() if kind not in _BY_HEART)
+
+
+def exam_gists() -> frozenset[frozenset[str]]:
+    """What text that is made by rule may not ask in any wording: the ``gist`` of ``exam_questions``."""
+    return frozenset(gist(question) for question in exam_questions())
+
+
+def gist(text: str) -> frozenset[str]:
+    """What a question is about: its words, in lower case, but for those that only ask."""
+    return frozenset(bare(text).split()) - _ASKING
 
 
 def bare(text: str) -> str:

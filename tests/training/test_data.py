@@ -155,5 +155,5 @@ def test_a_source_added_since_the_checkpoint_starts_at_its_beginning(prepared: P
     after = corpus.Sampler(train, seed=5)
     after.restore(before.state())
     assert after.rounds()[name] == 0
-    after.batch(64, 64)
+    after.batch(256, 64)
     assert after.rounds()[name] > 0

@@ -51,13 +51,16 @@ def test_no_training_chat_asks_the_exam() -> None:
 def test_a_list_has_as_many_items_as_were_asked_for() -> None:
     made = lists.chats(seed=1)
     assert len(made) > 2000
-    numbers = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+    numbers = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
     counted = 0
     for question, answer in made:
         number = answer["content"].partition(" ")[0].lower()
         if asked := numbers.get(number, 0):
             assert f" {number} " in question["content"]
-            items = answer["content"].partition(" are ")[2].rstrip(".")
-            assert items.count(", ") + 2 == asked, answer["content"]
+            start = question["content"].partition(f" {number} ")[2].removesuffix(" do you know?").rstrip(".?")
+            assert answer["content"].startswith(f"{number.capitalize()} {start} are "), answer["content"]
+            items = answer["content"].removeprefix(f"{number.capitalize()} {start} are ").rstrip(".")
+            first, _, last = items.rpartition(" and ")
+            assert len({*first.split(", "), last}) == asked, answer["content"]
             counted += 1
     assert counted > 1500

@@ -1,0 +1,109 @@
+"""Text that is made by rule: it is about what was asked, and never asks what the model card's exam asks."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from slipstream.drafters.training import chats, corpus, lists, meanings, plain, reasons, tales
+from slipstream.drafters.training.sources import Message
+
+_STORIES = 1500
+
+
+def _tales(seed: int) -> list[list[Message]]:
+    return tales.chats(seed, _STORIES)
+
+
+_MAKERS = [_tales, meanings.chats, reasons.chats]
+
+
+@pytest.mark.parametrize("make", _MAKERS)
+def test_made_text_is_the_same_for_a_seed_and_asks_nothing_of_the_exam(
+    make: Callable[[int], list[list[Message]]],
+) -> None:
+    made = make(3)
+    assert made == make(3)
+    assert made != make(4)
+    exam = {plain.gist(prompt) for kind, prompt in plain.exam() if kind not in ("greeting", "identity")}
+    for question, answer in made:
+        assert (question["role"], answer["role"]) == ("user", "assistant")
+        assert plain.gist(question["content"]) not in exam, question["content"]
+        for text in (question["content"], answer["content"]):
+            assert text.isascii()
+            assert not re.search(r"[{}]|  | [,.?!]|\.\.", text), text
+        assert answer["content"].endswith((".", "!", "?", '"')), answer["content"]
+        assert answer["content"][0].isupper() or answer["content"][0] == '"', answer["content"]
+
+
+@pytest.mark.parametrize("make", [*_MAKERS, lists.chats])
+def test_articles_fit_the_words_after_them(make: Callable[[int], list[list[Message]]]) -> None:
+    for chat in make(5):
+        for message in chat:
+            wrong = re.search(r"\b(?:a (?:[aeio]|u(?!n?[is]))\w+|an [^aeiouh\W]\w*)", message["content"])
+            assert not wrong or "vowels" in message["content"], (wrong[0], message["content"])
+
+
+def test_stories_differ_end_in_time_and_are_about_what_was_asked() -> None:
+    made = _tales(1)
+    assert len({answer["content"] for _, answer in made}) == _STORIES
+    about = 0
+    for question, answer in made:
+        assert 40 <= len(answer["content"].split()) <= 90, answer["content"]
+        subject = re.search(r"(?:story|tale) (?:about|with) (.+?)[.?]?$", question["content"])
+        if not subject or subject[1] == "a good end" or " friend" in subject[1] or "a child" in subject[1]:
+            continue
+        about += 1
+        asked = {*re.findall(r"\w+", subject[1].lower())} - _SMALL_WORDS
+        said = {*re.findall(r"\w+", answer["content"].lower())}
+        assert asked <= said, (question["content"], answer["content"])
+    assert about > 0.8 * _STORIES
+
+
+_SMALL_WORDS_TEXT = """
+a an and the two little small kind good poor sleepy young who wanted to learn could not see named that found its way
+home lost his her wish for lonely please before we go sleep
+"""
+_SMALL_WORDS = frozenset(_SMALL_WORDS_TEXT.split())
+"""What a subject may say and its story need not repeat."""
+
+
+def test_a_noun_stands_in_a_sentence_with_its_article_and_pronouns() -> None:
+    owl, boy = tales.Noun("old owl", "owl", "Ida", "she"), tales.Noun("boy", "boy", "Tom")
+    assert (owl.one, owl.One, owl.The, owl.He, owl.His, owl.him) == (
+        "an old owl",
+        "An old owl",
+        "The old owl",
+        "She",
+        "Her",
+        "her",
+    )
+    assert (boy.one, boy.the, boy.he, boy.His, boy.Him) == ("a boy", "the boy", "he", "His", "Him")
+    with pytest.raises(AttributeError):
+        _ = boy.Plural
+
+
+def test_meanings_and_differences_are_of_the_words_asked_for() -> None:
+    for question, answer in meanings.chats(1):
+        asked = question["content"].strip("?.").replace('"', "").partition(" opposite of ")[2]
+        words = {asked} if asked else plain.gist(question["content"])
+        assert words & set(plain.bare(answer["content"]).split()), question["content"]
+    compared = 0
+    for question, answer in reasons.chats(1):
+        if "difference" in question["content"]:
+            words = plain.gist(question["content"]) - {"s"}
+            assert words <= set(plain.bare(answer["content"]).split()), question["content"]
+            compared += 1
+    assert compared > 500
+
+
+def test_made_text_is_trained_on_and_has_its_share() -> None:
+    made = chats.build([], seed=1, train=True)
+    assert {"tales", "meanings", "reasons", "lists", "everyday", "identity"} <= set(made)
+    assert set(made) <= set(corpus.SHARES)
+    assert not chats.build([], seed=1, train=False)
+
+
+def test_words_that_only_ask_are_no_part_of_a_question() -> None:
+    assert plain.gist("Why is the sky blue?") == plain.gist("Can you explain why the sky is blue") == {"sky", "blue"}
+    assert plain.gist("Tell me a story about a fox.") != plain.gist("Tell me a story about a bear.")
