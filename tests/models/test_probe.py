@@ -111,7 +111,7 @@ def test_each_end_has_its_words(code: str, words: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_never_ends_is_stopped(tmp_path: Path) -> None:
-    error = failure(scripted(READY + "time.sleep(600)", 0.1), write_kind(tmp_path / "model.gguf", "llama"))
+    error = failure(scripted(READY + "sys.stdin.read()", 0.1), write_kind(tmp_path / "model.gguf", "llama"))
     assert "hangs" in error.title and isinstance(error, ModelFileError)
 
 

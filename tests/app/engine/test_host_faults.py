@@ -24,7 +24,14 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError
 Pretend = Callable[..., Engine]
 LOAD = Load("mini.gguf")
 LOADED = Loaded("mini", "llama", 8, "f", "CPU", "same text", [], 1.0)
-WAITS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
+WAITS = """
+import ctypes, signal
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it waits for ever, but not for a test that was killed
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    signal.pause()
+"""
 
 
 @pytest.fixture
@@ -203,8 +210,9 @@ def test_what_a_prompt_takes_is_told_to_who_listens_whatever_is_asked(pretend: P
     later = io.BytesIO()
     write_frame(later, Counted(2, 4096, 3, 700))
     write_frame(later, LOADED)
-    two_loads = "os.read(0, 1 << 16)\n" * 2
-    engine = pretend(Hello(), Counted(1, 40), LOADED, then=f"{two_loads}os.write(1, {later.getvalue()!r})\n{WAITS}")
+    one_load = "sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(4), 'little'))\n"
+    then = f"{2 * one_load}os.write(1, {later.getvalue()!r})\n{WAITS}"
+    engine = pretend(Hello(), Counted(1, 40), LOADED, then=then)
     told: list[Counted] = []
     assert engine.load(LOAD) == LOADED  # nobody listens yet, and it is no event of a load
     engine.tell_count(told.append)
