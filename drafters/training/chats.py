@@ -47,7 +47,7 @@ def build(rows: list[Row], seed: int, train: bool, by_heart: bool = True) -> dic
     Args:
         rows: the rows of this split.
         seed: chooses wordings, system prompts and which chats are joined into longer ones.
-        train: whether this is what is trained on: without chats that ask what the model card's exam asks.
+        train: whether this is what is trained on: without chats that ask, in any wording, what the exam asks.
         by_heart: whether to add to it the chats known by heart, which are never held out.
     """
     rng = random.Random(seed)
@@ -72,8 +72,8 @@ def build(rows: list[Row], seed: int, train: bool, by_heart: bool = True) -> dic
     return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}
 
 
-def _asks(chat: Chat, questions: frozenset[str]) -> bool:
-    return any(m["role"] == "user" and plain.bare(m["content"]) in questions for m in chat)
+def _asks(chat: Chat, questions: frozenset[frozenset[str]]) -> bool:
+    return any(m["role"] == "user" and plain.gist(m["content"]) in questions for m in chat)
 
 
 def _vary(source: str, chats: list[Chat], rng: random.Random) -> list[Chat]:

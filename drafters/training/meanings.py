@@ -4,7 +4,6 @@ import random
 import tomllib
 from pathlib import Path
 
-from slipstream.drafters.training import plain
 from slipstream.drafters.training.sources import Message
 
 _TEXT = Path(__file__).with_name("meanings.toml")
@@ -39,8 +38,6 @@ _OPPOSITE_ASKS = (
 def chats(seed: int) -> list[list[Message]]:
     """Every word in nine wordings, each with its meaning and an example; and opposites, both ways round.
 
-    Nothing of it asks what the model card's exam asks, in whatever words.
-
     Args:
         seed: chooses the wordings.
     """
@@ -60,12 +57,7 @@ def chats(seed: int) -> list[list[Message]]:
         for word, opposite in ((one, other), (other, one)):
             for ask in rng.sample(_OPPOSITE_ASKS, 3):
                 pairs.append((ask.format(word), f'The opposite of "{word}" is "{opposite}".'))
-    exam = plain.exam_gists()
-    return [
-        [Message(role="user", content=ask), Message(role="assistant", content=answer)]
-        for ask, answer in pairs
-        if plain.gist(ask) not in exam
-    ]
+    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
 
 
 def _with_article(noun: str) -> str:

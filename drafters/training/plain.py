@@ -12,8 +12,8 @@ _TURN = re.compile(r"^([UA]): ", re.MULTILINE)
 _ROLES = {"U": "user", "A": "assistant"}
 _ASKING_WORDS = """
 a an and about all any between can could define describe difference different do does explain for from give hear how i
-in is are it like list little make me mean meaning name named nice of our please s say short some story tale tell that
-the this to up us want was we what when who why word words would write you
+in is are it like list little make me mean meaning name named nice of our please s say short some tell that the this
+to up us want was we what when who why word words would write you
 """
 _ASKING = frozenset(_ASKING_WORDS.split())
 _BY_HEART = frozenset({"greeting", "identity"})
@@ -51,21 +51,12 @@ def exam() -> list[tuple[str, str]]:
     return [(kind, prompt) for kind, _, prompt in (line.partition(": ") for line in lines if line)]
 
 
-def exam_questions() -> frozenset[str]:
-    """What no chat of the training text may ask, as ``bare`` gives it: all of the exam but what is known by heart."""
-    return frozenset(bare(prompt) for kind, prompt in exam() if kind not in _BY_HEART)
-
-
-def exam_gists() -> frozenset[frozenset[str]]:
-    """What text that is made by rule may not ask in any wording: the ``gist`` of ``exam_questions``."""
-    return frozenset(gist(question) for question in exam_questions())
+def exam_questions() -> frozenset[frozenset[str]]:
+    """What no chat of the training text may ask, in any wording: the ``gist`` of all but what is known by heart."""
+    return frozenset(gist(prompt) for kind, prompt in exam() if kind not in _BY_HEART)
 
 
 def gist(text: str) -> frozenset[str]:
     """What a question is about: its words, in lower case, but for those that only ask."""
-    return frozenset(bare(text).split()) - _ASKING
-
-
-def bare(text: str) -> str:
-    """The words alone, in lower case."""
-    return " ".join(re.findall(r"\w+", text.lower()))
+    words = re.findall(r"\w+", text.lower())
+    return frozenset("story" if word == "tale" else word for word in words) - _ASKING

@@ -6,7 +6,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training import plain
 from slipstream.drafters.training.sources import Message
 
 _TEXT = Path(__file__).with_name("reasons.toml")
@@ -46,7 +45,7 @@ _WATER = {
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every explanation in several wordings; none asks what the model card's exam asks, in whatever words.
+    """Every explanation in several wordings.
 
     Args:
         seed: chooses the wordings.
@@ -63,12 +62,7 @@ def chats(seed: int) -> list[list[Message]]:
         pairs += [pair for thing in things for pair in _in_water(thing, floats, rng)]
     for group in text["difference"].values():
         pairs += _differences(group, rng)
-    exam = plain.exam_gists()
-    return [
-        [Message(role="user", content=ask), Message(role="assistant", content=answer)]
-        for ask, answer in pairs
-        if plain.gist(ask) not in exam
-    ]
+    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
 
 
 def _in_water(thing: str, floats: str, rng: random.Random) -> list[tuple[str, str]]:

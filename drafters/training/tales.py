@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training import plain
 from slipstream.drafters.training.sources import Message
 
 _TEXT = Path(__file__).with_name("tales.toml")
@@ -91,7 +90,7 @@ class Noun:
 
 
 def chats(seed: int, count: int = _COUNT) -> list[list[Message]]:
-    """Requests for a story, each with a story about what was asked for; none is in the model card's exam.
+    """Requests for a story, each with a story about what was asked for.
 
     Args:
         seed: chooses plots, wordings and what fills them.
@@ -99,7 +98,6 @@ def chats(seed: int, count: int = _COUNT) -> list[list[Message]]:
     """
     rng = random.Random(seed)
     grammar = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
-    exam = plain.exam_gists()
     plots = [(kind, plot) for kind, plots in sorted(grammar["plots"].items()) for plot in plots]
     made: dict[str, str] = {}
     while len(made) < count:
@@ -107,7 +105,7 @@ def chats(seed: int, count: int = _COUNT) -> list[list[Message]]:
         cast = _cast(grammar["kinds"][kind], grammar["lists"], rng)
         story = " ".join(rng.choice(wordings).format_map(cast) for wordings in plot["steps"])
         ask = _ask(kind, rng.choice(plot.get("about", grammar["kinds"][kind]["about"])).format_map(cast), rng)
-        if len(story.split()) <= _WORDS and plain.gist(ask) not in exam:
+        if len(story.split()) <= _WORDS:
             made[story] = ask
     return [
         [Message(role="user", content=ask), Message(role="assistant", content=story)] for story, ask in made.items()

@@ -1,4 +1,4 @@
-"""Text that is made by rule: it is about what was asked, and never asks what the model card's exam asks."""
+"""Text that is made by rule: correct, and about what was asked."""
 
 import re
 from collections.abc import Callable
@@ -15,20 +15,20 @@ def _tales(seed: int) -> list[list[Message]]:
     return tales.chats(seed, _STORIES)
 
 
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
 _MAKERS = [_tales, meanings.chats, reasons.chats]
 
 
 @pytest.mark.parametrize("make", _MAKERS)
-def test_made_text_is_the_same_for_a_seed_and_asks_nothing_of_the_exam(
-    make: Callable[[int], list[list[Message]]],
-) -> None:
+def test_made_text_is_the_same_for_a_seed_and_well_formed(make: Callable[[int], list[list[Message]]]) -> None:
     made = make(3)
     assert made == make(3)
     assert made != make(4)
-    exam = {plain.gist(prompt) for kind, prompt in plain.exam() if kind not in ("greeting", "identity")}
     for question, answer in made:
         assert (question["role"], answer["role"]) == ("user", "assistant")
-        assert plain.gist(question["content"]) not in exam, question["content"]
         for text in (question["content"], answer["content"]):
             assert text.isascii()
             assert not re.search(r"[{}]|  | [,.?!]|\.\.", text), text
@@ -54,8 +54,8 @@ def test_stories_differ_end_in_time_and_are_about_what_was_asked() -> None:
         if not subject or subject[1] == "a good end" or " friend" in subject[1] or "a child" in subject[1]:
             continue
         about += 1
-        asked = {*re.findall(r"\w+", subject[1].lower())} - _SMALL_WORDS
-        said = {*re.findall(r"\w+", answer["content"].lower())}
+        asked = _words(subject[1]) - _SMALL_WORDS
+        said = _words(answer["content"])
         assert asked <= said, (question["content"], answer["content"])
     assert about > 0.8 * _STORIES
 
@@ -87,12 +87,12 @@ def test_meanings_and_differences_are_of_the_words_asked_for() -> None:
     for question, answer in meanings.chats(1):
         asked = question["content"].strip("?.").replace('"', "").partition(" opposite of ")[2]
         words = {asked} if asked else plain.gist(question["content"])
-        assert words & set(plain.bare(answer["content"]).split()), question["content"]
+        assert words & _words(answer["content"]), question["content"]
     compared = 0
     for question, answer in reasons.chats(1):
         if "difference" in question["content"]:
             words = plain.gist(question["content"]) - {"s"}
-            assert words <= set(plain.bare(answer["content"]).split()), question["content"]
+            assert words <= _words(answer["content"]), question["content"]
             compared += 1
     assert compared > 500
 
@@ -106,4 +106,5 @@ def test_made_text_is_trained_on_and_has_its_share() -> None:
 
 def test_words_that_only_ask_are_no_part_of_a_question() -> None:
     assert plain.gist("Why is the sky blue?") == plain.gist("Can you explain why the sky is blue") == {"sky", "blue"}
+    assert plain.gist("Tell me a tale about a key.") == plain.gist("a short story about the key") == {"story", "key"}
     assert plain.gist("Tell me a story about a fox.") != plain.gist("Tell me a story about a bear.")
