@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.app.safe_text import MOST_MARKS, clean, one_line, typed
+from slipstream.app.safe_text import MOST_MARKS, clean, one_line, sentence, typed
 
 HOSTILE = [
     "\x1b]52;c;ZXZpbA==\x07",
@@ -85,3 +85,10 @@ def test_pasted_text_has_one_kind_of_line_end() -> None:
 
 def test_one_line() -> None:
     assert one_line("a\n  b\t\x1bc ") == "a b ␛c"
+
+
+def test_a_sentence_begins_with_a_capital_and_is_as_inert_as_any_text() -> None:
+    assert sentence("the disk is full.") == "The disk is full."
+    assert sentence("\x1bé\x9b") == "␛é�" and sentence("") == ""
+    for payload in HOSTILE:
+        assert all(map(is_inert, sentence(payload)))
