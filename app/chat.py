@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -56,7 +57,7 @@ def chat(
             return _inline(engine, load, store, kept, sampling, settings)
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
-        app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes)
+        app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=_collect)
         app.run(mouse=settings.settings.screen.mouse)
         return app.return_code or 0
 
@@ -67,12 +68,19 @@ def _inline(
     from slipstream.app.tui.inline import InlineChat
 
     app = InlineChat(engine, load, store, chat, sampling, settings)
+    _collect()
     try:
         app.run(inline=True, mouse=False)
     finally:
         for words in app.said:
             print(f"{words}\n")
     return app.return_value or app.return_code or 0
+
+
+def _collect() -> None:
+    """Looks for garbage from now on, but not among what was loaded, which stays and would take long to look through."""
+    gc.freeze()
+    gc.enable()
 
 
 def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:

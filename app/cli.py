@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import os
 import sys
@@ -137,6 +138,7 @@ def _one_reply(options: argparse.Namespace) -> int:
 
 def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     """The chat runs as a child of this process, which restores the terminal whatever becomes of it."""
+    gc.disable()  # what is loaded now stays; ``chat`` looks for garbage again once its screen is up
     from slipstream.app import launcher
     from slipstream.app.model_choice import check_files
     from slipstream.app.paths import Paths
@@ -234,13 +236,13 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
 
 def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     """How tokens are drawn; a value out of range is refused before anything is loaded."""
-    from slipstream.app.engine.requests import Sampling
+    from slipstream.app.engine.requests import Sampling, new_seed
 
     if options.typical == 0:
         raise UsageError(
             "typical is 0; it must be above 0 and at most 1.", "Without the option, nothing changes the text."
         )
-    seed = int.from_bytes(os.urandom(4)) >> 1 if options.seed is None else options.seed
+    seed = new_seed() if options.seed is None else options.seed
     sampling = kept.settings.sampling.sampling(seed)
     if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule

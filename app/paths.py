@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from importlib import resources
 from pathlib import Path
 
 import platformdirs
 
+from slipstream import models
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
@@ -65,7 +65,7 @@ class Paths:
         Raises:
             UsageError: If ``SLIPSTREAM_HOME`` names the home of nobody.
         """
-        bundled = Path(str(resources.files("slipstream.models"))) / "bundled"
+        bundled = Path(models.__file__).parent / "bundled"
         home = environment.get(HOME_VARIABLE)
         if home:
             try:

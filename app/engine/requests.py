@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,6 +33,11 @@ class Sampling:
     presence_penalty: float = 0.0
     seed: int = 0
     typical: float | None = None
+
+
+def new_seed() -> int:
+    """Draws a seed that nobody could guess: 31 bits."""
+    return int.from_bytes(os.urandom(4)) >> 1
 
 
 @dataclass(frozen=True, slots=True)

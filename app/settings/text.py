@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from contextlib import suppress
 from typing import Any, Final
 
@@ -95,6 +94,8 @@ def _replaced(text: str, line: int, by: str) -> str:
 
 def _same(new: str, old: str, group: str, key: str, value: Value | None) -> bool:
     """Whether a changed text says what the old one did, but for this key."""
+    import tomllib  # seldom needed: at most when something is settled
+
     with suppress(ValueError):
         wanted: dict[str, Any] = tomllib.loads(old)
         if value is None:

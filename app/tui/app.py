@@ -51,6 +51,7 @@ class ChatApp(App[int]):
         models: Callable[[], Models] = manager,
         settings: SettingsFile | None = None,
         notes: Sequence[str] = (),
+        shown: Callable[[], None] | None = None,
     ) -> None:
         """Prepares the chat; the engine is asked only once the screen is up.
 
@@ -64,6 +65,7 @@ class ChatApp(App[int]):
             models: Makes who knows the models, when they are first needed.
             settings: What its owner has settled; None for what the usual file says.
             notes: What to say at the start.
+            shown: Called once the first picture is on the screen.
 
         Raises:
             UsageError: If there is no such chat.
@@ -81,6 +83,9 @@ class ChatApp(App[int]):
         self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem, self._desk)
         self.settled = Settled(self, file, self._chat, self._desk)
         self._chat.notes = [*notes, *self.settled.problems]
+        self._shown = shown
+        self.stylesheet.set_variables(self.get_css_variables())  # those of the theme, before anything is read
+        self._styled = self.theme
 
     def get_default_screen(self) -> Screen[None]:
         """The chat is the first screen, so that the first picture is already it."""
@@ -89,10 +94,18 @@ class ChatApp(App[int]):
     def on_mount(self) -> None:
         """Ends cleanly, with the terminal restored, when the system asks to or nobody waits for it any more."""
         self.settled.begin()
+        if self._shown:
+            self.call_after_refresh(self._shown)
         if sys.platform != "win32" and not self.is_headless:
             from slipstream.app.tui.terminal import leave_cleanly
 
             leave_cleanly(self)
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Reads the styles again for another theme; Textual would do so for the first one, too, which they know."""
+        if self.theme != self._styled:
+            self._styled = self.theme
+            super().refresh_css(animate)
 
     def get_driver_class(self) -> type[Driver]:
         """A driver that gives back a terminal whatever became of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,19 +12,6 @@ SUPPLIES: Final = Path("/sys/class/power_supply")
 _PATIENCE: Final = 2.0  # seconds
 
 
-class _PowerStatus(ctypes.Structure):
-    """``SYSTEM_POWER_STATUS`` of Windows."""
-
-    _fields_ = (
-        ("line", ctypes.c_ubyte),  # 0: no mains
-        ("flag", ctypes.c_ubyte),
-        ("percent", ctypes.c_ubyte),
-        ("saver", ctypes.c_ubyte),
-        ("seconds", ctypes.c_ulong),
-        ("full_seconds", ctypes.c_ulong),
-    )
-
-
 def on_battery(supplies: Path = SUPPLIES) -> bool:
     """Asks the system; False where it does not say.
 
@@ -34,8 +20,10 @@ def on_battery(supplies: Path = SUPPLIES) -> bool:
     """
     with suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "win32":
-            status = _PowerStatus()
-            return bool(ctypes.windll.kernel32.GetSystemPowerStatus(ctypes.byref(status))) and status.line == 0
+            import ctypes
+
+            status = ctypes.create_string_buffer(12)  # SYSTEM_POWER_STATUS; its first byte is 0 without mains
+            return bool(ctypes.windll.kernel32.GetSystemPowerStatus(status)) and status[0] == b"\0"
         if sys.platform == "darwin":
             told = subprocess.run(["pmset", "-g", "batt"], capture_output=True, text=True, timeout=_PATIENCE)
             return "'Battery Power'" in told.stdout

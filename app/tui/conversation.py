@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from dataclasses import dataclass
 
 from slipstream.app.chats.history import history, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Loaded
-from slipstream.app.engine.requests import Generate, Message, Prepare, Sampling
+from slipstream.app.engine.requests import Generate, Message, Prepare, Sampling, new_seed
 from slipstream.app.settings.values import ReplySettings
 from slipstream.app.tui.presets import FIELDS, values_of
 
@@ -232,7 +231,7 @@ class Conversation:
             said.pop()
         if not said:
             return None
-        sampling = dataclasses.replace(self.sampling, seed=secrets.randbelow(1 << 31))
+        sampling = dataclasses.replace(self.sampling, seed=new_seed())
         return dataclasses.replace(self._turn(said, loaded, drafter, request, sampling), again=True)
 
     @property

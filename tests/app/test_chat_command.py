@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -24,11 +25,18 @@ PATIENCE = 60.0
 class Terminal:
     """A process on a terminal of its own."""
 
-    def __init__(self, home: Path, columns: int, lines: int, *arguments: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        columns: int,
+        lines: int,
+        *arguments: str,
+        program: Sequence[str] = ("-m", "slipstream.app.cli"),
+    ) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.app.cli", *arguments],
+            [sys.executable, *program, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -25,6 +25,29 @@ finally:
     Path(sys.argv[1]).write_text(json.dumps([name for name in sys.modules if "." not in name]))
 """
 
+SELDOM = {
+    "ctypes", "importlib.resources", "secrets", "tomlkit", "tomllib", "slipstream.app.bench.kept",
+    "slipstream.app.models.manager", "slipstream.models.catalog", "slipstream.models.gguf",
+    *(f"slipstream.app.tui.screens.{name}" for name in (
+        "bench", "bench_form", "bench_result", "browsing", "drafters", "drafters_dialogs", "models", "models_pairs",
+        "models_repo", "settings", "settings_editor",
+    )),
+}  # fmt: skip
+FIRST_SCREEN = """
+import gc, json, sys
+from pathlib import Path
+from slipstream.app import chat, cli
+collect = chat._collect
+
+def shown():
+    collects = [gc.isenabled(), collect(), gc.isenabled()]
+    seen = {"modules": list(sys.modules), "collects": collects, "frozen": gc.get_freeze_count()}
+    Path(sys.argv[1]).write_text(json.dumps(seen))
+
+chat._collect = shown
+cli.main(["--as-child"])
+"""
+
 
 def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "SLIPSTREAM_HOME": str(home)}
@@ -67,6 +90,19 @@ def test_the_chats_parent_loads_nothing_heavy(tmp_path: Path) -> None:
         check=True,
     )
     assert not HEAVY & set(json.loads(loaded.read_text()))
+
+
+def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
+    """What is not on it is loaded when it is asked for, and garbage is looked for once it is up."""
+    told = tmp_path / "told.json"
+    terminal = Terminal(tmp_path, 100, 30, program=["-c", FIRST_SCREEN, str(told)])
+    terminal.read(b"Say something")
+    terminal.type(b"\x11")
+    terminal.read()
+    assert terminal.end() == 0
+    seen = json.loads(told.read_text())
+    assert not {*SELDOM, *HEAVY - {"textual"}} & set(seen["modules"])
+    assert seen["collects"] == [False, None, True] and seen["frozen"] > 10_000
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")

@@ -11,6 +11,8 @@ from tests.app.test_settings_faults import failing_at
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted_models import ScriptedModels
+from textual.color import Color
+from textual.css.stylesheet import Stylesheet
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.requests import Sampling
@@ -264,6 +266,26 @@ async def test_a_disk_that_refuses_is_told_and_the_change_holds(
             chat.app.theme = LIGHT.name  # as /light and the list of themes do
             await chat.until(lambda: told(chat, os.strerror(errno.EROFS).lower()))
         assert chat.app.theme == LIGHT.name and not file.exists()
+
+
+async def test_the_styles_are_read_once_for_the_theme_of_the_settings(
+    open_chat: Open, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Stylesheet] = []
+    reparse = Stylesheet.reparse
+
+    def again(sheet: Stylesheet) -> None:
+        read.append(sheet)
+        reparse(sheet)
+
+    monkeypatch.setattr(Stylesheet, "reparse", again)
+    SettingsFile(file).change("screen.theme", LIGHT.name)
+    async with open_chat() as chat:
+        assert chat.screen.styles.background == Color.parse(str(LIGHT.background)) and not read
+        assert chat.app.has_class("-light-mode")
+        chat.app.theme = DARK.name
+        await chat.until(lambda: chat.screen.styles.background == Color.parse(str(DARK.background)))
+        assert len(read) == 1
 
 
 async def test_themes_are_kept_and_an_unknown_one_is_named(open_chat: Open, file: Path) -> None:
