@@ -93,7 +93,11 @@ def _run(arguments: list[str]) -> int:
         return doctor(options.json)
     if command == "run":
         return _one_reply(options)
-    return _chat(options, arguments)
+    gc.disable()  # what is loaded now stays; the chat looks for garbage once its screen is up
+    try:
+        return _chat(options, arguments)
+    finally:
+        gc.enable()
 
 
 def _paths() -> int:
@@ -138,7 +142,6 @@ def _one_reply(options: argparse.Namespace) -> int:
 
 def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
     """The chat runs as a child of this process, which restores the terminal whatever becomes of it."""
-    gc.disable()  # what is loaded now stays; ``chat`` looks for garbage again once its screen is up
     from slipstream.app import launcher
     from slipstream.app.model_choice import check_files
     from slipstream.app.paths import Paths
