@@ -89,15 +89,18 @@ class Disturbed:
         else:
             error, heard, kept, status = self._reply_until_it_dies(prompt, phase, blow)
         self.milliseconds.append(1e3 * (time.perf_counter() - blow.at))
+        wrong = ""
         if number.name not in str(error):
-            return f"{phase}, {number.name}: the reason is {error}"
-        if heard != kept or not self._plain[prompt].startswith(kept):
-            return f"{phase}, {number.name}: {kept!r} was kept of {heard!r}"
-        if status not in ("interrupted", "done"):
-            return f"{phase}, {number.name}: the reply is marked {status}"
+            wrong = f"the reason is {error}"
+        elif heard != kept or not self._plain[prompt].startswith(kept):
+            wrong = f"{kept!r} was kept of {heard!r}"
+        elif status not in ("interrupted", "done"):
+            wrong = f"the reply is marked {status}"
         self.engine.load(self.load)
         again = self._whole(prompt)
-        return "" if again == self._plain[prompt] else f"{phase}, {number.name}: then {again!r} was written"
+        if not wrong and again != self._plain[prompt]:
+            wrong = f"then {again!r} was written"
+        return f"{phase}, {number.name}: {wrong}" if wrong else ""
 
     def stop(self, phase: str) -> str:
         """Stops a reply once at a random moment, and asks for another one.
@@ -174,7 +177,9 @@ class Disturbed:
         blow.fall()
         blow.wait()
         kept = next(kept for kept in self.store.messages(chat) if kept.id == message)
-        return error or self._ends.get(timeout=60), heard, kept.content, kept.status
+        if error is None or "is not running" in error.title:  # it ended while nothing was asked: before, or afterwards
+            error = self._ends.get(timeout=60)
+        return error, heard, kept.content, kept.status
 
     def _strike(self, number: signal.Signals) -> None:
         pid = self.engine.process_id
