@@ -119,11 +119,7 @@ class ChatApp(App[int]):
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
         if self._chat.replying:
-            self._room.stop()
-            for _ in range(int(LAST_WORDS / 0.02)):
-                if not self._room.busy:
-                    break
-                await asyncio.sleep(0.02)
+            await self._room.end_reply(LAST_WORDS)
         await self._chat.jobs.end()
         if self._desk.made:
             await asyncio.to_thread(self._desk.made.close)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from textual import on, work
 from textual.message import Message
@@ -34,8 +36,10 @@ from slipstream.app.tui.messages import (
 )
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
-DRAW_EVERY = 0.04
+DRAW_EVERY: Final = 0.04
 """Seconds between messages of new text: 25 pictures a second look smooth and leave the processor to the engine."""
+
+_LOOK_EVERY: Final = 0.02  # seconds
 
 
 class _StepsWait(Message):
@@ -82,6 +86,14 @@ class EngineRoom(Widget):
     def stop(self) -> None:
         """Ends the reply under way; in a thread, for an engine that hangs takes a while to hear it."""
         threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
+
+    async def end_reply(self, patience: float) -> None:
+        """Ends the reply under way and waits until all of it is kept, or for so many seconds."""
+        self.stop()
+        for _ in range(int(patience / _LOOK_EVERY)):
+            if not self.busy:
+                return
+            await asyncio.sleep(_LOOK_EVERY)
 
     def watch_drafts(self, on: bool) -> None:
         """Has steps carry their drafts, or no longer; not here, see ``stop``."""

@@ -144,11 +144,7 @@ class InlineChat(App[int]):
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
         if self._turn:
-            self._room.stop()
-            for _ in range(int(LAST_WORDS / 0.02)):
-                if not self._room.busy:
-                    break
-                await asyncio.sleep(0.02)
+            await self._room.end_reply(LAST_WORDS)
         await asyncio.to_thread(self._engine.close)
 
     def _keep(self, text: str) -> None:
