@@ -17,9 +17,8 @@ from slipstream.app.tui.screens.chats_walk import WalkTalk
 from slipstream.app.tui.screens.context import ContextTalk
 from slipstream.app.tui.screens.draft_talk import DraftTalk
 from slipstream.app.tui.screens.help import HelpScreen
-from slipstream.app.tui.widgets.fence import FenceHead
 from slipstream.app.tui.widgets.reply import Reply
-from slipstream.app.tui.widgets.transcript import Earlier, Later
+from slipstream.app.tui.widgets.transcript_edges import Earlier, Later
 from slipstream.app.tui.widgets.welcome import Example
 
 QUIT_WITHIN = 2.0
@@ -153,8 +152,8 @@ class ChatScreen(BenchTalk, PromptTalk, WalkTalk, AheadTalk, DraftTalk, ContextT
         await self.transcript.show_later(self._conversation.messages())
         self.transcript.mark(self._conversation.forks())
 
-    @on(FenceHead.Clicked)
-    def _code_clicked(self, message: FenceHead.Clicked) -> None:
+    @on(Reply.CodeWanted)
+    def _code_clicked(self, message: Reply.CodeWanted) -> None:
         self._copy_code(message.code)
 
     @on(Example.Picked)

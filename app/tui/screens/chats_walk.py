@@ -171,9 +171,9 @@ class WalkTalk(TalkScreen):
     def action_copy_code(self, number: int) -> None:
         """Copies a code block of the selected reply."""
         selected = self.transcript.selected
-        fences = selected.fences if isinstance(selected, Reply) else []
-        if number <= len(fences):
-            self._copy_code(fences[number - 1].code)
+        codes = selected.codes if isinstance(selected, Reply) else []
+        if number <= len(codes):
+            self._copy_code(codes[number - 1])
         else:
             self._hint(f"This message has no code block {number}.")
 

@@ -101,7 +101,7 @@ class TalkScreen(ChatView):
     async def _streamed(self, message: ReplyStreamed) -> None:
         if self._reply and message.steps:
             pieces = [piece for step in message.steps for piece in step.pieces]
-            await self._reply.write(pieces, message.steps[-1].speed)
+            self._reply.write(pieces, message.steps[-1].speed)
             self.strip.begun(message.waited_ms)
             for step in message.steps:
                 self.strip.step(step)

@@ -20,16 +20,16 @@ class FenceHead(Static):
     class Clicked(Message):
         """The user wants the code."""
 
-        code: str
+        fence: Fence
 
     def on_click(self) -> None:
         """Says so."""
         if isinstance(self.parent, Fence):
-            self.post_message(self.Clicked(self.parent.code))
+            self.post_message(self.Clicked(self.parent))
 
 
 class Fence(MarkdownFence):
-    """A code block of a reply."""
+    """A code block of a reply; one with the class "rest" goes on with the block above."""
 
     def compose(self) -> ComposeResult:
         """Its language and its code."""

@@ -2,72 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from markdown_it import MarkdownIt
-from markdown_it.rules_core import StateCore
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content, Span
-from textual.widget import AwaitMount, Widget
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.message import Message
+from textual.widgets import Static
 
 from slipstream.app.engine.protocol import Piece, Prefilling, Speed
 from slipstream.app.engine.thinking import Thinking, begins_inside, split
 from slipstream.app.safe_text import clean
 from slipstream.app.tui.figures import bar
-from slipstream.app.tui.widgets.fence import Fence
+from slipstream.app.tui.widgets.fence import FenceHead
+from slipstream.app.tui.widgets.long_column import LongColumn
 from slipstream.app.tui.widgets.pieces import Pieces
-from slipstream.app.tui.widgets.said import CODE_KEYS, Said
+from slipstream.app.tui.widgets.reply_text import ReplyText
+from slipstream.app.tui.widgets.said import Said
 from slipstream.app.tui.widgets.thinking import ThinkingView
-
-
-def parser() -> MarkdownIt:
-    """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended."""
-    markdown = MarkdownIt("gfm-like", {"html": False})
-    markdown.core.ruler.push("line_ends", _keep_line_ends)
-    markdown.core.ruler.push("inert", _clean)
-    return markdown
-
-
-def _keep_line_ends(state: StateCore) -> None:
-    for token in state.tokens:
-        for child in token.children or ():
-            if child.type == "softbreak":
-                child.type = "hardbreak"
-
-
-def _clean(state: StateCore) -> None:
-    """Cleans once more: ``&#x202E;`` has become a character by now, and pieces that were cleaned apart are together."""
-    tokens = list(state.tokens)
-    while tokens:
-        token = tokens.pop()
-        token.content = clean(token.content)
-        token.attrs = {name: clean(value) if isinstance(value, str) else value for name, value in token.attrs.items()}
-        tokens += token.children or ()
-
-
-class ReplyText(Markdown):
-    """Markdown with our code blocks; the last block has the class "last"."""
-
-    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
-
-    def mount(
-        self, *widgets: Widget, before: int | str | Widget | None = None, after: int | str | Widget | None = None
-    ) -> AwaitMount:
-        """Adds blocks; ":last-child" in a style sheet would have all blocks styled anew for each that comes."""
-        for block in self.query_children(".last"):
-            block.remove_class("last")
-        if widgets:
-            widgets[-1].add_class("last")
-        return super().mount(*widgets, before=before, after=after)
 
 
 class Reply(Said):
     """A reply as Markdown, or as pieces in colours, and a line about it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
+
+    @dataclass
+    class CodeWanted(Message):
+        """The user wants a code block."""
+
+        code: str
 
     def __init__(self, message: int, text: str = "", footnote: str = "", speed: Speed | None = None) -> None:
         """Makes a reply.
@@ -79,8 +44,7 @@ class Reply(Said):
             speed: Its figures so far.
         """
         super().__init__(message)
-        self.text = text
-        """The text as the model wrote it, thoughts included."""
+        self._text = [text]
         self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
         self._opened = begins_inside(text, self._thought)
         self._mind = Thinking(self._opened)
@@ -91,11 +55,11 @@ class Reply(Said):
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
         if text and not parts.answer:
             self.thinking.open()
-        self._markdown = ReplyText(clean(parts.answer), parser_factory=parser, open_links=False)
+        self._markdown = ReplyText(clean(parts.answer))
         self._pieces = Pieces()
         self._note = Content(clean(footnote))
         self._footnote = Static(self._note, classes="footnote")
-        self._stream: MarkdownStream | None = None
+        self._writing = False
 
     def compose(self) -> ComposeResult:
         """The thoughts, the two views of the answer, and the line."""
@@ -104,6 +68,17 @@ class Reply(Said):
         yield self._pieces
         yield self._footnote
 
+    @property
+    def text(self) -> str:
+        """The text as the model wrote it, thoughts included."""
+        self._text = ["".join(self._text)]
+        return self._text[0]
+
+    @property
+    def columns(self) -> list[LongColumn]:
+        """What of it may be long, and is seen."""
+        return [column for column in (self.thinking.body, self._markdown, self._pieces) if column.display]
+
     def prefilling(self, event: Prefilling) -> None:
         """Shows how far the prompt is read."""
         done, rest = bar(event.done / max(event.total, 1), 24)
@@ -111,7 +86,7 @@ class Reply(Said):
         self._note = Content(text, [Span(9, 9 + len(done), "$primary")])
         self.show_fork()
 
-    async def write(self, pieces: list[Piece], speed: Speed | None = None) -> None:
+    def write(self, pieces: list[Piece], speed: Speed | None = None) -> None:
         """Adds to the reply.
 
         Args:
@@ -121,31 +96,27 @@ class Reply(Said):
         text = "".join(piece.text for piece in pieces)
         if not text:
             return
-        if self._stream is None:
-            self._stream = Markdown.get_stream(self._markdown)
+        if not self._writing:
+            self._writing = True
             self.note("writing · Esc stops")
-        if not self.text:
+        if not any(self._text):
             self._opened = begins_inside(text, speed.thought if speed else 0)
             self._mind = Thinking(self._opened)
-        self.text += text
+        self._text.append(text)
         fed = [(self._mind.feed(piece.text), piece) for piece in pieces]
         thoughts = "".join(thought for (thought, _), _ in fed)
         if thoughts or self._mind.under_way or self.thinking.under_way:
             self._think(thoughts, speed, self._mind.under_way)
-        await self._answer([Piece(answer, piece.origin, piece.source) for (_, answer), piece in fed if answer])
+        self._answer([Piece(answer, piece.origin, piece.source) for (_, answer), piece in fed if answer])
 
     def _think(self, thoughts: str, speed: Speed | None, under_way: bool) -> None:
         thought, milliseconds = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
         self.thinking.think(thoughts, self._thought + thought, self._thought_ms + milliseconds, under_way)
 
-    async def _answer(self, pieces: list[Piece]) -> None:
-        if not pieces:
-            return
-        self._pieces.add(pieces)
-        if self.has_class("coloured"):
-            self._pieces.draw()
-        if self._stream:
-            await self._stream.write(clean("".join(piece.text for piece in pieces)))
+    def _answer(self, pieces: list[Piece]) -> None:
+        if pieces:
+            self._pieces.add(pieces)
+            self._markdown.write(clean("".join(piece.text for piece in pieces)))
 
     async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
         """Ends the reply.
@@ -158,13 +129,13 @@ class Reply(Said):
         thoughts, answer = self._mind.finish()
         if thoughts or not self.thinking.empty:
             self._think(thoughts, speed, False)
-        await self._answer([Piece(answer, "plain")] if answer else [])
-        stream, self._stream = self._stream, None
-        if stream:
-            await stream.stop()
+        self._answer([Piece(answer, "plain")] if answer else [])
+        self._writing = False
         if text is not None and text != self.text:
-            self.text = text
-            await self._markdown.update(clean(self.answer))
+            self._text = [text]
+            await self._markdown.replace(clean(self.answer))
+        for column in self.columns:
+            await column.draw()
         if not self.thinking.empty and not self.answer:
             self.thinking.open()
         self.note(footnote)
@@ -201,24 +172,29 @@ class Reply(Said):
         return not self.thinking.empty if action == "thoughts" else True
 
     @property
-    def fences(self) -> list[Fence]:
+    def codes(self) -> list[str]:
         """Its code blocks from top to bottom."""
-        return list(self.query(Fence))
+        return self._markdown.codes
+
+    def on_fence_head_clicked(self, event: FenceHead.Clicked) -> None:
+        """Finds the whole code: of a long block a part is mounted."""
+        event.stop()
+        self.post_message(self.CodeWanted(self._markdown.code_of(event.fence)))
 
     def on_focus(self) -> None:
         """Says which key copies which code block."""
-        for number, fence in enumerate(self.fences, 1):
-            fence.number(number if number in CODE_KEYS else None)
+        self._markdown.number(True)
 
     def on_blur(self) -> None:
         """It is not selected any more; the keys mean nothing now."""
-        for fence in self.fences:
-            fence.number(None)
+        self._markdown.number(False)
 
     def colour(self, on: bool) -> None:
         """Shows the pieces, where there are any, or the Markdown."""
-        self.set_class(on and (self._stream is not None or not self._pieces.empty or not self.text), "coloured")
-        self._pieces.draw()
+        on = on and (self._writing or not self._pieces.empty or not any(self._text))
+        self.set_class(on, "coloured")
+        self._pieces.see(on)
+        self._markdown.see(not on)
 
     @property
     def coloured(self) -> bool:

@@ -61,7 +61,9 @@ class ThinkingView(Vertical):
     def __init__(self) -> None:
         """Begins without thoughts."""
         super().__init__()
-        self._head, self._body = ThinkingHead(), Pieces()
+        self._head = ThinkingHead()
+        self.body = Pieces()
+        """The thoughts themselves."""
         self._end = self._space = ""  # of the thoughts, and what stands behind it
         self.tokens, self.milliseconds = 0, 0.0
         """Of all thoughts."""
@@ -73,7 +75,7 @@ class ThinkingView(Vertical):
     def compose(self) -> ComposeResult:
         """The line, and the thoughts."""
         yield self._head
-        yield self._body
+        yield self.body
 
     def on_mount(self) -> None:
         """Shows what there is."""
@@ -82,7 +84,7 @@ class ThinkingView(Vertical):
     @property
     def empty(self) -> bool:
         """Whether there is nothing to open."""
-        return self._body.empty
+        return self.body.empty
 
     def think(self, text: str, tokens: int, milliseconds: float, under_way: bool) -> None:
         """Adds thoughts.
@@ -93,11 +95,11 @@ class ThinkingView(Vertical):
             milliseconds: How long all of them took.
             under_way: Whether more follow.
         """
-        text = self._space + text if not self._body.empty else text.lstrip()
+        text = self._space + text if not self.body.empty else text.lstrip()
         words = text.rstrip()
         self._space = text[len(words) :]  # nobody sees it at the end
         if words:
-            self._body.add([Piece(words, "plain")])
+            self.body.add([Piece(words, "plain")])
             self._end = (self._end + words)[-LAST_WORDS:]
         self.tokens, self.milliseconds, self.under_way = tokens, milliseconds, under_way
         if self.is_attached:
@@ -121,7 +123,9 @@ class ThinkingView(Vertical):
 
     def _draw(self) -> None:
         self.display = not self.empty or self.under_way
-        self._body.display = self.opened and not self.empty
+        seen = self.opened and not self.empty
+        if seen != self.body.display:
+            self.body.see(seen)
         if not self.display:
             return
         spent_words = [spent(self.milliseconds)] if self.milliseconds else []
@@ -133,5 +137,3 @@ class ThinkingView(Vertical):
             self._head.show(f"{mark} thought {'for ' if self.milliseconds else ''}{', '.join(spent_words)}")
         else:
             self._head.show(f"{mark} thoughts")
-        if self.opened:
-            self._body.draw()

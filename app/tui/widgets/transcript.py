@@ -5,67 +5,19 @@ from __future__ import annotations
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static
 
 from slipstream.app.chats.records import StoredMessage
-from slipstream.app.tui.figures import kept_footnote, plural
+from slipstream.app.tui.figures import kept_footnote
 from slipstream.app.tui.widgets.question import Question
 from slipstream.app.tui.widgets.reply import Reply
 from slipstream.app.tui.widgets.said import Said
+from slipstream.app.tui.widgets.transcript_edges import Earlier, Forgotten, Later
 
 AT_ONCE = 12
 """Messages that are made ready at a time: Markdown takes some 20 ms a paragraph."""
 MOST_SHOWN = 60
 """Messages on the screen at most; older ones come back when they are asked for."""
-
-
-class Earlier(Static):
-    """Says how many messages lie above; a click brings some."""
-
-    class Wanted(Message):
-        """The user wants to see older messages."""
-
-    def show(self, count: int) -> None:
-        """Says how many there are."""
-        self.display = count > 0
-        self.update(Content(f"▲ {plural(count, 'earlier message')}"))
-
-    def on_click(self) -> None:
-        """Asks for some."""
-        self.post_message(self.Wanted())
-
-
-class Later(Static):
-    """Says how many messages lie below, where an old place of a long chat is shown; a click brings some."""
-
-    class Wanted(Message):
-        """The user wants to see newer messages."""
-
-    def show(self, count: int) -> None:
-        """Says how many there are."""
-        self.display = count > 0
-        self.update(Content(f"▼ {plural(count, 'later message')}"))
-
-    def on_click(self) -> None:
-        """Asks for some."""
-        self.post_message(self.Wanted())
-
-
-class Forgotten(Static):
-    """Stands where the model begins to read: what is above it no longer fits the context."""
-
-    def __init__(self, messages: int, tokens: int) -> None:
-        """Makes the line.
-
-        Args:
-            messages: How many were left out.
-            tokens: How many tokens left with them; 0 where nobody counted.
-        """
-        counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
-        super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -79,6 +31,8 @@ class Transcript(VerticalScroll, can_focus=False):
         self._forgotten: tuple[int, int, int] | None = None  # first message that is read, messages and tokens left out
         self._line: Forgotten | None = None
         self._line_at: tuple[Widget, int, int] | None = None  # above which message it stands, and what it says
+        self._looked_at = (0, 0.0, 0)  # when long replies were: the screen's height and place, and the column's height
+        self._looking = False
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
         self.coloured = False
@@ -224,6 +178,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.coloured = on
         for reply in self.query(Reply):
             reply.colour(on)
+        self._look_soon()
 
     async def _mount(self, widget: Widget) -> None:
         await self.column.mount(widget, before=self._later if self._later.is_attached else None)
@@ -275,6 +230,41 @@ class Transcript(VerticalScroll, can_focus=False):
             self.post_message(Later.Wanted())
         else:
             self.scroll_page_down(animate=False)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Has what comes near made ready."""
+        super().watch_scroll_y(old_value, new_value)
+        self._moved()
+
+    def watch_virtual_size(self) -> None:
+        """Looks on where it stays at the bottom while a reply grows."""
+        self._moved()
+
+    def on_resize(self) -> None:
+        """Looks again: all lines end elsewhere."""
+        self._look_soon()
+
+    def _moved(self) -> None:
+        height, at, whole = self._looked_at
+        way = max(abs(self.scroll_y - at), abs(self.virtual_size.height - whole))
+        if height != self.size.height or 2 * way >= height:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self.call_after_refresh(self._look)
+
+    async def _look(self) -> None:
+        """Has long replies make ready what is near the screen, and let go what is far; what is read stays in place."""
+        self._looking = False
+        self._looked_at = (self.size.height, self.scroll_y, self.virtual_size.height)
+        with self.app.batch_update():
+            for reply in [said for said in self.said if isinstance(said, Reply)]:
+                for column in reply.columns:
+                    moved = await column.look(self.region.y - column.region.y, self.size.height)
+                    if moved and (self._anchor_released or not self._anchored):
+                        self.scroll_to(y=self.scroll_y + moved, animate=False, immediate=True)
 
     def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         if self.scroll_y <= 0 and self._above:

@@ -9,7 +9,8 @@ from tests.app.tui.scripted import Script
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import Speed
-from slipstream.app.tui.widgets.transcript import AT_ONCE, Earlier, Later
+from slipstream.app.tui.widgets.transcript import AT_ONCE
+from slipstream.app.tui.widgets.transcript_edges import Earlier, Later
 
 
 def kept(store: ChatStore, question: str, answer: str, turns: int = 1) -> str:

@@ -12,7 +12,7 @@ from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.widgets.gauge import gauge
 from slipstream.app.tui.widgets.reply import Reply
-from slipstream.app.tui.widgets.transcript import Forgotten
+from slipstream.app.tui.widgets.transcript_edges import Forgotten
 from slipstream.models.errors import ContextFullError
 
 TEXT = "The sea is wide and blue."

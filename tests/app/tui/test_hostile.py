@@ -93,7 +93,7 @@ async def test_marks_that_come_one_a_step_do_not_pile_up(open_chat: Open) -> Non
         await chat.say("x")
         reply = chat.replies()[0]
         for _ in range(40):
-            await reply.write([Piece("\u0301", "plain")])
+            reply.write([Piece("\u0301", "plain")])
         await reply.finish("")
         assert "\u0301" * (MOST_MARKS + 1) not in chat.shown()
 

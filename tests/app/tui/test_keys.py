@@ -3,13 +3,13 @@
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
-from textual.widgets import Markdown
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.tui.origins import BONUS, COPIED, DRAFTED, RECOVERED
 from slipstream.app.tui.screens.help import KEYS, HelpScreen
 from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.widgets.reply_text import ReplyText
 from slipstream.app.tui.widgets.welcome import EXAMPLES, Example
 
 TEXT = "The sea is wide and blue, and it is never quite still."
@@ -68,7 +68,7 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         await chat.until(chat.idle)
         (reply,) = chat.replies()
         assert reply.coloured
-        assert not reply.query_one(Markdown).display
+        assert not reply.query_one(ReplyText).display
         words = styles(reply)
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
