@@ -30,7 +30,7 @@ SELDOM = {
     "slipstream.app.models.manager", "slipstream.models.catalog", "slipstream.models.gguf",
     *(f"slipstream.app.tui.screens.{name}" for name in (
         "bench", "bench_form", "bench_result", "browsing", "drafters", "drafters_dialogs", "models", "models_pairs",
-        "models_repo", "settings", "settings_editor",
+        "models_repo", "settings", "settings_editor", "working",
     )),
 }  # fmt: skip
 FIRST_SCREEN = """

@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
-from textual.widgets import Static
 
 from slipstream.app.bench.kept import Kept, delete, kept_results
 from slipstream.app.paths import Paths
-from slipstream.app.safe_text import one_line
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.screens.bench_form import BenchForm
 from slipstream.app.tui.screens.bench_plan import BenchPlan
 from slipstream.app.tui.screens.bench_result import BenchResult
-from slipstream.app.tui.screens.browsing import BrowsingScreen
 from slipstream.app.tui.screens.dialogs import ConfirmScreen
+from slipstream.app.tui.screens.working import WorkingScreen
 from slipstream.app.tui.widgets.bench_view import BenchView
-from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.app.tui.widgets.models_browser import WIDE, Browser
 
 BESIDE: Final = 40
@@ -53,7 +48,7 @@ class BenchDesk:
     last: BenchPlan
 
 
-class BenchScreen(BrowsingScreen[None]):
+class BenchScreen(WorkingScreen[None]):
     """Lists earlier results, and begins a benchmark."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -67,20 +62,11 @@ class BenchScreen(BrowsingScreen[None]):
     def __init__(self, desk: BenchDesk) -> None:
         """Keeps what it needs of the chat."""
         self._view = BenchView()
-        super().__init__(self._view)
+        super().__init__(self._view, f"Benchmark of {desk.model} on this machine", desk.jobs, desk.news)
         self._desk = desk
-
-    def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        yield Static(Content(f"Benchmark of {one_line(self._desk.model)} on this machine"), classes="machine")
-        yield self.browser
-        yield KeyBar()
 
     def on_mount(self) -> None:
         """Looks for earlier results."""
-        self.browser.rows.focus()
-        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
-        self.show_work()
         self.look()
 
     def on_resize(self) -> None:
@@ -109,13 +95,6 @@ class BenchScreen(BrowsingScreen[None]):
     def _known(self, results: list[Kept]) -> None:
         self._view.results, self._view.ready = results, True
         self.show_work()
-
-    def show_work(self) -> None:
-        """Shows how far the benchmark is, and what came of it."""
-        job = self._desk.jobs.job
-        self._view.note = str(job) if job else self._desk.news()
-        self.browser.draw()
-        self.refresh_bindings()
 
     def _kept(self) -> Kept | None:
         at = self.browser.at

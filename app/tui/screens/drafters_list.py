@@ -6,21 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from textual.app import ComposeResult
-from textual.content import Content
-from textual.widgets import Static
-
 from slipstream.app.drafters.standing import Standing
 from slipstream.app.engine.protocol import DrafterOffer, Loaded
 from slipstream.app.paths import Paths
-from slipstream.app.safe_text import one_line, sentence
+from slipstream.app.safe_text import sentence
 from slipstream.app.tui.behind import behind
 from slipstream.app.tui.figures import rate
 from slipstream.app.tui.jobs import Jobs
-from slipstream.app.tui.screens.browsing import BrowsingScreen
 from slipstream.app.tui.screens.drafters_work import Work
+from slipstream.app.tui.screens.working import WorkingScreen
 from slipstream.app.tui.widgets.drafters_view import DraftersView
-from slipstream.app.tui.widgets.key_bar import KeyBar
 from slipstream.models.errors import SlipstreamError
 
 
@@ -58,7 +53,7 @@ class Desk:
     fresh: Callable[[], bool]
 
 
-class DraftersList(BrowsingScreen[Picked | None]):
+class DraftersList(WorkingScreen[Picked | None]):
     """Lists drafters; what can be done with them is ``DraftersScreen``'s."""
 
     def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, desk: Desk) -> None:
@@ -71,24 +66,16 @@ class DraftersList(BrowsingScreen[Picked | None]):
             desk: The chat.
         """
         self._view = DraftersView(offers, current, loaded.plain_tok_per_s)
-        super().__init__(self._view)
+        facts = (loaded.name, f"plain {rate(loaded.plain_tok_per_s)} tok/s", loaded.device)
+        heading = f"Drafters for {' · '.join(facts)}"
+        super().__init__(self._view, heading, desk.jobs, lambda: desk.news() or self._trouble)
         self._loaded, self._desk = loaded, desk
         self._trouble = ""
 
-    def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        loaded = self._loaded
-        facts = (one_line(loaded.name), f"plain {rate(loaded.plain_tok_per_s)} tok/s", one_line(loaded.device))
-        yield Static(Content(f"Drafters for {' · '.join(facts)}"), classes="machine")
-        yield self.browser
-        yield KeyBar()
-
     def on_mount(self) -> None:
         """Begins at the drafter in use, and looks for what is known of all."""
-        self.browser.rows.focus()
         self.show_work()
         self.browser.rows.highlighted = self._view.find(self._view.current) or 0
-        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
         self.look()
 
     # --- what is known --------------------------------------------------------------------------------------------
@@ -110,13 +97,6 @@ class DraftersList(BrowsingScreen[Picked | None]):
 
     def _unknown(self, error: SlipstreamError) -> None:
         self._known(Standing(trouble=f"{sentence(error.title)} {error.hint}"))
-
-    def show_work(self) -> None:
-        """Shows how far the work is, and what came of it."""
-        job, news = self._desk.jobs.job, self._desk.news()
-        self._view.note = str(job) if job else news or self._trouble
-        self.browser.draw()
-        self.refresh_bindings()
 
     def _offer(self) -> DrafterOffer | None:
         at = self.browser.at
