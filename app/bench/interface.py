@@ -17,7 +17,7 @@ from statistics import median
 from typing import Final
 
 from slipstream.app.bench.clocks import Spread
-from slipstream.app.bench.interface_chat import DATABASE, LAST, LEDGER, text_of
+from slipstream.app.bench.interface_chat import DATABASE, EVERY, LAST, LEDGER, text_of
 from slipstream.app.bench.interface_person import Person, at_the_chat
 from slipstream.app.bench.report import table
 from slipstream.app.chats.store import ChatStore
@@ -43,9 +43,12 @@ class InterfaceFigures:
         key_ms: Milliseconds from a key to its answer.
         key_p95_ms: The slowest of twenty.
         tokens: Tokens of the long reply.
-        begin_us: Microseconds of processor time a token in the first quarter of the reply, the first tokens left out.
+        first_us: Microseconds of processor time a token in the first thousand, with what is done once.
+        last_us: The same in the last thousand.
+        begin_us: The same in the first quarter, the first tokens left out; the median of each five hundred.
         end_us: The same in the last quarter.
-        begin_mb: Memory of the process after the first quarter, in MB of 1,000,000 bytes.
+        first_mb: Memory of the process after the first thousand tokens, in MB of 1,000,000 bytes.
+        begin_mb: Memory after the first quarter.
         end_mb: The same at the end.
         messages: Messages of the long chat.
         open_ms: Milliseconds until a chat of so many messages is on the screen.
@@ -55,8 +58,11 @@ class InterfaceFigures:
     key_ms: Spread
     key_p95_ms: float
     tokens: int
+    first_us: float
+    last_us: float
     begin_us: float
     end_us: float
+    first_mb: float
     begin_mb: float
     end_mb: float
     messages: int
@@ -88,14 +94,17 @@ def measure_interface(
         lines = _long_reply(homes[1], tokens)
         tell(f"interface: a chat of {messages} messages")
         opened = _opened(homes[2], messages, rounds)
-    quarter = len(lines) // 4
+    quarter, thousand = len(lines) // 4, 1000 // EVERY
     return InterfaceFigures(
         keys=len(waits),
         key_ms=Spread.of(waits),
         key_p95_ms=sorted(waits)[int(0.95 * len(waits))],
         tokens=tokens,
-        begin_us=_microseconds(lines[: quarter + 1]),
+        first_us=_microseconds(lines[: thousand + 1 : thousand]),
+        last_us=_microseconds(lines[-thousand - 1 :: thousand]),
+        begin_us=_microseconds(lines[1 : quarter + 2]),
         end_us=_microseconds(lines[-quarter - 1 :]),
+        first_mb=lines[thousand][2] / 1e6,
         begin_mb=lines[quarter][2] / 1e6,
         end_mb=lines[-1][2] / 1e6,
         messages=messages,
@@ -120,7 +129,7 @@ def _keys(home: Path, count: int) -> list[float]:
 
 
 def _long_reply(home: Path, tokens: int) -> list[tuple[int, float, int]]:
-    """The ledger of a reply: tokens, seconds of the processor, bytes."""
+    """The ledger of a reply, from before its first token: tokens, seconds of the processor, bytes."""
     with at_the_chat(home, FAST) as person:
         person.press(f"write {tokens}".encode(), b"write")
         person.press(b"\r", LAST.encode())
@@ -129,7 +138,7 @@ def _long_reply(home: Path, tokens: int) -> list[tuple[int, float, int]]:
 
 
 def _microseconds(lines: Sequence[tuple[int, float, int]]) -> float:
-    """Processor time a token, the median of all thousands."""
+    """Processor time a token, the median of all stretches."""
     return median(1e6 * (after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(lines))
 
 
@@ -173,9 +182,12 @@ def interface_text(figures: InterfaceFigures) -> str:
         [
             ("a key is answered after, ms", figures.key_ms.text(1), "50"),
             ("19 of 20 keys within, ms", f"{figures.key_p95_ms:.1f}", "50"),
-            ("processor time a token in the first quarter, us", f"{figures.begin_us:.0f}", "-"),
+            ("processor time a token in the first thousand, us", f"{figures.first_us:.0f}", "-"),
+            ("the same in the last thousand", f"{figures.last_us:.0f}", "the same"),
+            ("the same in the first quarter", f"{figures.begin_us:.0f}", "-"),
             ("the same in the last quarter", f"{figures.end_us:.0f}", "the same"),
-            ("memory after the first quarter, MB", f"{figures.begin_mb:.0f}", "-"),
+            ("memory after the first thousand, MB", f"{figures.first_mb:.0f}", "-"),
+            ("the same after the first quarter", f"{figures.begin_mb:.0f}", "-"),
             ("the same at the end", f"{figures.end_mb:.0f}", "the same"),
             (f"a chat of {figures.messages} messages is open after, ms", figures.open_ms.text(0), "1000"),
         ],

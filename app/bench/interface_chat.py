@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Counted, Done, DrafterOffer, Loaded, Piece, Prefilling, Speed, Stepped
+from slipstream.app.engine.protocol import (
+    Counted,
+    Done,
+    DrafterOffer,
+    Loaded,
+    Origin,
+    Piece,
+    Prefilling,
+    Speed,
+    Stepped,
+)
 from slipstream.app.engine.requests import Generate, Load, Prepare
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.engine import ChatEngine
@@ -31,6 +41,12 @@ LAST: Final = "omega"
 """The last word of every reply."""
 _PARAGRAPH: Final = 60
 """Tokens."""
+_WRITERS: Final[tuple[tuple[Origin, str], ...]] = (
+    ("accepted", "draft"),
+    ("recovered", ""),
+    ("accepted", "lookup"),
+    ("bonus", ""),
+)
 _CODE: Final = "```python\ndef walk(tree):\n    return [walk(node) for node in tree]\n```\n\n"
 
 
@@ -40,6 +56,11 @@ def text_of(token: int) -> str:
     if place == _PARAGRAPH - 1:
         return {0: f"\n\n{_CODE}", 3: "\n\n- one\n- two\n\n", 6: "\n\n## On\n\n"}.get(paragraph % 9, "\n\n")
     return f"word{token % 97} "
+
+
+def piece_of(token: int) -> Piece:
+    """The same with who wrote it: no two beside each other are the same, so that each is drawn for itself."""
+    return Piece(text_of(token), *_WRITERS[token % len(_WRITERS)])
 
 
 class Player(ChatEngine):
@@ -63,14 +84,15 @@ class Player(ChatEngine):
         text, tokens = "", list[int]()
         yield Prefilling(generate.request, 20, 20)
         with self._ledger.open("a") as ledger:
+            print(0, time.process_time(), _resident(), file=ledger, flush=True)
             while len(tokens) < total and not self._stop.wait(self._pace):
                 at = len(tokens)
-                new = "".join(map(text_of, range(at, at + together)))
-                text += new
+                pieces = [piece_of(token) for token in range(at, at + together)]
+                text += "".join(piece.text for piece in pieces)
                 tokens += range(at, at + together)
                 speed = Speed(together / self._pace, tokens_per_step=1.0, speedup=1.0, steps=len(tokens))
                 ms = 1e3 * self._pace
-                yield Stepped(generate.request, [Piece(new, "plain")], tokens[at:], "none", 0, 0, ms, speed)
+                yield Stepped(generate.request, pieces, tokens[at:], "none", 0, 0, ms, speed)
                 if len(tokens) % EVERY == 0:
                     print(len(tokens), time.process_time(), _resident(), file=ledger, flush=True)
         yield Stepped(generate.request, [Piece(f"\n\n{LAST}", "plain")], [0], "none", 0, 0, 1.0, Speed())

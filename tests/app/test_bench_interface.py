@@ -24,6 +24,7 @@ def test_keys_are_answered_and_all_tokens_are_counted(
     figures = json.loads((tmp_path / "f.json").read_text())["interface"]
     assert figures["keys"] == 5 and figures["tokens"] == 2000 and figures["messages"] == 30
     assert 0 < figures["key_ms"]["low"] <= figures["key_ms"]["median"] <= figures["key_p95_ms"]
+    assert figures["first_us"] > 0 and figures["last_us"] > 0 and figures["first_mb"] > 0
     assert figures["begin_us"] > 0 and figures["end_us"] > 0 and figures["open_ms"]["low"] > 0
     shown = capsys.readouterr().out
     assert "a reply of 2,000 tokens" in shown and "a chat of 30 messages" in shown
