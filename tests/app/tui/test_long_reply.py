@@ -228,3 +228,13 @@ async def test_what_is_far_away_leaves_room_of_its_height(open_chat: Open) -> No
         await seen_all(chat, "pageup")
         assert reply.size.height == whole  # what was drawn once is known
         assert "done" in str(reply.query_one(".footnote", Static).content)
+
+
+async def test_a_kept_reply_goes_on_in_its_last_block(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(chat=kept(store, "See:\n\n```python\none = 1\ntwo = 2")) as chat:
+        (reply,) = chat.replies()
+        reply.resume()
+        reply.write([Piece(" + 0\nthree = 3\n```\n\nAfter.", "plain")], Speed())
+        await chat.until(lambda: "After." in chat.shown())
+        assert all(line in chat.shown() for line in ("one = 1", "two = 2 + 0", "three = 3"))
+        assert reply.codes == ["one = 1\ntwo = 2 + 0\nthree = 3"]
