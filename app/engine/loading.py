@@ -44,6 +44,8 @@ from slipstream.models.vocabulary import check_vocabulary, same_vocabulary
 
 _WEIGHT: Final = 4
 """Plain steps that the measurement at load counts as: enough to outweigh one that was disturbed."""
+_MEASURING: Final = 0.9
+"""Share of a load from which the machine is measured: the files are read."""
 _LEAST_CONTEXT: Final = 512
 """Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
 _SMALL: Final = 1 << 30
@@ -99,6 +101,7 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
         threads = None
         if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
             threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
+        on_progress(_MEASURING)
         milliseconds = measure_plain(target)
         plain = PlainClock()
         for _ in range(_WEIGHT):
@@ -133,7 +136,7 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
         session = Session(target, model, prompts, parts, plain, threads, keeper, opened.pop_all(), log, past, left_out)
         opened.callback(session.close)
         # one that cannot serve is an error before the first token
-        session.drafter(request.drafter, lambda share: on_progress(0.9 + 0.1 * share))
+        session.drafter(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
         opened.pop_all()
     on_progress(1.0)
     return session, Loaded(

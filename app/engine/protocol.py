@@ -40,7 +40,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far a load is, 0 to 1; None while a file is checked before its first use."""
+    """How far a load is, 0 to 1, from 0.9 on measuring the machine; None while a file is checked, before first use."""
 
     share: float | None
 

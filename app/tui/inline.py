@@ -184,8 +184,7 @@ class InlineChat(App[int]):
 
     @on(LoadProgress)
     def _progress(self, message: LoadProgress) -> None:
-        done = "checking the file" if message.share is None else f"loading the model {100 * message.share:.0f} %"
-        self._say(done)
+        self._say(message.words)
 
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:

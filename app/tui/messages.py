@@ -16,6 +16,13 @@ class LoadProgress(Message):
 
     share: float | None
 
+    @property
+    def words(self) -> str:
+        """What is being done, and how far it is."""
+        if self.share is None:
+            return "checking the file"
+        return f"{'measuring this machine' if self.share >= 0.9 else 'loading the model'} {100 * self.share:.0f} %"
+
 
 @dataclass
 class ModelReady(Message):

@@ -169,9 +169,8 @@ class ChatView(Screen[None]):
 
     @on(LoadProgress)
     def _load_progress(self, message: LoadProgress) -> None:
-        doing = "will be sent when the model is loaded:" if self._when_ready else "loading the model"
-        done = "checking the file" if message.share is None else f"{100 * message.share:.0f} %"
-        self.prompt.border_subtitle = f"{doing} {done}" if self._when_ready or message.share is not None else done
+        first = "will be sent when the model is loaded: " if self._when_ready else ""
+        self.prompt.border_subtitle = first + message.words
         if self._welcome:
             self._welcome.progress(message.share)
 
