@@ -85,8 +85,8 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         default=[],
         metavar="ENGINE",
-        help="run another engine at its best on the same prompts: llama.cpp, llama-server, llama-cpp-python or all;"
-        " may be repeated",
+        help="run another engine at its best on the same prompts: llama.cpp, llama-server, llama-cpp-python or all,"
+        " or one kind of drafting of it, such as llama-server:draft; may be repeated",
     )
     bench.add_argument("--peer-python", metavar="PATH", help="a Python that has xllamacpp, for llama-server")
     bench.add_argument(

@@ -14,7 +14,7 @@ import pytest
 
 from slipstream.app.bench.peers import llama_server, serving
 from slipstream.app.bench.peers.choice import PeerChoice
-from slipstream.app.bench.peers.engines import ENGINES
+from slipstream.app.bench.peers.engines import ENGINES, Engine
 from slipstream.app.bench.peers.process import PeerError, PeerProcess
 from slipstream.app.bench.peers.sweep import Timing, rate
 from slipstream.models.errors import UsageError
@@ -220,8 +220,16 @@ def test_a_setting_that_the_server_has_not_is_refused(server: tuple[llama_server
 def test_engines_are_chosen_by_name() -> None:
     assert PeerChoice.of([], None) == PeerChoice.of(["all"], None) == PeerChoice(tuple(ENGINES), sys.executable)
     assert PeerChoice.of(["llama.cpp", "llama.cpp"], "py") == PeerChoice(("llama.cpp",), "py")
-    with pytest.raises(UsageError, match="no engine 'vllm' to measure"):
-        PeerChoice.of(["vllm"], None)
+    assert PeerChoice.of(["llama-server:draft"], "py").names == ("llama-server:draft",)
+    for wrong, said in (("vllm", "no engine 'vllm'"), ("vllm:draft", "no engine 'vllm'"), ("llama.cpp:x", "no 'x'")):
+        with pytest.raises(UsageError, match=f"{said} to measure"):
+            PeerChoice.of([wrong], None)
+
+
+def test_one_kind_of_an_engines_drafting_is_measured_beside_plain_decoding() -> None:
+    whole, part = Engine.named("llama-server"), Engine.named("llama-server:draft")
+    assert whole is ENGINES["llama-server"] and set(part.groups) == {"plain", "draft"} < set(whole.groups)
+    assert part.groups["draft"] == whole.groups["draft"] and Engine.named("llama.cpp:plain").groups.keys() == {"plain"}
 
 
 def test_a_draft_models_settings_cover_short_and_long_drafts_with_and_without_a_floor() -> None:

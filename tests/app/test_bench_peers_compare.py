@@ -12,7 +12,7 @@ from tests.app.test_bench_command import options
 from slipstream.app.bench.command import bench
 from slipstream.app.bench.conversations import asked
 from slipstream.app.bench.intervals import Ratio
-from slipstream.app.bench.peers import compare
+from slipstream.app.bench.peers import engines
 from slipstream.app.bench.peers.choice import PeerChoice
 from slipstream.app.bench.peers.compare import compare_peers
 from slipstream.app.bench.peers.engines import Engine
@@ -70,7 +70,7 @@ def test_an_engine_gets_the_same_tokens_and_settings_and_what_fails_of_it_is_a_l
         "n-gram": [Variant("fake", "unknown")],
         "other": [Variant("fake", "fragile")],
     }
-    monkeypatch.setattr(compare, "ENGINES", {"fake": Engine("fake", file, groups)})
+    monkeypatch.setattr(engines, "ENGINES", {"fake": Engine("fake", file, groups)})
     request, told = choose(Paths.default()), list[str]()
     report = compare_peers(request, plan(), PeerChoice(("fake",)), told.append)
 

@@ -16,7 +16,7 @@ class PeerChoice:
     """Other engines.
 
     Attributes:
-        names: Names of ``ENGINES``.
+        names: Names of ``ENGINES``; one may be followed by a colon and one of its kinds of drafting.
         python: The interpreter that has the packages of those that did not come with slipstream.
     """
 
@@ -28,10 +28,14 @@ class PeerChoice:
         """Reads what was asked for; all engines where none was named, or one of the names is "all".
 
         Raises:
-            UsageError: If there is no such engine.
+            UsageError: If there is no such engine, or it has no such kind of drafting.
         """
-        unknown = [name for name in names if name not in ENGINES and name != "all"]
-        if unknown:
-            raise UsageError(f"there is no engine {unknown[0]!r} to measure.", f"Known: {', '.join(ENGINES)}, or all.")
+        for name in names:
+            engine, _, kind = name.partition(":")
+            if name != "all" and engine not in ENGINES:
+                raise UsageError(f"there is no engine {engine!r} to measure.", f"Known: {', '.join(ENGINES)}, or all.")
+            if kind and kind not in ENGINES[engine].groups:
+                known = ", ".join(f"{engine}:{each}" for each in ENGINES[engine].groups)
+                raise UsageError(f"{engine} has no {kind!r} to measure.", f"Known: {known}, or {engine} for all of it.")
         chosen = tuple(ENGINES) if not names or "all" in names else tuple(dict.fromkeys(names))
         return PeerChoice(chosen, os.path.expanduser(python) if python else sys.executable)

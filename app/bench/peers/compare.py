@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slipstream.app.bench.peers.choice import PeerChoice
-from slipstream.app.bench.peers.engines import ENGINES
+from slipstream.app.bench.peers.engines import Engine
 from slipstream.app.bench.peers.figures import OURS, PeerReport, peer_figures
 from slipstream.app.bench.peers.peer import Peer, PeerModel
 from slipstream.app.bench.peers.process import PeerError
@@ -65,7 +65,7 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
         prompts = [prompt for prompt in _first_prompts(session, plan) if race.fits(prompt)]
         for name in peers.names if prompts else ():
             try:
-                peer = Peer(ENGINES[name], model, peers.python)
+                peer = Peer(Engine.named(name), model, peers.python)
             except PeerError as error:
                 line = f"{error.title} {error.hint}".strip()
                 race.left_out.append(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Final
@@ -27,6 +27,15 @@ class Engine:
     file: Path
     groups: Mapping[str, Sequence[Variant]]
     install: str = ""
+
+    @staticmethod
+    def named(name: str) -> Engine:
+        """The engine of a name; one with a colon and a kind of drafting is measured with that kind and plainly."""
+        engine, _, kind = name.partition(":")
+        found = ENGINES[engine]
+        if not kind:
+            return found
+        return replace(found, groups={each: found.groups[each] for each in ("plain", kind)})
 
 
 def _engine(file: ModuleType, install: str = "") -> Engine:
