@@ -10,6 +10,7 @@ from tests.app.engine.timed import DEAR, Clock, TimedTarget
 
 from slipstream.app.engine import costs as module
 from slipstream.app.engine.costs import Costs, measure_costs
+from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
 
 def test_widths_between_those_measured_are_interpolated_and_those_beyond_go_on() -> None:
@@ -69,6 +70,24 @@ def test_the_costs_of_a_target_are_measured_within_their_time(monkeypatch: pytes
         assert not target.tokens
         for rows in (1, 2, 3, 4, 8):
             assert costs.rows[rows] == pytest.approx(Costs(DEAR, {}, 0, 64).rows[rows], rel=worst)
+
+
+def test_a_single_row_is_measured_after_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, last = Clock(), 0
+
+    class Rebuilding(TimedTarget):
+        """Takes half as long again where the pass before had another width."""
+
+        def evaluate(self, token: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+            nonlocal last
+            last, before = 1 + len(tree), last
+            clock.now += (0.5 * DEAR[1] if last != before else 0.0) / 1e3
+            return super().evaluate(token, tree)
+
+    monkeypatch.setattr(module, "perf_counter", clock)
+    costs = measure_costs(Rebuilding(clock, DEAR), 10.0, seconds=4.0)
+    assert costs.rows[1] == pytest.approx(DEAR[1])
+    assert costs.rows[2] == pytest.approx(DEAR[2] + 0.5 * DEAR[1])
 
 
 def test_kept_costs_are_taken_only_where_they_hold() -> None:
