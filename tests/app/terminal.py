@@ -72,6 +72,8 @@ def process_on(
 
     def before() -> None:
         os.login_tty(terminal)  # else nobody hears that the terminal was closed
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)  # the tests may run where they are ignored, as under nohup
         if libc:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
