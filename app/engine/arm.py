@@ -27,7 +27,7 @@ _CAUTION: Final = 0.9
 _BELIEF: Final = 4.0  # tokens for which what is expected is believed at first
 _FADE: Final = 0.97  # of what came of older drafts, with each one after them
 _CHEAP: Final = 0.02  # share of a plain pass up to which a drafter may be asked in vain
-LIGHT: Final = 0.08
+LIGHT: Final = 0.15
 """Share of a plain pass up to which a drafter is woken when the text repeats itself."""
 
 _GUESS: Final = (1.6, 3.0, 0.1)
