@@ -18,6 +18,7 @@ SMALLEST = (40, 12)
 """Columns and rows that the chat needs."""
 RESET = b"".join(
     (
+        b"\x1b\\",  # the end of a string that was broken off, such as a copy to the clipboard
         b"\x1b[<u",  # plain keys, which each screen has its own record of
         b"\x1b[?1049l",  # the screen that was there before
         b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l",  # no mouse reports

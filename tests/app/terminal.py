@@ -27,7 +27,7 @@ PATIENCE = 60.0
 _SHELL = 'printf started; "$@"; echo "left $?."; read -r _'
 """Starts a program as a job of its own, as an owner's shell does, and tells how it ended once the terminal is back."""
 _PR_SET_PDEATHSIG = 1
-_NOT_EMULATED = re.compile(rb"\x1b\[[<>=][0-9;]*[a-zA-Z]|\x1b\[\?\d+\$p|\x1b\[[0-?]*[ -/]*(?=\x1b)")
+_NOT_EMULATED = re.compile(rb"\x1b\[[<>=][0-9;]*[a-zA-Z]|\x1b\[\?\d+\$p|\x1b(?:\[[0-?]*)?[ -/]*(?=\x1b)")
 """The keyboard's protocols, questions, and a sequence that another one breaks off, as that of a killed program is."""
 _UNENDED = re.compile(rb"\x1b(?:\[[<>=?0-9;$]*)?\Z")
 _PUSH, _POP = re.compile(rb"\x1b\[>\d+u"), b"\x1b[<u"

@@ -7,8 +7,10 @@ import sys
 import termios
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from tests.app import terminal as emulated
 
 from slipstream.app.launcher import RESET, run, terminal_size_problem
 
@@ -61,6 +63,16 @@ def test_a_killed_child_leaves_the_terminal_as_it_was(number: signal.Signals) ->
     assert terminal.output.endswith(RESET)
     assert terminal.modes() == terminal.before
     terminal.close()
+
+
+@pytest.mark.parametrize(
+    "start", ["", "\\x1b", "\\x1b[", "\\x1b[38;2;1", "\\x1b[?2026", "\\x1b(", "\\x1b]52;c;aGVs", "\\xe2\\x94"]
+)
+def test_a_child_killed_amid_a_sequence_leaves_the_screen_as_it_was(start: str, tmp_path: Path) -> None:
+    child = f"{SPOIL}os.write(1, b'\\x1b[>1u{start}')\nos.kill(os.getpid(), 9)"
+    with emulated.Terminal(sys.executable, "-c", PARENT, child, home=tmp_path) as terminal:
+        assert terminal.ended() == 137
+        assert terminal.as_before, terminal.state
 
 
 def test_a_clean_end_writes_nothing() -> None:
