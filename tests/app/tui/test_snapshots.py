@@ -1,26 +1,26 @@
-"""Every screen at two sizes, as text; ``RENEW_SNAPSHOTS=1`` in the environment keeps them anew.
+"""Every screen at two sizes, as SVG; ``RENEW_SNAPSHOTS=1`` in the environment keeps them anew.
 
-Read the difference of what is renewed: it is what a person will see.
+Look at what is renewed: it is what a person will see.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Final
 
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
+from tests.app.tui.pictures import picture
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import result, scripted
 from tests.app.tui.scripted_models import ScriptedModels, model
-from textual.geometry import Region
 
 from slipstream.app.chats.store import ChatStore
 
@@ -28,6 +28,7 @@ KEPT: Final = Path(__file__).parent / "snapshots"
 SIZES: Final = ((80, 24), (140, 40))
 QUIET: Final = 0.5
 """Seconds without a change after which a screen is kept."""
+PATIENCE: Final = 30.0
 REPLY: Final = (
     "# The sea\n\nIt is **wide** and blue, and it has `tides`:\n\n1. one at noon\n2. one at night\n\n"
     "```python\ndef tide(hour):\n    return hour % 12\n```\n\n| moon | tide |\n|---|---|\n| new | high |\n\n> Deep."
@@ -40,6 +41,17 @@ def pressing(*keys: str) -> Bring:
 
     async def bring(chat: Driver) -> None:
         await chat.press(*keys)
+
+    return bring
+
+
+def themed(theme: str) -> Bring:
+    """Brings the chat in other colours."""
+
+    async def bring(chat: Driver) -> None:
+        chat.app.theme = theme
+        await chat.pilot.pause()
+        await chat.press("f3")
 
     return bring
 
@@ -70,6 +82,8 @@ SCREENS: Final[dict[str, Bring]] = {
     "models": pressing("ctrl+l"),
     "bench": pressing("f8"),
     "settings": pressing("f9"),
+    "light": themed("slipstream-light"),
+    "contrast": themed("slipstream-contrast"),
 }
 
 
@@ -80,25 +94,12 @@ def tmp_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-def grid(chat: Driver, folder: Path) -> str:
-    """What is seen, of a sheet over the chat the sheet alone, but for the folder's name and measured times."""
-    screen = chat.app.screen
-    strips = screen._compositor.render_strips()
-    if screen.is_modal:
-        sheet = Region.from_union([child.region for child in screen.children if child.region.area])
-        strips = [strip.crop(sheet.x, sheet.right) for strip in strips[sheet.y : sheet.bottom]]
-    shown = "\n".join(strip.text.rstrip() for strip in strips) + "\n"
-    shown = shown.replace(str(folder), "/tmp/screen-".ljust(len(str(folder)), "-"))
-    shown = re.sub(r"\d[\d,.]* m?s\b *", lambda found: "N ms".ljust(len(found[0])), shown)
-    return re.sub(r" +$", "", shown, flags=re.MULTILINE)
-
-
 async def at_rest(chat: Driver, folder: Path) -> str:
     """What is seen once nothing moves."""
     before, still = "", 0.0
     while still < QUIET:
         await asyncio.sleep(0.05)
-        now = grid(chat, folder)
+        now = picture(chat.app.screen, folder)
         before, still = now, still + 0.05 if now == before else 0.0
     return before
 
@@ -123,13 +124,12 @@ async def test_the_screen_looks_as_it_was_kept(
     async with open_chat(engine=engine, size=size, models=models) as chat:
         await chat.say("Tell me about the sea.")
         await SCREENS[name](chat)
-        file = KEPT / f"{name}-{size[0]}x{size[1]}.txt"
+        file = KEPT / f"{name}-{size[0]}x{size[1]}.svg"
         if os.environ.get("RENEW_SNAPSHOTS"):
             file.write_text(await at_rest(chat, tmp_path))
         kept = file.read_text()
-        for _ in range(1000):
-            if grid(chat, tmp_path) == kept:
-                break
-            await asyncio.sleep(0.02)
-        assert grid(chat, tmp_path) == kept
+        end = monotonic() + PATIENCE
+        while picture(chat.app.screen, tmp_path) != kept and monotonic() < end:
+            await asyncio.sleep(0.05)
+        assert picture(chat.app.screen, tmp_path) == kept
         chat.engine.stop(0)

@@ -1,0 +1,78 @@
+"""Pictures of a screen as SVG, alike on every machine: measured times and folders are masked."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widgets import Input, TextArea
+
+_FORMAT: Final = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: monospace; font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-title {{ display: none; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal"><rect width="{terminal_width}" height="{terminal_height}" /></clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""Rich's, without fonts from the network."""
+_MASK: Final = "N ms"
+_TIMES: Final = re.compile(r"\d[\d,.]* m?s\b *")
+
+
+def picture(screen: Screen[object], folder: Path) -> str:
+    """What is seen, of a sheet over the chat the sheet alone, but for a folder's name and measured times."""
+    for field in (*screen.query(TextArea), *screen.query(Input)):
+        field.cursor_blink = False
+    strips = screen._compositor.render_strips()
+    if screen.is_modal:
+        sheet = Region.from_union([child.region for child in screen.children if child.region.area])
+        strips = [strip.crop(sheet.x, sheet.right) for strip in strips[sheet.y : sheet.bottom]]
+    console = Console(
+        width=max(strip.cell_length for strip in strips),
+        height=len(strips),
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        record=True,
+        legacy_windows=False,
+    )
+    for strip in strips:
+        console.print(Segments([*_masked(strip, str(folder)), Segment.line()]), end="")
+    drawn = console.export_svg(title="", code_format=_FORMAT, unique_id="screen")
+    return "\n".join(line.rstrip() for line in re.sub(r"(?<=>)(?=<)", "\n", drawn).splitlines()) + "\n"
+
+
+def _masked(strip: Strip, folder: str) -> Iterator[Segment]:
+    """A line with its masks, which are as long as what they hide and the spaces after it."""
+    text = strip.text.replace(folder, "/tmp/screen-".ljust(len(folder), "-"))
+    styles = [segment.style for segment in strip for _ in segment.text]
+    for found in _TIMES.finditer(text):
+        start, end = found.span()
+        styles[start : start + len(_MASK)] = [styles[start]] * len(_MASK)
+        styles[start + len(_MASK) : end] = [styles[end - 1]] * (end - start - len(_MASK))
+    text = _TIMES.sub(lambda found: _MASK.ljust(len(found[0])), text)
+    for style, run in groupby(zip(text, styles, strict=True), key=itemgetter(1)):
+        yield Segment("".join(letter for letter, _ in run), style)
