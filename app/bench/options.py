@@ -92,8 +92,8 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     bench.add_argument(
         "--inflate",
         metavar="SHAPES",
-        help="measure the model widened to 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): a large model's cost and"
-        " the small one's text; -m says which is widened",
+        help="measure the model widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): a large model's"
+        " cost and the small one's text; -m says which is widened",
     )
     bench.add_argument("--quant", metavar="TYPES", help="of --inflate: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)")
     bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")

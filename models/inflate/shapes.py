@@ -50,6 +50,7 @@ class Shape:
 
 
 _SHAPES: Final = (
+    Shape("135m", 576, 30, 9, 3, 64, 1536, 49_152, tied=True, of="SmolLM2 135M"),
     Shape("0.5b", 896, 24, 14, 2, 64, 4864, 151_936, tied=True, of="Qwen2.5 0.5B"),
     Shape("1b", 2048, 22, 32, 4, 64, 5632, 32_000, of="TinyLlama 1.1B"),
     Shape("3b", 3072, 28, 24, 8, 128, 8192, 128_256, tied=True, of="Llama 3.2 3B"),
