@@ -80,6 +80,7 @@ def load_of(
         draft_model=draft_model,
         heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
         probed=str(paths.derived / PROBED),
+        measured_with=str(paths.bundled / BUNDLED_TARGET),
         derived=str(paths.derived),
         index=str(paths.index) if is_on(paths.index) else None,
         chats=str(paths.chats),

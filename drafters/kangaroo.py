@@ -220,7 +220,8 @@ def _make(parts: Parts) -> Drafter:
         folder = parts.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(parts.header.path, parts.heads[Kangaroo.name], folder)
         model = opened.enter_context(closing(LlamaModel(path)))
-        cut = opened.enter_context(closing(LlamaTarget(model, ContextOptions(n_ctx, max_rows=1, max_leaves=1))))
+        options = ContextOptions(n_ctx, max_rows=1, max_leaves=1, scores=parts.llama.scores)
+        cut = opened.enter_context(closing(LlamaTarget(model, options)))
         return Kangaroo(
             cut,
             parts.abilities,

@@ -19,8 +19,9 @@ if TYPE_CHECKING:  # llama.cpp: this module counts without it
     from slipstream.models.runtime.options import KvType
 
 Verdict = Literal["gpu", "split", "memory", "too big"]
-Measure = Callable[[int, "KvType"], int | None]
-"""Asks llama.cpp for the bytes of the graph's buffer, with a context and a type of KV cache; None if it cannot say."""
+Measure = Callable[[int, "KvType", bool], int | None]
+"""Asks llama.cpp for the bytes of the graph's buffer, with a context, a type of KV cache, and whether scores are
+written down; None if it cannot say."""
 
 USUAL_CONTEXT: Final = 8192
 """Tokens that a context has at most where nobody asks for more."""
@@ -53,23 +54,26 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A model, what drafts for it (a model, bytes of heads), and on how many GPUs they would be."""
+    """A model, what drafts for it (a model, bytes of heads), on how many GPUs they would be, and how it attends."""
 
     shape: Shape
     draft: Shape | None = None
     measure: Measure | None = None
     gpus: int = 1
     heads: int = 0
+    scores: bool = False
 
-    def need(
-        self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16, flash: bool = True
-    ) -> Need:
-        measured = self.measure(n_ctx, kv) if self.measure else None
+    def need(self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16) -> Need:
+        scores = self.scores and not gpu_layers
+        flash = not scores or kv == "q8_0"
+        measured = self.measure(n_ctx, kv, scores) if self.measure else None
         own = placed(self.shape, Opening(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
         own += Need(self.heads, 0, 0, self.heads if gpu_layers else 0)
         if self.draft is None:
             return own
-        opening = Opening(min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES)
+        opening = Opening(
+            min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=not scores
+        )
         return own + placed(self.draft, opening, -1 if gpu_layers else 0, self.gpus)
 
 
@@ -93,10 +97,10 @@ def need(
         rows: Most rows of one evaluation.
         leaves: Most leaves of a tree.
         draft: Header of its draft model.
-        flash: Whether attention is computed without its scores being written down.
+        flash: Whether attention is computed without its scores being written down; on GPUs it always is.
     """
-    case = _Case(shape_of(header), shape_of(draft) if draft else None)
-    return case.need(n_ctx, kv_type, n_gpu_layers, rows, leaves, flash)
+    case = _Case(shape_of(header), shape_of(draft) if draft else None, scores=not flash)
+    return case.need(n_ctx, kv_type, n_gpu_layers, rows, leaves)
 
 
 def fit(
@@ -107,6 +111,7 @@ def fit(
     kv_type: KvType | None = None,
     measure: Measure | None = None,
     heads: int = 0,
+    scores: bool = False,
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or says what is too much.
 
@@ -122,9 +127,10 @@ def fit(
         kv_type: The type of KV cache that it must have; None to choose.
         measure: Asks llama.cpp for the size of its graph's buffer; None to count it here.
         heads: Bytes of trained heads that draft for it.
+        scores: Whether attention on the processor writes its scores down.
     """
     room = room_of(devices)
-    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, max(1, room.gpus), heads)
+    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, max(1, room.gpus), heads, scores)
     return _fit(case, room, want_ctx, kv_type)
 
 

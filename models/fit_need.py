@@ -10,9 +10,12 @@ from slipstream.models.fit_shape import Layer, Shape
 if TYPE_CHECKING:  # llama.cpp: this module counts without it
     from slipstream.models.runtime.options import KvType
 
-BATCH: Final = 512
-"""Tokens of a pass over a prompt, as ``ContextOptions`` opens contexts."""
 _PAGE: Final = 256  # cells that llama.cpp rounds a context up to
+
+
+def pass_tokens(flash: bool) -> int:
+    """Tokens of the largest pass over a prompt: few where scores are written down, for each of them and each cell."""
+    return 512 if flash else 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Opening:
     @property
     def batch(self) -> int:
         """Tokens of the largest pass."""
-        return min(BATCH, self.cells)
+        return min(pass_tokens(self.flash), self.cells)
 
 
 def kept(layer: Layer, shape: Shape, opening: Opening) -> int:

@@ -34,6 +34,7 @@ def fitted(
     draft: Header | None,
     heads: Iterable[Path] = (),
     devices: Callable[[], Sequence[Device]] = devices_here,
+    scores: bool = False,
 ) -> Fit:
     """Chooses context, KV type and layers on the GPU, where the owner left them open.
 
@@ -43,6 +44,7 @@ def fitted(
         draft: Of the draft model.
         heads: Files of trained heads that draft for it.
         devices: Lists what there is.
+        scores: See ``ContextOptions``; where it runs on the processor.
 
     Raises:
         SlipstreamError: If the model does not fit; it says what would.
@@ -55,11 +57,15 @@ def fitted(
         want_ctx=request.n_ctx or None,
         kv_type="q8_0" if request.same_text else None,
         heads=sum(path.stat().st_size for path in heads),
+        scores=scores,
     )
     chosen = choose(draft=draft)
     if _TIGHT[0] < room_of(found).used(chosen.need) < _TIGHT[1]:
         with closing(DryRun(header.path)) as run:
-            chosen = choose(draft=draft, measure=lambda n_ctx, kv: run.graph_bytes(options_for(request, n_ctx, kv)))
+            chosen = choose(
+                draft=draft,
+                measure=lambda n_ctx, kv, scores: run.graph_bytes(options_for(request, n_ctx, kv, scores=scores)),
+            )
     if chosen.verdict == "too big":
         alone = draft and choose().verdict != "too big"
         hint = f"{chosen.why} Without its draft model it would fit." if alone else chosen.why
@@ -68,7 +74,7 @@ def fitted(
     return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
 
 
-def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True) -> ContextOptions:
+def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scores: bool = False) -> ContextOptions:
     """How the context is opened: what was chosen, and what the request says.
 
     Args:
@@ -76,11 +82,13 @@ def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True) -> C
         n_ctx: Tokens that it holds.
         kv: Type of the KV cache; llama.cpp packs one with flash attention only.
         borrow: See ``ContextOptions``.
+        scores: See ``ContextOptions``.
     """
     return ContextOptions(
         n_ctx=n_ctx,
         kv=kv,
         flash=True if kv == "q8_0" else None,
+        scores=scores,
         same_text=request.same_text,
         threads=request.threads,
         borrow=borrow,

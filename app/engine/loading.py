@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,8 @@ import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.drafters.left_out import known_left_out
-from slipstream.app.engine.fitting import fitted, options_for
+from slipstream.app.engine.attention import writes_scores
+from slipstream.app.engine.fitting import devices_here, fitted, options_for
 from slipstream.app.engine.flight_log import FlightLog
 from slipstream.app.engine.keeper import Keeper
 from slipstream.app.engine.measuring import measure_plain
@@ -35,6 +36,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf import Header, read_header
 from slipstream.models.probe import probe_once
 from slipstream.models.probe_record import ProbeRecord
+from slipstream.models.runtime.devices import Device
 from slipstream.models.runtime.library import built, device, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
@@ -78,23 +80,30 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
     if request.probed:
         files = [header.path, *([small_header.path] if small_header else []), *filter(None, [heads.get("eagle3")])]
         probe_once(files, ProbeRecord(Path(request.probed), built()), lambda: on_progress(None))
-    fit = fitted(request, header, small_header, heads.values())
+    devices = devices_here()
+    scores = _writes_scores(request, devices)
+    fit = fitted(request, header, small_header, heads.values(), lambda: devices, scores)
     fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
     with ExitStack() as opened:
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
-        options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0)
+        scores = scores and not fit.gpu_layers
+        options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0, scores=scores)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         layers = (fit.gpu_layers, model.n_layer + 1)
         draft, translation = None, None
         if request.draft_model:
+            small_layers = request.draft_gpu_layers if fit.gpu_layers else max(0, request.draft_gpu_layers)
             small = _open_model(
                 Path(request.draft_model),
-                request.draft_gpu_layers if fit.gpu_layers else max(0, request.draft_gpu_layers),
+                small_layers,
                 lambda share: on_progress(0.8 + 0.1 * share),
                 opened,
             )
             n_ctx = min(target.abilities.n_ctx, small.n_ctx_train)
-            small_options = ContextOptions(n_ctx=n_ctx, max_leaves=4, threads=request.threads, borrow=options.borrow)
+            on_cpu = scores and not small_layers
+            small_options = ContextOptions(
+                n_ctx, max_leaves=4, scores=on_cpu, threads=request.threads, borrow=options.borrow
+            )
             draft = opened.enter_context(closing(LlamaTarget(small, small_options)))
             if not same_vocabulary(header, small.header):
                 translation = Translation(model, small, shared_controls(header, small.header))
@@ -149,6 +158,14 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
         drafters=offers(parts),
         plain_tok_per_s=1e3 / milliseconds,
     )
+
+
+def _writes_scores(request: Load, devices: Sequence[Device]) -> bool:
+    """Whether attention does so where the model runs on the processor; the same text is kept by the other kind."""
+    on_gpu = request.gpu_layers and any(device.kind != "cpu" for device in devices)
+    if request.same_text or on_gpu or not request.measured_with:
+        return False
+    return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)
 
 
 def _open_model(path: Path, gpu_layers: int, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:

@@ -62,6 +62,8 @@ class Load:
         threads: Threads of every pass; 0 for as many as help.
         halved: Times that the context is halved: with more of it, memory ran out.
         left_out: File that names the drafters that the autopilot leaves out, by model; None for none.
+        measured_with: A small model with which is measured how attention is computed best on the processor; None for
+            llama.cpp's choice.
         probed: File that remembers which model files were tried in a process of their own, as each is before its first
             use; None to try none.
     """
@@ -84,6 +86,7 @@ class Load:
     states: str | None = None
     states_limit: int = STATES_LIMIT
     probed: str | None = None
+    measured_with: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,9 @@ class FeatureContext:
         self._target = target
         self.leaves = max(1, min(leaves, target.abilities.max_leaves))
         self._width = head.n_embd if head else target.abilities.n_embd
-        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves).params(target.abilities.n_ctx)
+        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores).params(
+            target.abilities.n_ctx
+        )
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
         self._context = C.llama_init_from_model(model, params)

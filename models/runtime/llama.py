@@ -20,8 +20,10 @@ from slipstream.models.runtime.target import Prefill, PrefillChunk
 from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, shared_prefix
 
 _FIRST_CHUNK: Final = 64
-_CHUNK_SECONDS: Final = 0.08
-"""A prefill chunk is cut to this length, so that a stop is heard in time."""
+_LEAST_CHUNK: Final = 32
+"""Tokens of a prefill chunk at the least: of fewer, one takes much longer."""
+_CHUNK_SECONDS: Final = 0.25
+"""A prefill chunk is cut to this length, so that it is seen how far it is; a processor hears a stop within a chunk."""
 
 
 class LlamaTarget:
@@ -30,6 +32,10 @@ class LlamaTarget:
     A tree is evaluated in one ``llama_decode``: every leaf has a sequence of its own (the first leaf has sequence 0,
     the conversation's), a row belongs to the sequences of all leaves below it, and sees the cells of its first one.
     Other sequences are brought in step with sequence 0 by ranged copies over the positions they lack.
+
+    Attributes:
+        abilities: What it can do.
+        scores: See ``ContextOptions``; so are contexts beside this one opened.
     """
 
     def __init__(self, model: LlamaModel, options: ContextOptions = ContextOptions()) -> None:  # noqa: B008 (frozen)
@@ -44,6 +50,7 @@ class LlamaTarget:
         self._context = open_context(model, params)
         self._memory = Memory(self._context, model)
         self._chunk, self._outputs = params.n_batch, params.n_outputs_max
+        self.scores = options.scores
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._tokens: list[Token] = []
         self._cached = 0  # tokens in sequence 0; later ones are queued
@@ -269,7 +276,7 @@ class LlamaTarget:
                 self._cached += len(chunk)
                 if on_chunk:
                     on_chunk(PrefillChunk(chunk, self._cached, total, self._hidden.read(len(chunk), 0)))
-                size = max(16, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
+                size = max(_LEAST_CHUNK, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
         finally:
             if cancelled:
                 C.llama_set_abort_callback(self._context, self._no_abort, None)

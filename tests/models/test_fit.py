@@ -192,8 +192,24 @@ def test_nobody_is_refused_because_the_system_is_silent(eight: Header) -> None:
 def test_what_was_measured_counts(tiny: Header) -> None:
     machine = [cpu(2, 0.3)]
     assert fit(tiny, machine).verdict == "memory"
-    assert fit(tiny, machine, measure=lambda n_ctx, kv: GB).verdict == "too big"
-    assert fit(tiny, machine, measure=lambda n_ctx, kv: None).verdict == "memory"  # no answer: counted here
+    assert fit(tiny, machine, measure=lambda n_ctx, kv, scores: GB).verdict == "too big"
+    assert fit(tiny, machine, measure=lambda n_ctx, kv, scores: None).verdict == "memory"  # no answer: counted here
+
+
+def test_scores_that_are_written_down_take_memory_on_the_processor_alone(eight: Header) -> None:
+    with_scores, without = (fit(eight, [cpu(64)], want_ctx=8192, scores=scores) for scores in (True, False))
+    assert with_scores.need == need(eight, 8192, flash=False) != without.need == need(eight, 8192)
+    packed = {fit(eight, [cpu(64)], kv_type="q8_0", scores=scores).need for scores in (True, False)}
+    assert len(packed) == 1  # flash attention alone reads that
+    asked: list[bool] = []
+
+    def measure(n_ctx: int, kv: str, scores: bool) -> None:
+        asked.append(scores)
+
+    assert fit(eight, [gpu(24), cpu(64)], scores=True, measure=measure).verdict == "gpu"
+    assert asked and not any(asked)
+    fit(eight, [cpu(64)], scores=True, measure=measure)
+    assert asked[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""Attention on the processor is measured once, and models are opened as was found."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.engine import attention
+from slipstream.app.engine.attention import writes_scores
+from slipstream.app.engine.loading import load
+from slipstream.app.model_choice import BUNDLED_DRAFT, BUNDLED_TARGET, choose
+from slipstream.app.paths import Paths
+from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.target import Target
+
+BUNDLED = Paths.default({}).bundled
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which kind is faster, and no time passes: the target that was opened first uses flash attention."""
+    kinds = ["scores"]
+    order: list[Target] = []
+
+    def timed(target: Target) -> float:
+        if target not in order:
+            order.append(target)
+        return 1.0 if (order.index(target) % 2 == 1) == (kinds[0] == "scores") else 2.0
+
+    monkeypatch.setattr(attention, "_time", timed)
+    return kinds
+
+
+def test_the_faster_kind_is_found_and_kept(faster: list[str], tmp_path: Path) -> None:
+    small = BUNDLED / BUNDLED_TARGET
+    assert writes_scores(small, tmp_path)
+    faster[0] = "flash"
+    assert writes_scores(small, tmp_path)  # as it was kept
+    assert not writes_scores(small, None)
+    assert not writes_scores(small, tmp_path / "other")
+    faster[0] = "scores"
+    assert not writes_scores(small, tmp_path / "other")
+
+
+def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_time", lambda target: 1.0)
+    assert not writes_scores(BUNDLED / BUNDLED_TARGET, None)
+
+
+def test_both_kinds_are_really_timed() -> None:
+    assert writes_scores(BUNDLED / BUNDLED_TARGET, None) in (True, False)
+
+
+def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None:
+    assert not writes_scores(tmp_path / "missing.gguf", tmp_path)
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_model_and_its_draft_model_are_opened_as_was_found(
+    found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("slipstream.app.engine.loading.writes_scores", lambda small, folder: found)
+    opened: list[bool] = []
+    opens = LlamaTarget.__init__
+
+    def hears(self: LlamaTarget, *given: object) -> None:
+        opens(self, *given)  # type: ignore[arg-type]
+        opened.append(self.scores)
+
+    monkeypatch.setattr(LlamaTarget, "__init__", hears)
+    request = choose(
+        Paths.default({"SLIPSTREAM_HOME": str(tmp_path)}),
+        str(BUNDLED / BUNDLED_TARGET),
+        str(BUNDLED / BUNDLED_DRAFT),
+        "kangaroo",
+    )
+    with closing(load(request, lambda share: None)[0]):
+        assert opened == [found, found, found]
+
+
+def test_where_the_same_text_is_promised_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("slipstream.app.engine.loading.writes_scores", None)
+    with closing(load(choose(Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})), lambda share: None)[0]):
+        pass
