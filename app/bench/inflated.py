@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any, Final
@@ -153,7 +153,7 @@ def run_inflated(
     for family in planned:
         with inflated(family, folder, wish.keep, tell) as made:
             print(made.text(), flush=True)
-            found, held = run(made.load)
+            found, held = run(replace(made.load, measured_with=request.measured_with))
             figures.append(made.figures() | found)
             passed = passed and held
         if stop():

@@ -21,6 +21,7 @@ from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError
 from slipstream.models.runtime.library import model_params
+from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.types import Token
 
@@ -53,12 +54,13 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
         usable, unusable = usable_drafters(session, loaded, plan.names)
         race = Race(session, usable, plan.tokens, loaded.n_ctx)
         race.left_out += [f"{OURS} {name}: {reason}." for name, reason in unusable.items()]
+        scores = isinstance(session.target, LlamaTarget) and session.target.scores
         model = PeerModel(
             model=request.model,
             draft_model=request.draft_model,
             n_ctx=loaded.n_ctx,
             kv="q8_0" if request.same_text else "f16",
-            flash=True if request.same_text else None,
+            flash=True if request.same_text else False if scores else None,
             threads=threads,
             repack=bool(model_params().use_extra_bufts),
         )
