@@ -12,6 +12,7 @@ import llama_cpp
 
 from slipstream.drafters.memory import Memory
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf import read_header
 from slipstream.models.runtime.library import built, physical_cores
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.model import LlamaModel
@@ -40,16 +41,17 @@ def writes_scores(small: Path, folder: Path | None) -> bool:
         Whether they are clearly faster written down; False where the small model cannot be opened.
     """
     try:
+        memory = Memory(folder, read_header(small).fingerprint) if folder else None
+        key = f"{llama_cpp.__version__} {built()} {physical_cores()} "
+        kept = memory.read(_KEPT) if memory else None
+        for found in (True, False):
+            if kept == f"{key}{found}".encode():
+                return found
         with closing(LlamaModel(small)) as model:
-            memory = Memory(folder, model.header.fingerprint) if folder else None
-            key = f"{llama_cpp.__version__} {built()} {physical_cores()} "
-            for found in (True, False):
-                if memory and memory.read(_KEPT) == f"{key}{found}".encode():
-                    return found
             found = _compare(model)
-            if memory:
-                memory.write(_KEPT, f"{key}{found}".encode())
-            return found
+        if memory:
+            memory.write(_KEPT, f"{key}{found}".encode())
+        return found
     except SlipstreamError:
         return False
 

@@ -86,7 +86,6 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
     fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
     with ExitStack() as opened:
         model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
-        scores = scores and not fit.gpu_layers
         options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0, scores=scores)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         layers = (fit.gpu_layers, model.n_layer + 1)
@@ -162,7 +161,7 @@ def load(request: Load, on_progress: Callable[[float | None], None]) -> tuple[Se
 
 def _writes_scores(request: Load, devices: Sequence[Device]) -> bool:
     """Whether attention does so where the model runs on the processor; the same text is kept by the other kind."""
-    on_gpu = request.gpu_layers and any(device.kind != "cpu" for device in devices)
+    on_gpu = request.gpu_layers and any(device.kind in ("gpu", "igpu") for device in devices)
     if request.same_text or on_gpu or not request.measured_with:
         return False
     return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)

@@ -20,10 +20,8 @@ from slipstream.models.runtime.target import Prefill, PrefillChunk
 from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, shared_prefix
 
 _FIRST_CHUNK: Final = 64
-_LEAST_CHUNK: Final = 32
-"""Tokens of a prefill chunk at the least: of fewer, one takes much longer."""
-_CHUNK_SECONDS: Final = 0.25
-"""A prefill chunk is cut to this length, so that it is seen how far it is; a processor hears a stop within a chunk."""
+_LEAST_CHUNK: Final = 32  # tokens; of fewer, one takes much longer
+_CHUNK_SECONDS: Final = 0.25  # so that it is seen how far it is; a processor hears a stop within a chunk
 
 
 class LlamaTarget:
@@ -49,8 +47,7 @@ class LlamaTarget:
         params = options.params(wanted, model.recurrent)
         self._context = open_context(model, params)
         self._memory = Memory(self._context, model)
-        self._chunk, self._outputs = params.n_batch, params.n_outputs_max
-        self.scores = options.scores
+        self._chunk, self._outputs, self.scores = params.n_batch, params.n_outputs_max, options.scores
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._tokens: list[Token] = []
         self._cached = 0  # tokens in sequence 0; later ones are queued

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -13,6 +14,7 @@ from slipstream.app.engine.loading import load
 from slipstream.app.model_choice import BUNDLED_DRAFT, BUNDLED_TARGET, choose
 from slipstream.app.paths import Paths
 from slipstream.models.runtime.llama import LlamaTarget
+from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.runtime.target import Target
 
 BUNDLED = Paths.default({}).bundled
@@ -49,8 +51,41 @@ def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not writes_scores(BUNDLED / BUNDLED_TARGET, None)
 
 
-def test_both_kinds_are_really_timed() -> None:
-    assert writes_scores(BUNDLED / BUNDLED_TARGET, None) in (True, False)
+def test_both_kinds_are_really_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    took: dict[int, list[float]] = {}
+    really = attention._time
+
+    def timed(target: Target) -> float:
+        took.setdefault(id(target), []).append(really(target))
+        assert len(target.tokens) == attention._LENGTH  # the next one is timed at the same length
+        return took[id(target)][-1]
+
+    monkeypatch.setattr(attention, "_time", timed)
+    found = writes_scores(BUNDLED / BUNDLED_TARGET, None)
+    flash, scores = took.values()
+    assert len(flash) == len(scores) == attention._PASSES and min(*flash, *scores) > 0
+    assert found == (median(scores) < 0.9 * median(flash))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "tokens"),
+    [
+        (ContextOptions(), -1, 512),
+        (ContextOptions(scores=True), 0, 128),
+        (ContextOptions(scores=True, kv="q8_0", flash=True), 1, 512),
+        (ContextOptions(scores=True, kv="q8_0"), -1, 512),
+        (ContextOptions(flash=False), 0, 128),
+    ],
+)
+def test_contexts_are_opened_so(options: ContextOptions, kind: int, tokens: int) -> None:
+    params = options.params(1024)
+    assert (params.flash_attn_type, params.n_batch, params.n_ubatch) == (kind, tokens, tokens)
+
+
+def test_a_kept_finding_opens_no_model(faster: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert writes_scores(BUNDLED / BUNDLED_TARGET, tmp_path)
+    monkeypatch.setattr(attention, "LlamaModel", None)
+    assert writes_scores(BUNDLED / BUNDLED_TARGET, tmp_path)
 
 
 def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None:
