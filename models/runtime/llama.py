@@ -290,13 +290,10 @@ class LlamaTarget:
             self._memory.wrote(self._batch.batch.n_tokens)
             return True
         self._memory.failed()
-        cached = self._cached
-        queued = self._tokens[cached:]
-        self.rewind(cached)  # rows that were processed before the failure must go
+        queued = self._tokens[self._cached :]
+        self.rewind(self._cached)  # rows that were processed before the failure must go
         self._tokens.extend(queued)
         if code == 2:
             return False
-        reason = "no room in the KV cache" if code == 1 else f"llama_decode returned {code}"
-        raise SlipstreamError(
-            f"the model could not be evaluated: {reason}.", "Start a new chat, or load the model again."
-        )
+        why = "no room in the KV cache" if code == 1 else f"llama_decode returned {code}"
+        raise SlipstreamError(f"the model could not be evaluated: {why}.", "Start a new chat, or load the model again.")
