@@ -105,6 +105,10 @@ class Drafter(ABC):
     def observe(self, history: History, step: Step) -> None:
         """Hears a step; ``history`` already ends with its tokens."""
 
+    def reading_ms(self, history: History) -> float:
+        """Milliseconds that it reads, over the next drafts, before it can draft after ``history``; 0 for most."""
+        return 0.0
+
     def rewind(self, length: int) -> None:
         """Forgets every token from index ``length`` of the history on."""
 

@@ -101,6 +101,10 @@ class DraftModel(Drafter):
         """Measures the probabilities by the target's tokens, whoever drafted the step."""
         self._rankings.hear(history, step)
 
+    def reading_ms(self, history: History) -> float:
+        """Milliseconds of the prompt that it has not read."""
+        return self._follower.reading_ms(history.tokens)
+
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
         self._follower.rewind(length)

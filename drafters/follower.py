@@ -30,6 +30,7 @@ class Follower:
         self._agreed = 0  # tokens of the text that the cache is known to share
         self._begun = False  # whether this reply has had a step
         self._piece = _SHORT
+        self._token_ms = 0.0  # of reading one token, in the last piece
 
     def begin(self) -> None:
         """Starts a reply; the cache keeps what it shares with the new text."""
@@ -39,6 +40,17 @@ class Follower:
         """Notes that the text may have changed from index ``length`` on."""
         self._agreed = min(self._agreed, length)
 
+    def reading_ms(self, tokens: list[Token]) -> float:
+        """Milliseconds that ``follow`` has to read, a piece at a time, before it gets there; 0 if it never does.
+
+        The text may be another one than that of the last ``begin``.
+        """
+        cached, at = self.model.tokens, self._agreed
+        if at > min(len(tokens), len(cached)) or (at and cached[at - 1] != tokens[at - 1]):
+            self._agreed = 0
+        behind = len(tokens) - 1 - self._shared(tokens)
+        return behind * self._token_ms if behind > _FEW else 0.0
+
     def follow(self, tokens: list[Token]) -> bool:
         """Brings the cache to a text without its last token; False while it is not there.
 
@@ -46,12 +58,10 @@ class Follower:
         """
         model = self.model
         first, self._begun = not self._begun, True
-        if len(tokens) > model.abilities.n_ctx:
-            return False
         wanted = len(tokens) - 1
-        shared = min(shared_prefix(model.tokens, tokens, self._agreed), wanted)
+        shared = self._shared(tokens)
         behind = wanted - shared
-        if (first and behind > _SHORT) or max(tokens[shared:], default=0) >= model.abilities.n_vocab:
+        if behind < 0 or (first and behind > _SHORT):
             return False
         if shared < len(model.tokens):
             model.rewind(shared)
@@ -61,7 +71,15 @@ class Follower:
             end = min(wanted, shared + self._piece)
             began = perf_counter()
             model.prefill(tokens[:end])
-            speed = (end - shared) / max(perf_counter() - began, 1e-6)
-            self._piece = int(min(max(_SECONDS * speed, _SMALLEST), _LARGEST))
+            seconds = max(perf_counter() - began, 1e-6) / (end - shared)
+            self._token_ms = 1e3 * seconds
+            self._piece = int(min(max(_SECONDS / seconds, _SMALLEST), _LARGEST))
         self._agreed = len(model.tokens)
         return self._agreed == wanted
+
+    def _shared(self, tokens: list[Token]) -> int:
+        """Tokens of a text that are in the cache, the last one left out; all of them if it never gets there."""
+        abilities = self.model.abilities
+        shared = min(shared_prefix(self.model.tokens, tokens, self._agreed), len(tokens) - 1)
+        never = len(tokens) > abilities.n_ctx or max(tokens[shared:], default=0) >= abilities.n_vocab
+        return len(tokens) if never else shared

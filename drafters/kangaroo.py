@@ -185,6 +185,10 @@ class Kangaroo(Drafter):
         if self._price is not None:
             self.sureness.settle(self._price)
 
+    def reading_ms(self, history: History) -> float:
+        """Milliseconds of the prompt that it has not read."""
+        return self._follower.reading_ms(history.tokens)
+
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
         self._follower.rewind(length)

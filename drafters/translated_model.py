@@ -98,6 +98,11 @@ class TranslatedModel(Drafter):
             if guess.token != right:
                 return
 
+    def reading_ms(self, history: History) -> float:
+        """Milliseconds of the prompt that it has not read."""
+        self._follower.rewind(self._translation.follow(history.tokens))
+        return self._follower.reading_ms(self._translation.tokens)
+
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
         self._translation.rewind(length)

@@ -112,6 +112,7 @@ class Arm:
         self._heard = False  # whether it has heard a step since it was woken
         self._depth = self._spread = self._together = 0.0  # mean and moments that tell what a level costs
         self._right = 0.0  # how deep its drafts were right of late
+        self._reads = False  # whether it reads, so that its last draft shows nothing
 
     @property
     def costs_ms(self) -> float:
@@ -180,13 +181,16 @@ class Arm:
         """
         if self._silent:
             self._catch_up()
-        self.limits.deepest = min(deepest, int(self._right) + _FURTHER)
+        record = self.record
+        self.limits.deepest = min(deepest, int(self._right) + _FURTHER) if record.asked else 1
+        self._reads = self.drafter.reading_ms(history) > 0
         began = perf_counter()
         draft = self.drafter.draft(history, self.limits, sampler)
         took = 1e3 * (perf_counter() - began)
-        record = self.record
-        record.asked += 1
         self.last = step
+        if self._reads:
+            return draft
+        record.asked += 1
         self._fresh += 1
         weight = self._weight(record.asked)
         depth = draft.tree.depth if draft.tree.tokens else 0
@@ -219,7 +223,7 @@ class Arm:
     def judge(self, tokens: float, rows: int) -> None:
         """Notes what its draft is expected to bring, and how many rows it has."""
         record = self.record
-        if record.ahead and self._fresh < 2:
+        if self._reads or (record.ahead and self._fresh < 2):
             return  # the first one after a rest was for later steps alone
         record.judged += 1
         weight = self._weight(record.judged)

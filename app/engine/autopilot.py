@@ -118,8 +118,7 @@ class Autopilot(Drafter):
         if self._step % LASTS == 0 and (self._awake or self._purse.milliseconds >= self._purse.least):
             self._look(history)
         self._guesses.clear()
-        chosen = NO_DRAFT
-        trial = self._purse.trial
+        trial, chosen = self._purse.trial, NO_DRAFT
         if not self._awake or (trial and trial.arm is None):
             self._plain_at, self.choice = self._step, self._plain
         else:
@@ -246,7 +245,9 @@ class Autopilot(Drafter):
             self._end_trial()
 
     def _look(self, history: History) -> None:
-        """Decides who rests, who leads, and what is tried."""
+        """Decides who rests, who leads, and what is tried; one that reads the text first is given the time for it."""
+        if self._purse.tried and self._purse.tried.drafter.reading_ms(history):
+            return
         self._costs.at(len(history.tokens))
         self._slope = self._costs.slope(min(_WIDE, self._abilities.max_rows))
         terms = self.meter.terms()
@@ -261,7 +262,7 @@ class Autopilot(Drafter):
         resting = [(arm, arm.cheap(terms.rows[1])) for arm in self.arms if arm not in awake]
         since_plain = self._step - self._plain_at if awake else 0
         choosing_ms = 0.0 if awake else self._choosing_ms
-        self._purse.choose(trials(resting, self._lead, terms, self._step, since_plain, choosing_ms))
+        self._purse.choose(trials(resting, self._lead, terms, history, self._step, since_plain, choosing_ms))
         if self._purse.tried:
             awake.append(self._purse.tried)
         for arm in self._awake:

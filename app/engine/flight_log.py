@@ -6,24 +6,20 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
-from time import perf_counter
 from typing import Final
 
-from slipstream.app.engine.arm import Arm, Record
+from slipstream.app.engine.arm import Record
 from slipstream.app.engine.autopilot import Autopilot
 from slipstream.app.engine.costs import Costs, measure_costs
 from slipstream.app.engine.measuring import SAME_TEXT, measure_promise
+from slipstream.app.engine.rehearsal import rehearse
 from slipstream.app.engine.requests import AUTO
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.memory import Memory
 from slipstream.models.runtime.target import Target
-from slipstream.models.sampling import Sampler
-from slipstream.models.types import History
 
 COSTS: Final = "costs"
 _PROMISE: Final = "promise"
-_LENGTH: Final = 16  # tokens of the text with which drafters are timed
-_DEPTHS: Final = (1, 2, 1, 2)
 
 
 class FlightLog:
@@ -77,12 +73,9 @@ class FlightLog:
         on_progress(0.5)
         records = self._records()
         pilot = Autopilot(drafters, costs, target.abilities, known=bool(records))
-        until = perf_counter() + max(0.5, 10 * plain_ms / 1e3)
         for arm in pilot.arms:
-            if arm.name in records:
-                arm.record = records[arm.name]
-            elif not arm.hidden and perf_counter() < until:
-                _time(arm)
+            arm.record = records.get(arm.name, arm.record)
+        rehearse([arm for arm in pilot.arms if arm.name not in records], target, plain_ms)
         on_progress(1.0)
         return pilot
 
@@ -105,16 +98,3 @@ class FlightLog:
                     for name, values in kept["arms"].items()
                 }
         return {}
-
-
-def _time(arm: Arm) -> None:
-    """Asks a drafter a few times, to know what that takes; what it says then means nothing."""
-    history = History([1 + at % 7 for at in range(_LENGTH)])
-    arm.limits.price, arm.limits.deepest = 0.0, 2
-    arm.begin()
-    arm.wake(history)
-    arm.drafter.draft(history, arm.limits, Sampler())  # the first one takes longer
-    for deepest in _DEPTHS:
-        arm.draft(history, Sampler(), 0, deepest)
-    arm.drafter.rewind(0)
-    arm.rest()

@@ -9,6 +9,7 @@ from typing import Final
 
 from slipstream.app.engine.arm import Arm
 from slipstream.app.engine.pruning import Terms
+from slipstream.models.types import History
 
 SHARE: Final = 0.004
 """Share of the time that may be lost to trying."""
@@ -16,7 +17,7 @@ SHARE: Final = 0.004
 _FIRST: Final = (2.0, 10.0)
 """Plain steps that may be lost at the very first, when nothing is known: few where rows are dear, more where not."""
 
-_MOST: Final = 12.0  # plain steps that can be saved up
+_MOST: Final = 12.0  # plain steps that can be saved up; what costs more than that is tried then, and owed
 _DEBT: Final = 100.0  # plain steps that can be owed
 ENOUGH: Final = 1.5
 """Plain steps that a trial may lose beyond what was expected, before it ends."""
@@ -70,6 +71,7 @@ class Purse:
         self.milliseconds = 0.0 if known else min(max(plain_ms / max(row_ms, 1e-6), least), most) * plain_ms
         self.least = 0.0
         self.trial: Trial | None = None
+        self._most_ms = _MOST * plain_ms
         self._lost_ms = 0.0  # by the trial
 
     @property
@@ -79,7 +81,8 @@ class Purse:
 
     def earn(self, milliseconds: float, plain_ms: float) -> None:
         """Takes the time of a step."""
-        self.milliseconds = min(self.milliseconds + SHARE * milliseconds, _MOST * plain_ms)
+        self._most_ms = _MOST * plain_ms
+        self.milliseconds = min(self.milliseconds + SHARE * milliseconds, self._most_ms)
 
     def lose(self, milliseconds: float, plain_ms: float) -> bool:
         """Takes what a step of the trial lost; says whether it has lost so much that it should end."""
@@ -103,9 +106,9 @@ class Purse:
         """Pays for the trial whose turn it is, if one can be paid."""
         best, most, self.least = None, 0.0, inf
         for trial in trials:
-            self.least = min(self.least, trial.milliseconds)
-            urgency = trial.waited / trial.milliseconds
-            if trial.milliseconds <= self.milliseconds and urgency > most:
+            price, urgency = min(trial.milliseconds, self._most_ms), trial.waited / trial.milliseconds
+            self.least = min(self.least, price)
+            if price <= self.milliseconds and urgency > most:
                 best, most = trial, urgency
         if best:
             self.milliseconds -= best.milliseconds
@@ -113,7 +116,13 @@ class Purse:
 
 
 def trials(
-    resting: Iterable[tuple[Arm, bool]], lead: Arm | None, terms: Terms, step: int, since_plain: int, choosing_ms: float
+    resting: Iterable[tuple[Arm, bool]],
+    lead: Arm | None,
+    terms: Terms,
+    history: History,
+    step: int,
+    since_plain: int,
+    choosing_ms: float,
 ) -> Iterator[Trial]:
     """What could be tried, with what it is expected to lose.
 
@@ -121,6 +130,7 @@ def trials(
         resting: Drafters that rest, and whether they cost next to nothing.
         lead: The one that leads of those that cost something, if there is one.
         terms: What tokens and time are worth.
+        history: What would be drafted after.
         step: The number of this step.
         since_plain: Steps without a plain one; 0 while all rest.
         choosing_ms: What choosing takes in a step, if nobody else is awake.
@@ -135,6 +145,7 @@ def trials(
             loss = _LISTEN * (arm.costs_ms + choosing_ms)
         else:
             loss = LASTS * (max(0.0, best - arm.promise(terms)) / terms.rate + choosing_ms)
+            loss += arm.drafter.reading_ms(history)
         yield Trial(arm, loss + waking, step - arm.last)
     if since_plain > _PLAIN_EVERY:
         yield Trial(None, LASTS * (best - plain) / terms.rate + waking, since_plain)

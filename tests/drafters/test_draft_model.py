@@ -118,6 +118,28 @@ def test_a_piece_takes_no_longer_than_a_twentieth_of_a_second(monkeypatch: pytes
     assert pieces[0] == 64 and all(49 <= piece <= 50 for piece in pieces[1:])
 
 
+def test_it_says_how_long_it_will_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Slow()
+    monkeypatch.setattr("slipstream.drafters.follower.perf_counter", lambda: model.clock)
+    some = DraftModel(model, FakeTarget().abilities)
+    history = History([at % 64 for at in range(400)])
+    assert some.reading_ms(history) == 0  # it has never read
+    some.begin(history)
+    some.draft(history, four, GREEDY)
+    assert not model.tokens
+    some.draft(history, four, GREEDY)
+    assert some.reading_ms(history) == pytest.approx(399 - len(model.tokens), rel=0.01)
+    other = History([9, *history.tokens])
+    assert some.reading_ms(other) == pytest.approx(400, rel=0.01)  # nothing of it, though it has not begun with it
+    while not some.draft(history, four, GREEDY).tree.tokens:
+        assert some.reading_ms(history) > 0
+    assert some.reading_ms(history) == 0
+    history.tokens += [1, 2, 3]
+    assert some.reading_ms(history) == 0  # a few go in with the next pass
+    history.tokens += [4] * 4096
+    assert some.reading_ms(history) == 0  # beyond its context it never drafts
+
+
 def test_beyond_its_context_it_drafts_nothing() -> None:
     some, _ = drafter(n_ctx=16)
     history = History(list(range(14)))

@@ -13,6 +13,10 @@ from slipstream.app.engine.pruning import Terms, best_part
 from slipstream.drafters.base import Draft
 from slipstream.drafters.none import Plain
 from slipstream.drafters.tree import TreeBuilder, chain_draft
+from slipstream.models.sampling import Sampler
+from slipstream.models.types import History
+
+NOTHING = History([1])
 
 
 def test_a_depth_is_corrected_by_what_came_of_it_and_what_was_not_reached_is_left() -> None:
@@ -131,15 +135,49 @@ def test_a_trial_that_lost_more_than_its_price_leaves_a_debt() -> None:
 def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
     quick, slow = Arm("quick", Plain()), Arm("slow", Plain())
     quick.record.draft_ms, slow.record.draft_ms = 2.0, 15.0
-    found = trials([(quick, False), (slow, False)], None, terms(10, 12, 14, 16), step=100, since_plain=0, choosing_ms=0)
+    found = trials(
+        [(quick, False), (slow, False)], None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, choosing_ms=0
+    )
     assert [trial.arm for trial in found] == [quick]  # two tokens more for 6 ms of rows and 15 of drafting
 
 
 def test_plain_decoding_is_tried_where_it_was_not_for_long() -> None:
-    assert [
-        trial.arm for trial in trials([], None, terms(10, 12, 14, 16), step=500, since_plain=300, choosing_ms=0)
-    ] == [None]
-    assert not [*trials([], None, terms(10, 12, 14, 16), step=500, since_plain=100, choosing_ms=0)]
+    def who(since_plain: int) -> list[Arm | None]:
+        found = trials([], None, terms(10, 12, 14, 16), NOTHING, 500, since_plain, choosing_ms=0)
+        return [trial.arm for trial in found]
+
+    assert who(300) == [None]
+    assert not who(100)
+
+
+class Reader(Plain):
+    """Has a long prompt to read before it can draft."""
+
+    def reading_ms(self, history: History) -> float:
+        return 300.0
+
+
+def test_who_reads_the_text_first_is_tried_later_and_its_reading_is_owed() -> None:
+    quick, reader = Arm("quick", Plain()), Arm("reader", Reader())
+    both = [(quick, False), (reader, False)]
+    first, later = trials(both, None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, choosing_ms=0)
+    assert later.milliseconds == first.milliseconds + 300
+    purse = Purse(10.0, 1.0, known=False)
+    purse.choose([later])
+    assert purse.trial is None  # it holds ten plain steps
+    purse.earn(20 / SHARE, 10.0)
+    purse.choose([later])
+    assert purse.tried is reader  # it holds twelve, and cannot hold more
+    assert purse.milliseconds == 120 - later.milliseconds
+
+
+def test_drafts_of_one_that_reads_show_nothing_of_it() -> None:
+    arm = Arm("reader", Reader())
+    arm.begin()
+    arm.wake(NOTHING)
+    arm.draft(NOTHING, Sampler(), 7, 4)
+    arm.judge(1.0, 1)
+    assert (arm.last, arm.record.asked, arm.record.judged) == (7, 0, 0)
 
 
 def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
