@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from slipstream.drafters.training import everyday, identity, lists, meanings, plain, reasons, tales
+from slipstream.drafters.training import everyday, identity, lists, meanings, plain, reasons, skills, tales, things
 from slipstream.drafters.training.sources import Message, Row
 
 Chat = list[Message]
@@ -32,7 +32,7 @@ _BRACKET = re.compile(r"^\([^)]*\) ")
 _WORD = re.compile(r"[a-z]{4,}")
 _JOINED = frozenset(
     {"gpteacher", "rasbt_instruct", "self_instruct_human", "simple_dictionary", "tldr", "identity", "everyday", "lists"}
-    | {"meanings", "reasons"}
+    | {"meanings", "reasons", "skills", "things"}
     | {f"plain_{part}" for part in ("stories_a", "stories_b", "words", "explain", "tasks", "because", "how", "means")}
 )
 _FREQUENT = 8
@@ -67,6 +67,8 @@ def build(rows: list[Row], seed: int, train: bool, by_heart: bool = True) -> dic
             made["tales"] = tales.chats(seed)
             made["meanings"] = meanings.chats(seed)
             made["reasons"] = reasons.chats(seed)
+            made["things"] = things.chats(seed)
+            made["skills"] = skills.chats(seed)
         exam = plain.exam_questions()
         made = {s: [chat for chat in chats if not _asks(chat, exam)] for s, chats in made.items()}
     return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}

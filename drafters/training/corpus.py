@@ -32,6 +32,8 @@ SHARES = {
     "tales": 0.22,
     "meanings": 0.1,
     "reasons": 0.07,
+    "things": 0.1,
+    "skills": 0.03,
     "plain_stories_a": 0.025,
     "plain_stories_b": 0.025,
     "plain_stories_c": 0.025,

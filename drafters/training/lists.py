@@ -32,7 +32,7 @@ def chats(seed: int) -> list[list[Message]]:
         pairs += _numbered(entry, rng)
         whole = bool(entry.get("fixed"))
         items = entry["items"] if whole else rng.sample(entry["items"], min(5, len(entry["items"])))
-        for ask in rng.sample(_ASKS_ALL if whole else _ASKS_SOME, 2):
+        for ask in rng.sample(_ASKS_ALL, 5) if whole else rng.sample(_ASKS_SOME, 2):
             start = f"The {entry['plural']}" if whole else f"Some {entry['plural']}"
             pairs.append((ask.format(entry["plural"]), f"{start} are {_joined(items)}."))
     return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]

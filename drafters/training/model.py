@@ -34,7 +34,7 @@ class Shape:
     """
 
     width: int = 256
-    layers: int = 8
+    layers: int = 14
     heads: int = 4
     kv_heads: int = 2
     head_size: int = 64
@@ -196,3 +196,22 @@ class Decoder(nn.Module):
     def forward(self, ids: Tensor, chats: Tensor | None = None) -> Tensor:
         """Logits of the id after each one, (batch, length, vocabulary); arguments as for ``hidden``."""
         return self.logits(self.hidden(ids, chats))
+
+
+@torch.no_grad()
+def grow(small: Decoder, large: Decoder) -> None:
+    """Gives a decoder the weights of one with no more layers than it has.
+
+    The others lie between those and write nothing as yet (their output projections are zero), so that both decoders
+    compute the same at first (Gesmundo et al., arXiv 2308.06103, section 3.6).
+
+    Args:
+        small: Where the weights come from.
+        large: A fresh decoder of the same widths.
+    """
+    weights = large.state_dict()
+    for name, value in small.state_dict().items():
+        if name.startswith("blk."):
+            _, at, part = name.split(".", 2)
+            name = f"blk.{int(at) * large.shape.layers // small.shape.layers}.{part}"
+        weights[name].copy_(value)

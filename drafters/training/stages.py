@@ -15,7 +15,7 @@ from slipstream.drafters.training.export import write_gguf
 from slipstream.drafters.training.features import Features, collect
 from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
-from slipstream.drafters.training.model import Shape
+from slipstream.drafters.training.model import Shape, grow
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.runtime.model import LlamaModel
 from slipstream.models.runtime.options import ContextOptions
@@ -95,11 +95,11 @@ def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, sta
         shape: of the target.
         plan: budget and rates.
         compiled: see ``decoder_run``.
-        start: a model file to begin with where there is no checkpoint yet.
+        start: a model file to begin with where there is no checkpoint yet; it may have fewer layers.
     """
     run = decoder_run(shape, plan, *_splits(out), compiled)
     if start:
-        run.model.load_state_dict(load_gguf(start).state_dict())
+        grow(load_gguf(start), run.model)
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
     train(run, out / TARGET_FILE, weighted_loss, say)
     store(out, TARGET_FILE, TARGET_NAME)
@@ -114,7 +114,7 @@ def train_draft(out: Path, shape: Shape, plan: Plan, compiled: bool = True, star
     text, held_out = _splits(out)
     run = decoder_run(shape, plan, text | {"answers": answers(out, 0)}, held_out, compiled)
     if start:
-        run.model.load_state_dict(load_gguf(start).state_dict())
+        grow(load_gguf(start), run.model)
     say(f"{sum(p.numel() for p in run.model.parameters())} parameters, {torch.get_num_threads()} threads")
     train(run, out / DRAFT_FILE, distillation_loss(teacher), say)
     store(out, DRAFT_FILE, DRAFT_NAME)

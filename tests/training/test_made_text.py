@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstream.drafters.training import chats, corpus, lists, meanings, plain, reasons, tales
+from slipstream.drafters.training import chats, corpus, lists, meanings, plain, reasons, skills, tales, things
 from slipstream.drafters.training.sources import Message
 
 _STORIES = 1500
@@ -19,7 +19,7 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower()))
 
 
-_MAKERS = [_tales, meanings.chats, reasons.chats]
+_MAKERS = [_tales, meanings.chats, reasons.chats, things.chats]
 
 
 @pytest.mark.parametrize("make", _MAKERS)
@@ -36,7 +36,7 @@ def test_made_text_is_the_same_for_a_seed_and_well_formed(make: Callable[[int], 
         assert answer["content"][0].isupper() or answer["content"][0] == '"', answer["content"]
 
 
-@pytest.mark.parametrize("make", [*_MAKERS, lists.chats])
+@pytest.mark.parametrize("make", [*_MAKERS, lists.chats, skills.chats])
 def test_articles_fit_the_words_after_them(make: Callable[[int], list[list[Message]]]) -> None:
     for chat in make(5):
         for message in chat:
@@ -99,7 +99,7 @@ def test_meanings_and_differences_are_of_the_words_asked_for() -> None:
 
 def test_made_text_is_trained_on_and_has_its_share() -> None:
     made = chats.build([], seed=1, train=True)
-    assert {"tales", "meanings", "reasons", "lists", "everyday", "identity"} <= set(made)
+    assert {"tales", "meanings", "reasons", "things", "skills", "lists", "everyday", "identity"} <= set(made)
     assert set(made) <= set(corpus.SHARES)
     assert not chats.build([], seed=1, train=False)
 

@@ -9,7 +9,7 @@ from tests.training.llama_file import LlamaFile
 
 from slipstream.drafters.training.attention import Pairing
 from slipstream.drafters.training.export import write_gguf
-from slipstream.drafters.training.model import Decoder, Shape
+from slipstream.drafters.training.model import Decoder, Shape, grow
 
 SHAPES = {
     "grouped heads": Shape(width=64, layers=3, heads=4, kv_heads=2, head_size=32, ffn=96, vocabulary=600),
@@ -92,3 +92,17 @@ def test_a_checkpoint_from_before_the_newer_fields_loads() -> None:
     assert set(model.state_dict()) == set(names)
     ids = torch.tensor([[30, 0, 31]])
     torch.testing.assert_close(model(ids)[:, 2:], model(ids[:, 2:]))  # the end-of-text id still ends a chat
+
+
+@pytest.mark.parametrize("layers", [3, 5, 8])
+def test_a_grown_model_computes_the_same_and_learns_with_all_its_layers(layers: int) -> None:
+    shape = Shape(width=32, layers=3, heads=1, kv_heads=1, head_size=32, ffn=32, vocabulary=64, context=16)
+    torch.manual_seed(1)
+    small, large = Decoder(shape), Decoder(replace(shape, layers=layers))
+    for weight in small.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    grow(small, large)
+    ids = torch.arange(12).reshape(1, 12)
+    assert torch.equal(small(ids), large(ids))
+    large(ids).logsumexp(-1).sum().backward()
+    assert all(layer.ffn_down.weight.grad.abs().sum() > 0 for layer in large.blk)
