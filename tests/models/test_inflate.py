@@ -114,7 +114,7 @@ def test_in_f32_not_a_bit_differs_where_the_width_grows_by_a_power_of_four(
 
 
 def test_other_widths_round_and_no_more(small: Path, mini: Path, tmp_path: Path) -> None:
-    for source, shape in ((small, replace(SHAPE, n_embd=192)), (mini, Shape("x3", 768, 9, 8, 4, 64, 1024, 5000))):
+    for source, shape in ((small, replace(SHAPE, n_embd=192)), (mini, Shape("x3", 768, 15, 8, 4, 64, 1024, 5000))):
         before, after = see(source), see(made(tmp_path, source, shape, "F32"))
         assert np.abs(before.rows - after.rows).max() < 1e-4 * np.abs(before.rows).max()
         assert before.rows.argmax(axis=1).tolist() == after.rows.argmax(axis=1).tolist()
@@ -132,7 +132,7 @@ def test_a_quantization_is_llama_cpps_own_of_the_small_model(small: Path, tmp_pa
 def test_the_setting_of_the_bundled_model_is_met_to_the_bit_too(mini: Path, tmp_path: Path) -> None:
     options = ContextOptions(n_ctx=256, kv="q8_0", flash=True, same_text=True, threads=1)
     derive(MINI, tmp_path / "small.gguf", "q8_0")
-    shape = Shape("x4", 1024, 9, 16, 8, 64, 1024, 4200, tied=True)
+    shape = Shape("x4", 1024, 15, 16, 8, 64, 1024, 4200, tied=True)
     before, after = see(tmp_path / "small.gguf", (3,), options), see(made(tmp_path, MINI, shape, "Q8_0"), (3,), options)
     assert np.array_equal(before.rows, after.rows) and np.array_equal(before.single, after.single)
     assert np.array_equal(before.hidden[3], after.hidden[3][:, :256])
