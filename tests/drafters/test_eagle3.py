@@ -273,7 +273,7 @@ def test_a_reduced_vocabulary_drafts_its_own_tokens(
     [
         ({"eagle3.target_layers": [2, 4]}, {}, "three of the model's"),
         ({"eagle3.block_count": 2}, {}, "one layer"),
-        ({"eagle3.target_layers": [2, 4, 8]}, {}, "input of layer 8, which this model does not hand out"),
+        ({"eagle3.target_layers": [2, 4, 14]}, {}, "input of layer 14, which this model does not hand out"),
         ({"eagle3.target_layers": [-1, 4, 5]}, {}, "does not hand out"),
         ({"eagle3.target_hidden_size": 512}, {}, "512 wide, and this one is 256"),
         ({"eagle3.embedding_length": 128}, {}, "not as wide as the model"),

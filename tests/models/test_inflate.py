@@ -150,7 +150,7 @@ def test_k_quants_are_llama_cpps_mix_and_no_width_changes_their_outputs(small: P
 
 
 def test_added_rows_are_a_tokens_copies_and_never_win(small: Path, mini: Path, tmp_path: Path) -> None:
-    for source, shape in ((small, SHAPE), (mini, Shape("m", 512, 9, 8, 4, 64, 768, 5000, tied=True))):
+    for source, shape in ((small, SHAPE), (mini, Shape("m", 512, 15, 8, 4, 64, 768, 5000, tied=True))):
         real = read_header(source).n_vocab
         for mix in ("F32", "Q4_0"):
             seen = see(made(tmp_path, source, shape, mix))
@@ -170,7 +170,7 @@ def test_the_spare_token_of_the_bundled_model_is_one_it_never_writes(mini: Path)
 
 
 def test_no_text_becomes_an_added_token(small: Path, mini: Path, tmp_path: Path) -> None:
-    for source, shape in ((small, SHAPE), (mini, Shape("m", 512, 9, 8, 4, 64, 768, 5000, tied=True))):
+    for source, shape in ((small, SHAPE), (mini, Shape("m", 512, 15, 8, 4, 64, 768, 5000, tied=True))):
         path = made(tmp_path, source, shape, "Q8_0")
         with closing(LlamaModel(source)) as before, closing(LlamaModel(path)) as after:
             text = f"{TEXT} <|inflated_{before.n_vocab + 3}|> \u00e9\u4e2d"
@@ -191,7 +191,7 @@ def test_a_count_of_tokens_that_cannot_be_is_passed_over(small: Path, tmp_path: 
 
 
 def test_the_file_is_as_large_as_it_says_and_nearly_without_zeros(mini: Path, tmp_path: Path) -> None:
-    shape = Shape("m", 1024, 12, 16, 8, 64, 2816, 8000)
+    shape = Shape("m", 1024, 16, 16, 8, 64, 2816, 8000)
     plan = inflated_model(read_header(mini), shape, "Q8_0")
     path = made(tmp_path, mini, shape, "Q8_0")
     found = os.stat(path)
@@ -229,8 +229,8 @@ def _tied(plan: Inflated) -> bool:
 
 def test_layers_are_spread_and_queries_stay_with_their_key(mini: Path) -> None:
     growth = model_growth(read_header(mini), SHAPES["1b"])
-    assert growth.layers == (0, 2, 5, 8, 11, 13, 16, 19)
-    assert growth.layer(1) == 2 and growth.layer(8) == 22
+    assert growth.layers == (0, 1, 3, 4, 6, 7, 9, 11, 12, 14, 15, 17, 18, 20)
+    assert growth.layer(1) == 1 and growth.layer(14) == 22
     per_key = growth.large.n_head // growth.large.n_head_kv
     for place, head in enumerate(growth.heads.tolist()):
         if head != NONE:

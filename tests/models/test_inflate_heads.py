@@ -115,7 +115,7 @@ def test_the_heads_name_the_inflated_target_and_fit_it(large: Family) -> None:
     for name in ("medusa", "kangaroo", "space"):
         heads = read_heads(large.heads[name], header)  # checks every size and value
         assert heads.info.target_name == "Slipstream mini inflated to 4x"
-    assert read_heads(large.heads["kangaroo"], header).info.settings["exit_layer"] == 17 // 8
+    assert read_heads(large.heads["kangaroo"], header).info.settings["exit_layer"] == 17 // 14
     with pytest.raises(SlipstreamError, match="trained for"):
         read_heads(HEADS["medusa"], header)
 
@@ -150,7 +150,7 @@ def test_added_rows_of_medusas_vocabulary_have_no_probability_at_all(large: Fami
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Path]:
-    inflated_model(read_header(TARGET), Shape("other", 512, 9, 8, 4, 64, 768, 5000), "Q8_0").write(tmp_path / "o.gguf")
+    inflated_model(read_header(TARGET), Shape("other", 512, 15, 8, 4, 64, 768, 5000), "Q8_0").write(tmp_path / "o.gguf")
     yield tmp_path / "o.gguf"
 
 
