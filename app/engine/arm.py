@@ -26,7 +26,7 @@ _LEAST_MS: Final = 0.01  # below it no clock tells times apart
 _CAUTION: Final = 0.9
 _BELIEF: Final = 4.0  # tokens for which what is expected is believed at first
 _FADE: Final = 0.97  # of what came of older drafts, with each one after them
-_CHEAP: Final = 0.02  # share of a plain pass up to which a drafter may be asked in vain
+_CHEAP: Final = 0.05  # share of a plain pass up to which a drafter may be asked in vain
 LIGHT: Final = 0.15
 """Share of a plain pass up to which a drafter is woken when the text repeats itself."""
 
