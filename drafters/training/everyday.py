@@ -4,7 +4,7 @@ import random
 import tomllib
 from pathlib import Path
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("everyday.toml")
 _ASKS = (
@@ -31,4 +31,4 @@ def chats(seed: int) -> list[list[Message]]:
         pairs += [(f"What is the capital of {country}?", answer), (f"Which city is the capital of {country}?", answer)]
     for ask, answer in text["answers"].items():
         pairs += [(ask, answer), (ask[0].lower() + ask[1:].rstrip(".?"), answer), (f"Hi! {ask}", answer)]
-    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
+    return pairs_as_chats(pairs)

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("lists.toml")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven")
@@ -35,7 +35,7 @@ def chats(seed: int) -> list[list[Message]]:
         for ask in rng.sample(_ASKS_ALL, 5) if whole else rng.sample(_ASKS_SOME, 2):
             start = f"The {entry['plural']}" if whole else f"Some {entry['plural']}"
             pairs.append((ask.format(entry["plural"]), f"{start} are {_joined(items)}."))
-    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
+    return pairs_as_chats(pairs)
 
 
 def _numbered(entry: dict[str, Any], rng: random.Random) -> list[tuple[str, str]]:

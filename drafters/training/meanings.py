@@ -4,7 +4,7 @@ import random
 import tomllib
 from pathlib import Path
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("meanings.toml")
 _ASKS = (
@@ -57,7 +57,7 @@ def chats(seed: int) -> list[list[Message]]:
         for word, opposite in ((one, other), (other, one)):
             for ask in rng.sample(_OPPOSITE_ASKS, 3):
                 pairs.append((ask.format(word), f'The opposite of "{word}" is "{opposite}".'))
-    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
+    return pairs_as_chats(pairs)
 
 
 def _with_article(noun: str) -> str:

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("reasons.toml")
 _WHY = (
@@ -62,7 +62,7 @@ def chats(seed: int) -> list[list[Message]]:
         pairs += [pair for thing in things for pair in _in_water(thing, floats, rng)]
     for group in text["difference"].values():
         pairs += _differences(group, rng)
-    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
+    return pairs_as_chats(pairs)
 
 
 def _in_water(thing: str, floats: str, rng: random.Random) -> list[tuple[str, str]]:

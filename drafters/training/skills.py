@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.sources import Message, pairs_as_chats
 
 _POLITE = (
     "Rewrite this sentence politely: {}", "Rewrite this sentence politely: {}", "Make this sentence polite: {}",
@@ -61,4 +61,4 @@ def chats(seed: int) -> list[list[Message]]:
         find = f'find {place} -name "*.{ending}"'
         asks = [(ask, find) for ask in rng.sample(_FIND, 2)] + [(rng.choice(_COUNT), f"{find} | wc -l")]
         pairs += [(ask.format(kind, where), rng.choice(_ANSWERS).format(command)) for ask, command in asks]
-    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
+    return pairs_as_chats(pairs)

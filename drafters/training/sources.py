@@ -4,7 +4,7 @@ import hashlib
 import json
 import lzma
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -29,6 +29,11 @@ class Message(TypedDict):
 
     role: str
     content: str
+
+
+def pairs_as_chats(pairs: Iterable[tuple[str, str]]) -> list[list[Message]]:
+    """Questions with their answers, each pair as a chat of its own."""
+    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import random
 import tomllib
 from pathlib import Path
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("things.toml")
 _ASKS = (
@@ -55,7 +55,7 @@ def chats(seed: int) -> list[list[Message]]:
         asks = (*rng.sample(_ASKS_QUALITY, 5), *rng.sample(_OTHER_WAY_QUALITY, 3))
         pairs += [(ask.format(word=word, meaning=meaning), said) for ask in asks]
         pairs += [(ask.format(word=word), more) for ask in rng.sample(_USE, 2)]
-    return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
+    return pairs_as_chats(pairs)
 
 
 def _named(word: str, one: str, meaning: str, more: str, rng: random.Random) -> list[tuple[str, str]]:
