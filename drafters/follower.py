@@ -40,15 +40,17 @@ class Follower:
         """Notes that the text may have changed from index ``length`` on."""
         self._agreed = min(self._agreed, length)
 
-    def reading_ms(self, tokens: list[Token]) -> float:
+    def reading_ms(self, tokens: list[Token], more: int = 0) -> float:
         """Milliseconds that ``follow`` has to read, a piece at a time, before it gets there; 0 if it never does.
 
-        The text may be another one than that of the last ``begin``.
+        Args:
+            tokens: The text; it may be another one than that of the last ``begin``.
+            more: Tokens that will follow it.
         """
         cached, at = self.model.tokens, self._agreed
         if at > min(len(tokens), len(cached)) or (at and cached[at - 1] != tokens[at - 1]):
             self._agreed = 0
-        behind = len(tokens) - 1 - self._shared(tokens)
+        behind = len(tokens) - 1 - self._shared(tokens) + more
         return behind * self._token_ms if behind > _FEW else 0.0
 
     def follow(self, tokens: list[Token]) -> bool:

@@ -100,8 +100,8 @@ class TranslatedModel(Drafter):
 
     def reading_ms(self, history: History) -> float:
         """Milliseconds of the prompt that it has not read."""
-        self._follower.rewind(self._translation.follow(history.tokens))
-        return self._follower.reading_ms(self._translation.tokens)
+        translation = self._translation
+        return self._follower.reading_ms(translation.tokens, translation.behind(history.tokens))
 
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""

@@ -100,6 +100,13 @@ class Translation:
         """Notes that the history may have changed from index ``length`` on."""
         self._agreed = min(self._agreed, length)
 
+    def behind(self, history: list[Token]) -> int:
+        """Tokens of a history that ``follow`` would translate; changes nothing, and needs no ``begin``."""
+        at = min(self._agreed, len(self._source), len(history))
+        if at and self._source[at - 1] != history[at - 1]:
+            at = 0
+        return len(history) - shared_prefix(self._source, history, at)
+
     def follow(self, history: list[Token]) -> int:
         """Translates what is new in a history, or a part of it where that is much.
 

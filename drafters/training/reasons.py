@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training.sources import Message, pairs_as_chats
+from slipstream.drafters.training.sources import Message, pairs_as_chats, upper_first
 
 _TEXT = Path(__file__).with_name("reasons.toml")
 _WHY = (
@@ -57,7 +57,7 @@ def chats(seed: int) -> list[list[Message]]:
         for asked, told, *answers in entries:
             pairs += [(ask.format(asked=asked, told=told), answer) for ask in asks for answer in answers]
     for thing, does in text["does"].items():
-        pairs += [(ask.format(thing), f"{_upper(thing)} {does}.") for ask in _DOES]
+        pairs += [(ask.format(thing), f"{upper_first(thing)} {does}.") for ask in _DOES]
     for floats, things in (("float", text["water"]["floating"]), ("sink", text["water"]["sinking"])):
         pairs += [pair for thing in things for pair in _in_water(thing, floats, rng)]
     for group in text["difference"].values():
@@ -68,7 +68,7 @@ def chats(seed: int) -> list[list[Message]]:
 def _in_water(thing: str, floats: str, rng: random.Random) -> list[tuple[str, str]]:
     made = []
     for ask in rng.sample(_WHY, 4):
-        answer = rng.choice(_WATER[floats]).format(it=_upper(thing), floats=f"{floats}s")
+        answer = rng.choice(_WATER[floats]).format(it=upper_first(thing), floats=f"{floats}s")
         made.append((ask.format(asked=f"does {thing} {floats}", told=f"{thing} {floats}s"), answer))
     does = f"Does {thing} float in water?"
     says = f"Yes, {thing} floats" if floats == "float" else f"No, {thing} sinks"
@@ -81,11 +81,7 @@ def _differences(group: dict[str, Any], rng: random.Random) -> list[tuple[str, s
     for one, other in itertools.permutations(things, 2):
         ask, answer = rng.choice(_DIFFER), rng.choice(_DIFFER_ANSWERS)
         said = answer.format(
-            One=_upper(one), one=one, says=things[one], other=other, says_too=things[other], both=group["both"]
+            One=upper_first(one), one=one, says=things[one], other=other, says_too=things[other], both=group["both"]
         )
         made.append((ask.format(one, other), said))
     return made
-
-
-def _upper(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -36,6 +36,11 @@ def pairs_as_chats(pairs: Iterable[tuple[str, str]]) -> list[list[Message]]:
     return [[Message(role="user", content=ask), Message(role="assistant", content=answer)] for ask, answer in pairs]
 
 
+def upper_first(text: str) -> str:
+    """The text as it begins a sentence."""
+    return text[0].upper() + text[1:]
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of a source file: a chat, or a running text (then ``messages`` is empty)."""

@@ -4,7 +4,7 @@ import random
 import tomllib
 from pathlib import Path
 
-from slipstream.drafters.training.sources import Message, pairs_as_chats
+from slipstream.drafters.training.sources import Message, pairs_as_chats, upper_first
 
 _TEXT = Path(__file__).with_name("things.toml")
 _ASKS = (
@@ -51,7 +51,7 @@ def chats(seed: int) -> list[list[Message]]:
     for word, (meaning, more) in text["feelings"].items():
         pairs += _named(word, word, meaning, more, rng)
     for word, (meaning, more) in text["qualities"].items():
-        said = f'"{_upper(word)}" means {meaning}. {more}'
+        said = f'"{upper_first(word)}" means {meaning}. {more}'
         asks = (*rng.sample(_ASKS_QUALITY, 5), *rng.sample(_OTHER_WAY_QUALITY, 3))
         pairs += [(ask.format(word=word, meaning=meaning), said) for ask in asks]
         pairs += [(ask.format(word=word), more) for ask in rng.sample(_USE, 2)]
@@ -60,9 +60,9 @@ def chats(seed: int) -> list[list[Message]]:
 
 def _named(word: str, one: str, meaning: str, more: str, rng: random.Random) -> list[tuple[str, str]]:
     verb = "are" if word.endswith("rs") else "is"
-    said = f"{_upper(one)} {verb} {meaning}. {more}"
+    said = f"{upper_first(one)} {verb} {meaning}. {more}"
     made = [(ask.format(word=word, one=one, meaning=meaning), said) for ask in rng.sample(_ASKS, 6)]
-    called = f"{_upper(meaning)} is called {one}. {more}"
+    called = f"{upper_first(meaning)} is called {one}. {more}"
     made += [(ask.format(meaning=meaning), called) for ask in rng.sample(_OTHER_WAY, 3)]
     made.append((rng.choice(_MORE).format(one=one), said))
     return made
@@ -74,7 +74,3 @@ def _article(word: str) -> str:
     if word in _MASS:
         return word
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
-
-
-def _upper(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -293,3 +293,14 @@ def test_across_vocabularies_the_text_is_the_targets_own(translated: Session) ->
             accepted += drafted.speed.accepted
             rejected += drafted.speed.drafted - drafted.speed.accepted
     assert accepted > 0 and rejected > 0
+
+
+def test_what_is_behind_is_counted_without_translating_anything() -> None:
+    one = translation()
+    history = TARGET.tokenize("ab bab ab a " * 30, False)
+    assert one.behind(history) == len(history)
+    one.follow(history)
+    before, left = list(one.tokens), one.behind(history)
+    assert left < len(history) and one.behind([*history, history[0]]) == left + 1
+    assert one.behind([history[1], *history]) > left + 1  # another chat, which it has not begun
+    assert one.tokens == before and one.behind(history) == left
