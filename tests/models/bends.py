@@ -174,9 +174,11 @@ def _token_types(model: RawModel, dice: random.Random) -> None:
     key = "tokenizer.ggml.token_type"
     if model.pairs.get(key, (0, b""))[0] != ARRAY:
         return
-    kind, count = struct.unpack_from("<IQ", model.pairs[key][1])
+    packed = model.pairs[key][1]
+    kind, count = struct.unpack_from("<IQ", packed)
     if kind == I32:
-        types = list(struct.unpack_from(f"<{count}i", model.pairs[key][1], 12))
+        count = min(count, (len(packed) - 12) // 4)  # an earlier bend may have cut it short
+        types = list(struct.unpack_from(f"<{count}i", packed, 12))
         for _ in range(dice.choice([1, 5, count])):
             types[dice.randrange(count) if count else 0 :][:1] = []
             if count:
@@ -277,10 +279,12 @@ BENDS: Final[Sequence[tuple[Callable[[RawModel, random.Random], None], int]]] = 
 
 
 def strings(packed: bytes) -> list[str]:
-    """The texts of a packed array."""
+    """The texts of a packed array, those that are there whole."""
     found, at = [], 12
     for _ in range(struct.unpack_from("<Q", packed, 4)[0]):
+        if at + 8 > len(packed):
+            break
         length = struct.unpack_from("<Q", packed, at)[0]
-        found.append(packed[at + 8 : at + 8 + length].decode())
+        found.append(packed[at + 8 : at + 8 + length].decode("utf-8", "replace"))
         at += 8 + length
     return found
