@@ -38,6 +38,9 @@ def _mix_int(value: int) -> int:
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The same for an array, in place."""
     for shift, factor in _MIX:
-        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return bits ^ (bits >> np.uint64(31))
+        bits ^= bits >> shift
+        bits *= factor
+    bits ^= bits >> 31
+    return bits

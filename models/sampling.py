@@ -13,21 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.best_tokens import NONE, Doubles, Ids, best, cleaned, lone_best, with_penalties
+from slipstream.models.errors import UsageError
 from slipstream.models.noise import gumbel
 from slipstream.models.types import Floats, History, Token
 
-Ids = NDArray[np.int64]
-Doubles = NDArray[np.float64]
-
-_BLOCK: Final = 64  # logits per block of which only the largest is looked at
-_SMALL: Final = 16_384  # up to here a copy of the row is cheaper than bookkeeping for penalised ids
 _HEAD: Final = 1024  # without top-k, top-p looks among so many before the whole row is sorted
 _CONFIDENCE_TOP: Final = 64
-_NONE: Final[Ids] = np.empty(0, np.int64)
-_NONE.setflags(write=False)
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ class Sampler:
             SlipstreamError: If no logit is a finite number.
         """
         if self.temperature == 0:
-            ids, _ = _best(logits, 1, *self._penalised(logits, history, ahead))
+            ids, _ = best(logits, 1, *self._penalised(logits, history, ahead))
             return int(ids[0])
         ids, scaled = self._tempered(logits, history, ahead)
         return int(ids[self._winner(ids, scaled, history.position + len(ahead))])
@@ -96,7 +89,7 @@ class Sampler:
         at temperature 1.
         """
         if self.temperature == 0:
-            ids, values = _best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            ids, values = best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
             return int(ids[0]), float(1.0 / np.exp(values - values[0]).sum())
         ids, scaled = self._tempered(logits, history, ahead)
         winner = self._winner(ids, scaled, history.position + len(ahead))
@@ -113,7 +106,7 @@ class Sampler:
             from wrong as well as the best other measure at every temperature, and was calibrated at all of them.
         """
         if self.temperature == 0:
-            ids, values = _best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            ids, values = best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
             weights = np.exp(values - values[0])
             return ids[:count].tolist(), (weights[:count] / weights.sum()).tolist()
         ids, scaled = self._tempered(logits, history, ahead)
@@ -131,7 +124,7 @@ class Sampler:
             Ids [n] that can be drawn, best first, and their probabilities [n]; one id at temperature 0.
         """
         if self.temperature == 0:
-            ids, _ = _best(logits, 1, *self._penalised(logits, history, ahead))
+            ids, _ = best(logits, 1, *self._penalised(logits, history, ahead))
             return ids, np.ones(1)
         ids, scaled = self._tempered(logits, history, ahead)
         order = np.argsort(-scaled, kind="stable")
@@ -141,8 +134,12 @@ class Sampler:
     def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
         """Kept ids and their logits below the best one, divided by the temperature."""
         penalised, adjusted = self._penalised(logits, history, ahead)
+        if self.min_p > 0 and not penalised.size:  # models are sure of most tokens
+            ids = lone_best(logits, -math.log(self.min_p))
+            if ids is not None:
+                return ids, np.zeros(1)
         if self.top_k:
-            ids, values = _best(logits, self.top_k, penalised, adjusted)
+            ids, values = best(logits, self.top_k, penalised, adjusted)
             below = values - values[0]
             mass = np.exp(below).sum() if self.top_p < 1 else 1.0
         else:
@@ -160,13 +157,13 @@ class Sampler:
 
         The ids come best first where top-p or min-p is on.
         """
-        row = _with(_cleaned(logits), penalised, adjusted)
+        row = with_penalties(cleaned(logits), penalised, adjusted)
         highest = float(row.max())
         mass = float(np.exp(row.astype(np.float64) - highest).sum()) if self.top_p < 1 else 1.0
         if self.top_p < 1 and self.min_p == 0:
-            ids, values = _best(row, _HEAD, _NONE, row[:0])
+            ids, values = best(row, _HEAD, NONE, row[:0])
             if np.cumsum(np.exp(values - highest))[-1] < self.top_p * mass:
-                ids, values = _best(row, row.size, _NONE, row[:0])
+                ids, values = best(row, row.size, NONE, row[:0])
             return ids, values - highest, mass
         floor = highest + math.log(self.min_p) if self.min_p > 0 else -math.inf
         floor -= 1e-3 + 1e-6 * abs(highest)  # a little low: min-p itself is applied in double precision
@@ -178,6 +175,8 @@ class Sampler:
         return ids[order], below[order], mass
 
     def _winner(self, ids: Ids, scaled: Doubles, position: int) -> int:
+        if len(ids) == 1:
+            return 0
         scores = scaled + gumbel(self.seed, position, ids)
         ties = (scores == scores.max()).nonzero()[0]
         return int(ties[ids[ties].argmin()])
@@ -185,7 +184,7 @@ class Sampler:
     def _penalised(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
         """Ids in the penalty window, ascending, and what their logits become."""
         if self.penalty_window == 0 or (self.repetition_penalty == 1 and self.presence_penalty == 0):
-            return _NONE, logits[:0]
+            return NONE, logits[:0]
         window = {*ahead[-self.penalty_window :]}
         if len(ahead) < self.penalty_window:
             window.update(history.tokens[len(ahead) - self.penalty_window :])
@@ -195,89 +194,3 @@ class Sampler:
         values = np.fmax(logits[ids], np.float32(-np.inf))  # a NaN becomes minus infinity
         values = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
         return ids, (values - self.presence_penalty).astype(np.float32)
-
-
-def _best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles]:
-    """Finds the k best ids, best first, lowest id first among equals, and their logits.
-
-    The k-th largest of the maxima of disjoint blocks is a lower bound for the k-th largest logit, so only logits that
-    reach it need sorting. A block is a column of the row folded to 64 lines: column maxima run at memory speed.
-
-    Args:
-        row: [n_vocab] logits before penalties; not copied if it is large.
-        k: How many; fewer come back if fewer are finite.
-        penalised: [m] ids, ascending, whose logits are other than in ``row``.
-        adjusted: [m] their logits.
-    """
-    size = row.size
-    if penalised.size and size <= _SMALL:
-        row, penalised, adjusted = _with(row, penalised, adjusted), _NONE, adjusted[:0]
-    height = min(_BLOCK, size // (4 * k))
-    if height < 2:
-        return _best_of_all(_with(_cleaned(row), penalised, adjusted), k)
-    width = size // height
-    folded = height * width
-    lines = row[:folded].reshape(height, width)
-    maxima = lines.max(axis=0)
-    bounds = np.concatenate((maxima, row[folded:]))
-    if not bounds.max() < math.inf:  # a NaN spreads to its block's maximum
-        return _best(_cleaned(row), k, penalised, adjusted)
-    if penalised.size:
-        bounds[np.where(penalised < folded, penalised % width, penalised - folded + width)] = -np.inf
-        bounds = np.concatenate((bounds, adjusted))
-    bounds.partition(bounds.size - k)
-    bound = bounds[bounds.size - k]
-    if bound == -np.inf:
-        return _best_of_all(_with(row, penalised, adjusted), k)
-    columns = (maxima >= bound).nonzero()[0]  # a second look at the whole row would cost as much as the first
-    line, place = (lines[:, columns] >= bound).nonzero()
-    ids = np.concatenate((line * width + columns[place], (row[folded:] >= bound).nonzero()[0] + folded))
-    values = row[ids]
-    if penalised.size:
-        nearest = np.minimum(np.searchsorted(penalised, ids), penalised.size - 1)
-        untouched = penalised[nearest] != ids
-        ids = np.concatenate((ids[untouched], penalised[adjusted >= bound]))
-        values = np.concatenate((values[untouched], adjusted[adjusted >= bound]))
-        order = np.lexsort((ids, -values))[:k]
-    else:
-        order = (-values).argsort(kind="stable")[:k]
-    return ids[order], values[order].astype(np.float64)
-
-
-def _best_of_all(row: Floats, k: int) -> tuple[Ids, Doubles]:
-    ids = np.flatnonzero(row > -np.inf)
-    if not ids.size:
-        raise _not_a_number()
-    order = np.argsort(-row[ids], kind="stable")[:k]
-    return ids[order], row[ids[order]].astype(np.float64)
-
-
-def _with(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:
-    """Copies the row with the penalties in it; the row itself if there are none."""
-    if not penalised.size:
-        return row
-    row = row.copy()
-    row[penalised] = adjusted
-    return row
-
-
-def _cleaned(row: Floats) -> Floats:
-    """Reads NaN as minus infinity; the row itself where it is clean.
-
-    Raises:
-        SlipstreamError: If nothing is left to choose from, or a logit is plus infinity.
-    """
-    highest = row.max()
-    if highest < math.inf and highest > -math.inf:
-        return row
-    row = np.where(np.isnan(row), np.float32(-np.inf), row)
-    if not -math.inf < row.max() < math.inf:
-        raise _not_a_number()
-    return row
-
-
-def _not_a_number() -> SlipstreamError:
-    return SlipstreamError(
-        "The model's output is not a number.",
-        "The model file may be damaged, or its format not work on this device: verify it, or try another quantization.",
-    )
