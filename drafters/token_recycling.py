@@ -34,6 +34,7 @@ _DECAY: Final = 0.99  # an older outcome weighs so much less with each one after
 _SURENESS: Final = np.array([0.3, 0.5, 0.7, 0.9], np.float32)
 """Bounds between rows by the share of the best token among those kept: an unsure row deserves a wide tree."""
 
+_SMALL: Final = 16_384  # up to here a row is looked through at once
 _UNSEEN: Final = -1  # sureness of a row that was never written
 _SAVE_EVERY: Final = 180.0  # seconds; a kill loses no more
 _HEADER: Final = struct.Struct("<8s3I")  # magic, vocabulary, tokens kept a row, rows
@@ -237,7 +238,11 @@ def best_tokens(logits: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     Returns:
         Ids [rows, count], best first, and their logits [rows, count].
     """
-    size = logits.shape[1]
+    size, lines = logits.shape[1], np.arange(len(logits))[:, None]
+    if size <= _SMALL:
+        best = logits.argpartition(size - count, axis=1)[:, size - count :]
+        best = best[lines, (-logits[lines, best]).argsort(axis=1)]
+        return best, logits[lines, best]
     height = isqrt(size // count)  # as many columns to look among as logits in the chosen ones
     width = size // height
     folded = height * width
@@ -246,10 +251,10 @@ def best_tokens(logits: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     ids = (columns[:, None, :] + width * np.arange(height)[:, None]).reshape(len(logits), -1)
     rest = np.broadcast_to(np.arange(folded, size), (len(logits), size - folded))
     ids = np.concatenate((ids, rest), axis=1)
-    values = np.take_along_axis(logits, ids, axis=1)
+    values = logits[lines, ids]
     best = (-values).argpartition(count - 1, axis=1)[:, :count]
-    order = np.take_along_axis(best, (-np.take_along_axis(values, best, axis=1)).argsort(axis=1), axis=1)
-    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
+    order = best[lines, (-values[lines, best]).argsort(axis=1)]
+    return ids[lines, order], values[lines, order]
 
 
 def _misfit(reason: str) -> SlipstreamError:

@@ -179,8 +179,7 @@ class Arm:
 
         It may go little deeper than it was right before: one that is sure of itself and wrong would cost a long pass.
         """
-        if self._silent:
-            self._catch_up()
+        self._catch_up()
         record = self.record
         self.limits.deepest = min(deepest, int(self._right) + _FURTHER) if record.asked else 1
         self._reads = self.drafter.reading_ms(history) > 0
@@ -206,13 +205,22 @@ class Arm:
         record.ahead = record.ahead or bool(draft.tree.probes)
         return draft
 
-    def said_nothing(self) -> None:
-        """Notes that it was asked beside the records, and drafted nothing."""
-        self._silent += 1
+    def glance(self, history: History, sampler: Sampler) -> Draft:
+        """Asks it without timing it, within the limits of the last time."""
+        draft = self.drafter.draft(history, self.limits, sampler)
         self._fresh += 1
+        if not draft.tree.tokens:
+            self._silent += 1
+        else:
+            self._catch_up()
+            self.record.asked += 1
+            self._reads = False
+        return draft
 
     def _catch_up(self) -> None:
         """Takes into the records how often it said nothing: each time a step of one token and one row."""
+        if not self._silent:
+            return
         record, kept = self.record, (1 - _NEW) ** self._silent
         record.asked += self._silent
         record.judged += self._silent
@@ -235,14 +243,18 @@ class Arm:
         self.record.gain_ms += _GAIN * (milliseconds - self.record.gain_ms)
 
     def hear(self, history: History, step: Step, guess: Draft = NO_DRAFT) -> None:
-        """Lets it hear a step, and measures what it had guessed."""
+        """Lets it hear a step, compares what it had guessed, and notes what that took."""
         began = perf_counter()
-        self.drafter.observe(history, step)
+        self.listen(history, step, guess)
         self._heard = True
-        if guess.tree.tokens:
-            self._right = max(_FORGET * self._right, self.calibration.hear(guess, step.tokens))
         took, usual = 1e3 * (perf_counter() - began), max(self.record.hear_ms, _LEAST_MS)
         self.record.hear_ms += _NEW * (min(took, _DISTURBED * usual) - self.record.hear_ms)
+
+    def listen(self, history: History, step: Step, guess: Draft = NO_DRAFT) -> None:
+        """The same without timing it."""
+        self.drafter.observe(history, step)
+        if guess.tree.tokens:
+            self._right = max(_FORGET * self._right, self.calibration.hear(guess, step.tokens))
 
     def chosen(self, expected: float, came: int) -> None:
         """Notes how many drafted tokens were expected of a draft that was chosen, and how many came."""

@@ -6,16 +6,16 @@ drafters that cost next to nothing are scored on every step, whoever drafted it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import inf
 from time import perf_counter
 from typing import ClassVar, Final
 
 from slipstream.app.engine.arm import LIGHT, Arm
+from slipstream.app.engine.books import Books
 from slipstream.app.engine.budget import deepest
-from slipstream.app.engine.choice import PLAIN, Choice, Tally
+from slipstream.app.engine.choice import Choice
 from slipstream.app.engine.costs import Costs
-from slipstream.app.engine.meter import Meter
 from slipstream.app.engine.probing import ENOUGH, LASTS, Purse, trials
 from slipstream.app.engine.pruning import Part, Terms, best_part
 from slipstream.app.engine.repeats import Repeats
@@ -28,7 +28,9 @@ from slipstream.models.types import Abilities, Floats, History, Token
 _WIDE: Final = 33  # rows among which the least price of a row is looked for
 _STREAK: Final = 3  # tokens in a row that end a run which has occurred before
 _PATIENCE: Final = 0.5  # plain steps that a light one may cost before it shows a gain
-_DOZES: Final = 16  # steps between two that are timed while all rest
+_GLANCES: Final = 8  # steps between two that are timed while those that are awake cost next to nothing
+_DOZES: Final = 16  # the same while all rest
+_THOROUGH: Final = 32  # steps between two looks at all, where a look at those that are awake shows nothing new
 _NEW: Final = 0.1  # weight of the latest step in an average
 
 
@@ -44,11 +46,12 @@ class Autopilot(Drafter):
     Attributes:
         choice: What was chosen last.
         arms: The drafters and their records.
-        meter: What time and tokens are worth.
-        tallies: What came of each drafter's steps in this reply.
+        books: What the steps took and brought.
+        meter: What time and tokens are worth, by the books.
     """
 
     name: ClassVar[str] = AUTO
+    VAR = ""
 
     def __init__(
         self, drafters: Mapping[str, Drafter], costs: Costs, abilities: Abilities, known: bool = False
@@ -62,9 +65,8 @@ class Autopilot(Drafter):
             known: Whether the arms are given records of an earlier run.
         """
         self.arms = [Arm(name, drafter) for name, drafter in drafters.items()]
-        self.meter = Meter(costs)
-        self.choice = Choice()
-        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self.books, self.choice = Books(costs), Choice()
+        self.meter = self.books.meter
         self._costs, self._abilities = costs, abilities
         self._leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
         self._awake: list[Arm] = []
@@ -77,8 +79,7 @@ class Autopilot(Drafter):
         self._guesses: dict[str, Draft] = {}
         self._repeats = Repeats()
         self._quiet = True  # whether nothing is tried, and those that are awake cost next to nothing
-        self._measured = False  # whether the last step was timed: of those in which nobody drafts, one in a few is
-        self._skipped = 0  # plain steps since then that were not
+        self._timed = False  # whether the last step was timed: of those that go by themselves, one in a few is
         self._plain = Choice()
         self._began = self._drafters_ms = self._own_ms = 0.0
         self._choosing_ms = 0.0  # what the autopilot's own work takes in a step in which somebody is awake
@@ -86,8 +87,8 @@ class Autopilot(Drafter):
 
     def begin(self, history: History) -> None:
         """Starts a reply: those that are awake hear the prompt."""
-        self._last, self._measured, self._skipped = None, False, 0
-        self.tallies.clear()
+        self._last, self._who, self._timed = None, None, False
+        self.books.begin()
         self._costs.at(len(history.tokens))
         self._repeats.begin(history.tokens)
         for arm in self.arms:
@@ -104,35 +105,44 @@ class Autopilot(Drafter):
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Chooses, and drafts."""
         self._step, began = self._step + 1, perf_counter()
-        if self._measured:
+        if self._timed:
             self._settle(began)
+        self._who = None
         if self._step % LASTS == 0:
             self._repeats.follow(history.tokens)
-        if self._is_plain(history, sampler):
-            self._plain_at, self._measured, self.choice = self._step, False, self._plain
-            self._skipped += 1
-            return NO_DRAFT
-        self._began, self._measured, self._drafters_ms, self._who = began, True, 0.0, None
+        said = self._said(history, worth, sampler)
+        if said is not None:
+            self._timed = False
+            if not said:
+                return self._decode_plainly()
+            terms = self.meter.terms()
+            parts = [(arm, self._weigh(arm, draft, terms)) for arm, draft in said]
+            return self._choose(parts, terms, len(history.tokens))
+        self._began, self._timed, self._drafters_ms = began, True, 0.0
         if self._repeats.streak >= _STREAK:
             self._wake_light(history)
-        if self._step % LASTS == 0 and (self._awake or self._purse.milliseconds >= self._purse.least):
+        if self._step % LASTS == 0 and (self._awake or self._purse.can_pay):
             self._look(history)
-        self._guesses.clear()
-        trial, chosen = self._purse.trial, NO_DRAFT
+        trial = self._purse.trial
         if not self._awake or (trial and trial.arm is None):
-            self._plain_at, self.choice = self._step, self._plain
+            chosen = self._decode_plainly()
         else:
-            chosen = self._choose(history, worth, sampler)
+            chosen = self._ask_all(history, worth, sampler)
         self._own_ms = 1e3 * (perf_counter() - began) - self._drafters_ms
         return chosen
 
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to those that are awake, with what they had guessed."""
-        self._last = step
-        if not self._measured:
+        if not self._timed:
             for arm in self._awake:
-                arm.drafter.observe(history, step)
-        elif self._awake:
+                arm.listen(history, step, self._guesses.get(arm.name, NO_DRAFT))
+            if self._who:
+                self.books.drafted(self._who, self.choice.expected, len(step.tokens), 1 + len(step.draft.tree))
+            else:
+                self.books.plain()
+            return
+        self._last = step
+        if self._awake:
             began = perf_counter()
             for arm in self._awake:
                 arm.hear(history, step, self._guesses.get(arm.name, NO_DRAFT))
@@ -148,107 +158,111 @@ class Autopilot(Drafter):
         for arm in self.arms:
             arm.drafter.close()
 
-    def _is_plain(self, history: History, sampler: Sampler) -> bool:
-        """Whether a step is plain beyond doubt: nothing is tried or measured, and those that are asked say nothing.
+    def _decode_plainly(self) -> Draft:
+        self._plain_at, self.choice = self._step, self._plain
+        return NO_DRAFT
 
-        Most steps of a text that nobody can guess are such: they take microseconds.
+    def _said(self, history: History, worth: Worth, sampler: Sampler) -> list[tuple[Arm, Draft]] | None:
+        """What those that are awake draft in a step that goes by itself; None where it has to be timed.
+
+        Most steps go by themselves: nothing is tried, and those that are awake cost next to nothing. Where they say
+        nothing either, such a step takes microseconds.
         """
-        due = self._step % (LASTS if self._awake else _DOZES) == 0
+        self._guesses.clear()
+        due = self._step % (_GLANCES if self._awake else _DOZES) == 0
         if due or not self._quiet or self._repeats.streak >= _STREAK:
-            return False
-        if any(arm.drafter.draft(history, arm.limits, sampler).tree.tokens for arm in self._awake):
-            return False
+            return None
+        said: list[tuple[Arm, Draft]] = []
         for arm in self._awake:
-            arm.said_nothing()
-        return True
+            draft = arm.glance(history, sampler)
+            if draft.tree.tokens:
+                if not worth(1.0, draft.tree.depth):
+                    return None  # it goes past the end of the reply
+                said.append((arm, draft))
+        return said
 
-    def _choose(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def _ask_all(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Asks the cheap ones, then the one that leads if it promises more than they do."""
         terms, room = self.meter.terms(), deepest(worth)
-        tried = self._purse.tried
-        lead, who = tried or self._lead, None
-        best = Part(NO_DRAFT, 1.0, terms.value(1.0, 1))
-        second = best.value
-        parts: list[tuple[Arm, Part]] = []
-        for arm in self._awake:
-            if arm is not lead and arm is not self._lead:
-                part = self._ask(arm, history, sampler, terms, room)
-                parts.append((arm, part))
-                if part.value > best.value:
-                    best, second, who = part, best.value, arm
-                else:
-                    second = max(second, part.value)
-        if lead and lead.ready and (lead is tried or lead.promise(terms) >= best.value):
+        tried, plain = self._purse.tried, terms.value(1.0, 1)
+        lead = tried or self._lead
+        parts = [
+            (arm, self._ask(arm, history, sampler, terms, room))
+            for arm in self._awake
+            if arm is not lead and arm is not self._lead
+        ]
+        best = max((part.value for _, part in parts), default=plain)
+        if lead and lead.ready and (lead is tried or lead.promise(terms) >= max(best, plain)):
             part = self._ask(lead, history, sampler, terms, room)
-            parts.append((lead, part))
-            if lead is tried and part.value < terms.value(1.0, 1) - ENOUGH:
+            if lead is tried and part.value < plain - ENOUGH:
                 self._end_trial()  # who drafts for later steps may want more rows than it can ever bring in
-            elif part.value >= best.value or lead.record.ahead:
-                best, second, who = part, best.value, lead
             else:
-                second = max(second, part.value)
-        for arm, _ in parts:
-            arm.gained((best.value - second) / terms.rate if arm is who else 0.0)
-        if len(parts) > 1:
-            best = best_together(best, parts, terms, self._abilities, len(history.tokens))
-            who = who or max(parts, key=lambda part: part[1].value)[0]  # it may take several to be worth a pass
-        size = len(best.draft.tree)
-        if not size:
-            self._plain_at, self.choice = self._step, self._plain
-            return NO_DRAFT
-        self._who = who
-        self.choice = Choice(
-            who.name if who else PLAIN,
-            size,
-            terms.rows[1 + size] / terms.rows[1],
-            best.tokens,
-            self.meter.plain_ms,
-            self.meter.rate,
-            tried is not None and who is tried,
-        )
-        return best.draft
+                parts.append((lead, part))
+        return self._choose(parts, terms, len(history.tokens))
 
     def _ask(self, arm: Arm, history: History, sampler: Sampler, terms: Terms, deepest: int) -> Part:
-        """Lets a drafter draft, and takes the part that pays."""
+        """Lets a drafter draft, and weighs what it says."""
         began = perf_counter()
         arm.limits.price = terms.rate * (self._slope * arm.record.slower + arm.level_ms) / terms.token
-        draft = arm.draft(history, sampler, self._step, deepest)
+        part = self._weigh(arm, arm.draft(history, sampler, self._step, deepest), terms)
+        self._drafters_ms += 1e3 * (perf_counter() - began)
+        return part
+
+    def _weigh(self, arm: Arm, draft: Draft, terms: Terms) -> Part:
+        """Takes the part of a draft that pays."""
         part = Part(NO_DRAFT, 1.0, terms.value(1.0, 1))
         if draft.tree.tokens:
             self._guesses[arm.name] = draft
             part = best_part(draft, arm.calibration.probs(draft), terms, arm.record.slower, arm.trust)
         arm.judge(part.tokens, 1 + len(part.draft.tree))
-        self._drafters_ms += 1e3 * (perf_counter() - began)
         return part
 
+    def _choose(self, parts: Sequence[tuple[Arm, Part]], terms: Terms, size: int) -> Draft:
+        """Takes the part that is worth most, or several together; nothing if nothing is worth a pass."""
+        best, second, who = Part(NO_DRAFT, 1.0, terms.value(1.0, 1)), -inf, None
+        for arm, part in parts:
+            if part.value > best.value or arm.record.ahead:
+                best, second, who = part, max(best.value, second), arm
+            else:
+                second = max(second, part.value)
+        second = max(second, terms.value(1.0, 1))
+        for arm, _ in parts:
+            arm.gained((best.value - second) / terms.rate if arm is who else 0.0)
+        if len(parts) > 1:
+            best = best_together(best, parts, terms, self._abilities, size)
+            who = who or max(parts, key=lambda part: part[1].value)[0]  # it may take several to be worth a pass
+        nodes = len(best.draft.tree)
+        if not nodes or not who:
+            return self._decode_plainly()
+        cost, trial = terms.rows[1 + nodes] / terms.rows[1], who is self._purse.tried
+        self._who = who
+        self.choice = Choice(who.name, nodes, cost, best.tokens, self.meter.plain_ms, self.meter.rate, trial)
+        return best.draft
+
     def _settle(self, now: float) -> None:
-        """Takes what the last step cost; the plain ones before it that were not timed cost what such a step does."""
-        step, self._last, skipped = self._last, None, self._skipped
+        """Takes what the last step cost, and those before it that were not timed."""
+        step, self._last = self._last, None
         if step is None:
             return
-        self._skipped = 0
         asks, wall = next((arm for arm in self._awake if arm.hidden), None), 1e3 * (now - self._began)
-        took = self.meter.hear(step, wall, self._drafters_ms + self._own_ms, asks)
+        aside = self._drafters_ms + self._own_ms
+        settled = self.books.settle(step, wall, aside, self._who, self.choice.expected, asks)
         if self._awake:
-            self._choosing_ms *= (1 - _NEW) ** skipped
+            self._choosing_ms *= (1 - _NEW) ** settled.plain
             self._choosing_ms += _NEW * (min(self._own_ms, 1.0) - self._choosing_ms)
         plain_ms = self.meter.plain_ms
         self._plain = Choice(plain_ms=plain_ms, rate=self.meter.rate)
-        self._purse.earn(took + skipped * plain_ms, plain_ms)
-        if self._who:
-            self._who.chosen(self.choice.expected - 1, len(step.tokens) - 1)
-        if skipped:
-            self.tallies[PLAIN].add(skipped, skipped, skipped * plain_ms, skipped * plain_ms, steps=skipped)
-        tally = self.tallies[self._who.name if self._who else PLAIN]
-        tally.add(self.choice.expected, len(step.tokens), took, plain_ms * len(step.tokens))
-        if self._purse.tried and self._purse.lose(took - plain_ms * len(step.tokens), plain_ms):
+        self._purse.earn(settled.milliseconds, plain_ms)
+        if self._purse.tried and self._purse.lose(settled.lost, plain_ms):
             self._end_trial()
 
     def _look(self, history: History) -> None:
         """Decides who rests, who leads, and what is tried; one that reads the text first is given the time for it."""
         if self._purse.tried and self._purse.tried.drafter.reading_ms(history):
             return
-        self._costs.at(len(history.tokens))
+        if self._quiet and self._step % _THOROUGH and not self._purse.can_pay and all(map(self._stays, self._awake)):
+            return  # as it was
+        self._costs.follow(len(history.tokens))
         self._slope = self._costs.slope(min(_WIDE, self._abilities.max_rows))
         terms = self.meter.terms()
         known = [arm for arm in self.arms if arm.record.judged and not arm.cheap(terms.rows[1])]
@@ -283,9 +297,11 @@ class Autopilot(Drafter):
             self._awake.remove(arm)
 
     def _wake_light(self, history: History) -> None:
-        """Wakes the best of those that cost little: the text repeats itself, and one of them may copy."""
+        """Wakes the best of those that cost little, if none is awake: the text repeats itself, and it may copy."""
         self._repeats.streak = 0
-        light = [arm for arm in self.arms if arm not in self._awake and arm.cheap(self._costs.rows[1], LIGHT)]
+        light = [arm for arm in self.arms if arm.cheap(self._costs.rows[1], LIGHT)]
+        if any(arm in self._awake for arm in light):
+            return
         best = max(light, key=lambda arm: (arm.record.gain_ms, -arm.costs_ms), default=None)
         if best:
             self._awake.append(best)

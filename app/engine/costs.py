@@ -22,6 +22,7 @@ _REPEATS: Final = 3
 _CLIP: Final = 2.0
 """A step that took more times as long as expected was disturbed; it counts as if it had taken so many times as long."""
 
+_FURTHER: Final = 32  # tokens in the cache that make a difference
 _KNOWN: Final = 8  # steps of one width before its deviation counts as drift of the whole machine
 _DRIFT: Final = 0.05
 _REFINE: Final = 0.02
@@ -62,6 +63,11 @@ class Costs:
         self.rows: list[float] = []
         self._used = 0
         self.at(_SHORT)
+
+    def follow(self, used: int) -> None:
+        """Takes how many tokens are in the cache now, where that makes a difference."""
+        if abs(used - self._used) >= _FURTHER:
+            self.at(used)
 
     def at(self, used: int) -> None:
         """Takes how many tokens are in the cache."""

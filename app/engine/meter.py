@@ -74,6 +74,28 @@ class Meter:
         self.pick_ms += weight * (pick - self.pick_ms)
         self.rest_ms += weight * (rest - self.rest_ms)
         took = min(times.evaluate, _DISTURBED * usual) + pick * len(step.tokens) + rest + drafters_ms
-        self._tokens = _FADE * self._tokens + len(step.tokens)
-        self._ms = _FADE * self._ms + took
+        self._add(1, len(step.tokens), took)
         return took
+
+    def passed(self, steps: int, rows: int = 1, tokens: int = 1, drafting_ms: float = 0.0) -> float:
+        """Takes some steps alike that were not timed.
+
+        Args:
+            steps: How many.
+            rows: Of the pass of each.
+            tokens: That each brought.
+            drafting_ms: That drafting took in each.
+
+        Returns:
+            Milliseconds that they took, all in all, as far as is known.
+        """
+        took = self.costs.rows[rows] + tokens * self.pick_ms + self.rest_ms + drafting_ms
+        self._add(steps, tokens, took)
+        return steps * took
+
+    def _add(self, steps: int, tokens: int, milliseconds: float) -> None:
+        """Brings the rate up to date with some steps alike."""
+        kept = _FADE**steps
+        weight = (1 - kept) / (1 - _FADE)
+        self._tokens = kept * self._tokens + weight * tokens
+        self._ms = kept * self._ms + weight * milliseconds

@@ -75,6 +75,11 @@ class Purse:
         self._lost_ms = 0.0  # by the trial
 
     @property
+    def can_pay(self) -> bool:
+        """Whether the cheapest trial could be paid, as far as is known."""
+        return self.milliseconds >= self.least
+
+    @property
     def tried(self) -> Arm | None:
         """Who is tried now; None where nothing is, or plain decoding."""
         return self.trial.arm if self.trial else None

@@ -186,7 +186,7 @@ class Session:
             drafter_depths=stats.drafter_depths,
             phases=stats.phase_ms(),
             exact=request.sampling.typical is None,
-            auto={name: asdict(tally) for name, tally in pilot.tallies.items()} if pilot else {},
+            auto={name: asdict(tally) for name, tally in pilot.books.tallies.items()} if pilot else {},
             dropped_tokens=prompt.trimmed,
         )
 

@@ -66,7 +66,7 @@ def test_where_nothing_is_right_plain_decoding_loses_next_to_nothing(monkeypatch
             },
         )
         assert flight.speedup > least
-        assert flight.pilot.tallies[PLAIN].steps > 0.9 * len(flight.steps)
+        assert flight.pilot.books.tallies[PLAIN].steps > 0.9 * len(flight.steps)
 
 
 def test_a_drafter_that_costs_nothing_and_is_right_is_used_to_the_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_drafter_that_costs_something_leads_where_it_pays(monkeypatch: pytest.
         }
 
     flight = Flight(monkeypatch, CHEAP, drafters)
-    assert flight.pilot.tallies["good"].steps > 0.8 * len(flight.steps)
+    assert flight.pilot.books.tallies["good"].steps > 0.8 * len(flight.steps)
     # 16 nodes at 0.8: 4.9 tokens for 1.22 passes and 0.2 of drafting
     assert flight.speedup > 0.85 * 4.9 / 1.42
 
@@ -166,7 +166,7 @@ def test_who_is_seldom_right_is_asked_at_every_step_and_measured_in_few(monkeypa
 
     monkeypatch.setattr(Autopilot, "_settle", counted)
     flight = Flight(monkeypatch, CHEAP, lambda clock: {"seldom": Scripted(text(), clock, bursts)})
-    seldom, steps = flight.drafters["seldom"], flight.pilot.tallies
+    seldom, steps = flight.drafters["seldom"], flight.pilot.books.tallies
     assert isinstance(seldom, Scripted)
     assert len(set(seldom.asked)) > 0.95 * len(flight.steps)
     assert steps[PLAIN].tokens < 1.05 * 30 / 40 * SIZE  # of each burst nothing is missed
@@ -223,7 +223,7 @@ def test_the_reason_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_tallies_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     flight = Flight(monkeypatch, DEAR, lambda clock: {"fair": Scripted(text(), clock, always(0.8))})
-    tallies = flight.pilot.tallies
+    tallies = flight.pilot.books.tallies
     last = flight.steps[-1]  # settled with the step after it, and of plain ones every fourth
     assert len(flight.steps) - 4 <= sum(tally.steps for tally in tallies.values()) < len(flight.steps)
     assert SIZE - last[1] - 3 <= sum(tally.tokens for tally in tallies.values()) <= SIZE - last[1]
