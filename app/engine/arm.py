@@ -206,7 +206,8 @@ class Arm:
         return draft
 
     def glance(self, history: History, sampler: Sampler) -> Draft:
-        """Asks it without timing it, within the limits of the last time."""
+        """Asks it without timing it, at the price of the last time."""
+        self.limits.deepest = int(self._right) + _FURTHER
         draft = self.drafter.draft(history, self.limits, sampler)
         self._fresh += 1
         if not draft.tree.tokens:

@@ -11,27 +11,24 @@ from math import inf
 from time import perf_counter
 from typing import ClassVar, Final
 
-from slipstream.app.engine.arm import LIGHT, Arm
+from slipstream.app.engine.arm import Arm
 from slipstream.app.engine.books import Books
 from slipstream.app.engine.budget import deepest
 from slipstream.app.engine.choice import Choice
 from slipstream.app.engine.costs import Costs
-from slipstream.app.engine.probing import ENOUGH, LASTS, Purse, trials
+from slipstream.app.engine.probing import ENOUGH, LASTS
 from slipstream.app.engine.pruning import Part, Terms, best_part
 from slipstream.app.engine.repeats import Repeats
 from slipstream.app.engine.requests import AUTO
+from slipstream.app.engine.roster import Roster
 from slipstream.app.engine.together import best_together
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
 from slipstream.models.sampling import Sampler
 from slipstream.models.types import Abilities, Floats, History, Token
 
-_WIDE: Final = 33  # rows among which the least price of a row is looked for
 _STREAK: Final = 3  # tokens in a row that end a run which has occurred before
-_PATIENCE: Final = 0.5  # plain steps that a light one may cost before it shows a gain
 _GLANCES: Final = 8  # steps between two that are timed while those that are awake cost next to nothing
 _DOZES: Final = 16  # the same while all rest
-_THOROUGH: Final = 32  # steps between two looks at all, where a look at those that are awake shows nothing new
-_NEW: Final = 0.1  # weight of the latest step in an average
 
 
 class Autopilot(Drafter):
@@ -40,8 +37,7 @@ class Autopilot(Drafter):
     A drafter that costs next to nothing is asked at every step, and what it says is weighed by its calibrated
     probabilities. Of the others, whose asking costs something, one leads: that with the best record. It is asked where
     nothing cheaper promises more. Of what was drafted the part that pays is verified, and where nothing pays, nothing.
-    Those that rest neither draft nor hear. They are tried again now and then, and so is plain decoding, out of a small
-    share of the time.
+    Most steps go by themselves and are not timed.
 
     Attributes:
         choice: What was chosen last.
@@ -51,7 +47,6 @@ class Autopilot(Drafter):
     """
 
     name: ClassVar[str] = AUTO
-    VAR = ""
 
     def __init__(
         self, drafters: Mapping[str, Drafter], costs: Costs, abilities: Abilities, known: bool = False
@@ -69,42 +64,34 @@ class Autopilot(Drafter):
         self.meter = self.books.meter
         self._costs, self._abilities = costs, abilities
         self._leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
-        self._awake: list[Arm] = []
-        self._lead: Arm | None = None  # of those whose asking costs something
+        self._roster = Roster(self.arms, self.meter, costs, abilities.max_rows, known)
         self._step = self._plain_at = 0
-        self._slope = costs.slope(min(_WIDE, abilities.max_rows))
-        self._purse = Purse(costs.rows[1], self._slope, known)
         self._last: Step | None = None
         self._who: Arm | None = None  # drafted it
         self._guesses: dict[str, Draft] = {}
         self._repeats = Repeats()
-        self._quiet = True  # whether nothing is tried, and those that are awake cost next to nothing
         self._timed = False  # whether the last step was timed: of those that go by themselves, one in a few is
         self._plain = Choice()
         self._began = self._drafters_ms = self._own_ms = 0.0
-        self._choosing_ms = 0.0  # what the autopilot's own work takes in a step in which somebody is awake
         self.needs = Needs(leaves=self._leaves)  # type: ignore[misc]  # of those that are awake, not of the class
 
     def begin(self, history: History) -> None:
         """Starts a reply: those that are awake hear the prompt."""
         self._last, self._who, self._timed = None, None, False
         self.books.begin()
-        self._costs.at(len(history.tokens))
         self._repeats.begin(history.tokens)
-        for arm in self.arms:
-            arm.begin()
-        for arm in self._awake:
-            arm.wake(history)
+        self._roster.begin(history)
 
     def prefilled(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Passes the prompt's hidden states on to those that are awake and asked for them."""
-        for arm in self._awake:
+        for arm in self._roster.awake:
             if arm.hidden:
                 arm.drafter.prefilled(tokens, hidden)
 
     def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Chooses, and drafts."""
-        self._step, began = self._step + 1, perf_counter()
+        roster, began = self._roster, perf_counter()
+        self._step += 1
         if self._timed:
             self._settle(began)
         self._who = None
@@ -120,11 +107,12 @@ class Autopilot(Drafter):
             return self._choose(parts, terms, len(history.tokens))
         self._began, self._timed, self._drafters_ms = began, True, 0.0
         if self._repeats.streak >= _STREAK:
-            self._wake_light(history)
-        if self._step % LASTS == 0 and (self._awake or self._purse.can_pay):
-            self._look(history)
-        trial = self._purse.trial
-        if not self._awake or (trial and trial.arm is None):
+            self._repeats.streak = 0
+            roster.wake_light(history)
+        if self._step % LASTS == 0 and roster.look(history, self._step, self._step - self._plain_at):
+            self.needs = Needs(roster.hidden, self._leaves)  # type: ignore[misc]
+        trial = roster.purse.trial
+        if not roster.awake or (trial and trial.arm is None):
             chosen = self._decode_plainly()
         else:
             chosen = self._ask_all(history, worth, sampler)
@@ -134,7 +122,7 @@ class Autopilot(Drafter):
     def observe(self, history: History, step: Step) -> None:
         """Passes the step on to those that are awake, with what they had guessed."""
         if not self._timed:
-            for arm in self._awake:
+            for arm in self._roster.awake:
                 arm.listen(history, step, self._guesses.get(arm.name, NO_DRAFT))
             if self._who:
                 self.books.drafted(self._who, self.choice.expected, len(step.tokens), 1 + len(step.draft.tree))
@@ -142,9 +130,9 @@ class Autopilot(Drafter):
                 self.books.plain()
             return
         self._last = step
-        if self._awake:
+        if self._roster.awake:
             began = perf_counter()
-            for arm in self._awake:
+            for arm in self._roster.awake:
                 arm.hear(history, step, self._guesses.get(arm.name, NO_DRAFT))
             self._drafters_ms += 1e3 * (perf_counter() - began)
 
@@ -169,11 +157,11 @@ class Autopilot(Drafter):
         nothing either, such a step takes microseconds.
         """
         self._guesses.clear()
-        due = self._step % (_GLANCES if self._awake else _DOZES) == 0
-        if due or not self._quiet or self._repeats.streak >= _STREAK:
+        due = self._step % (_GLANCES if self._roster.awake else _DOZES) == 0
+        if due or not self._roster.quiet or self._repeats.streak >= _STREAK:
             return None
         said: list[tuple[Arm, Draft]] = []
-        for arm in self._awake:
+        for arm in self._roster.awake:
             draft = arm.glance(history, sampler)
             if draft.tree.tokens:
                 if not worth(1.0, draft.tree.depth):
@@ -184,18 +172,19 @@ class Autopilot(Drafter):
     def _ask_all(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
         """Asks the cheap ones, then the one that leads if it promises more than they do."""
         terms, room = self.meter.terms(), deepest(worth)
-        tried, plain = self._purse.tried, terms.value(1.0, 1)
-        lead = tried or self._lead
+        roster, plain = self._roster, terms.value(1.0, 1)
+        tried = roster.purse.tried
+        lead = tried or roster.lead
         parts = [
             (arm, self._ask(arm, history, sampler, terms, room))
-            for arm in self._awake
-            if arm is not lead and arm is not self._lead
+            for arm in roster.awake
+            if arm is not lead and arm is not roster.lead
         ]
         best = max((part.value for _, part in parts), default=plain)
         if lead and lead.ready and (lead is tried or lead.promise(terms) >= max(best, plain)):
             part = self._ask(lead, history, sampler, terms, room)
             if lead is tried and part.value < plain - ENOUGH:
-                self._end_trial()  # who drafts for later steps may want more rows than it can ever bring in
+                roster.end_trial()  # who drafts for later steps may want more rows than it can ever bring in
             else:
                 parts.append((lead, part))
         return self._choose(parts, terms, len(history.tokens))
@@ -203,7 +192,7 @@ class Autopilot(Drafter):
     def _ask(self, arm: Arm, history: History, sampler: Sampler, terms: Terms, deepest: int) -> Part:
         """Lets a drafter draft, and weighs what it says."""
         began = perf_counter()
-        arm.limits.price = terms.rate * (self._slope * arm.record.slower + arm.level_ms) / terms.token
+        arm.limits.price = terms.rate * (self._roster.slope * arm.record.slower + arm.level_ms) / terms.token
         part = self._weigh(arm, arm.draft(history, sampler, self._step, deepest), terms)
         self._drafters_ms += 1e3 * (perf_counter() - began)
         return part
@@ -221,7 +210,7 @@ class Autopilot(Drafter):
         """Takes the part that is worth most, or several together; nothing if nothing is worth a pass."""
         best, second, who = Part(NO_DRAFT, 1.0, terms.value(1.0, 1)), -inf, None
         for arm, part in parts:
-            if part.value > best.value or arm.record.ahead:
+            if part.value > best.value or (arm.record.ahead and part.draft.tree.tokens):
                 best, second, who = part, max(best.value, second), arm
             else:
                 second = max(second, part.value)
@@ -234,7 +223,7 @@ class Autopilot(Drafter):
         nodes = len(best.draft.tree)
         if not nodes or not who:
             return self._decode_plainly()
-        cost, trial = terms.rows[1 + nodes] / terms.rows[1], who is self._purse.tried
+        cost, trial = terms.rows[1 + nodes] / terms.rows[1], who is self._roster.purse.tried
         self._who = who
         self.choice = Choice(who.name, nodes, cost, best.tokens, self.meter.plain_ms, self.meter.rate, trial)
         return best.draft
@@ -244,73 +233,8 @@ class Autopilot(Drafter):
         step, self._last = self._last, None
         if step is None:
             return
-        asks, wall = next((arm for arm in self._awake if arm.hidden), None), 1e3 * (now - self._began)
+        asks, wall = next((arm for arm in self._roster.awake if arm.hidden), None), 1e3 * (now - self._began)
         aside = self._drafters_ms + self._own_ms
         settled = self.books.settle(step, wall, aside, self._who, self.choice.expected, asks)
-        if self._awake:
-            self._choosing_ms *= (1 - _NEW) ** settled.plain
-            self._choosing_ms += _NEW * (min(self._own_ms, 1.0) - self._choosing_ms)
-        plain_ms = self.meter.plain_ms
-        self._plain = Choice(plain_ms=plain_ms, rate=self.meter.rate)
-        self._purse.earn(settled.milliseconds, plain_ms)
-        if self._purse.tried and self._purse.lose(settled.lost, plain_ms):
-            self._end_trial()
-
-    def _look(self, history: History) -> None:
-        """Decides who rests, who leads, and what is tried; one that reads the text first is given the time for it."""
-        if self._purse.tried and self._purse.tried.drafter.reading_ms(history):
-            return
-        if self._quiet and self._step % _THOROUGH and not self._purse.can_pay and all(map(self._stays, self._awake)):
-            return  # as it was
-        self._costs.follow(len(history.tokens))
-        self._slope = self._costs.slope(min(_WIDE, self._abilities.max_rows))
-        terms = self.meter.terms()
-        known = [arm for arm in self.arms if arm.record.judged and not arm.cheap(terms.rows[1])]
-        self._lead = max(known, key=lambda arm: arm.promise(terms), default=None)
-        if self._lead and self._lead.promise(terms) <= terms.value(1.0, 1) + terms.rate * self._choosing_ms:
-            self._lead = None
-        awake = [arm for arm in self._awake if arm is not self._lead and self._stays(arm)]
-        if self._lead:
-            awake.append(self._lead)
-        self._purse.end(self.meter.plain_ms)
-        resting = [(arm, arm.cheap(terms.rows[1])) for arm in self.arms if arm not in awake]
-        since_plain = self._step - self._plain_at if awake else 0
-        choosing_ms = 0.0 if awake else self._choosing_ms
-        self._purse.choose(trials(resting, self._lead, terms, history, self._step, since_plain, choosing_ms))
-        if self._purse.tried:
-            awake.append(self._purse.tried)
-        for arm in self._awake:
-            if arm not in awake:
-                arm.rest()
-        for arm in awake:
-            arm.wake(history)
-        self._awake = awake
-        self._quiet = not (self._purse.trial or self._lead) and all(arm.cheap(terms.rows[1], LIGHT) for arm in awake)
-        hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in awake))
-        if hidden != self.needs.hidden:
-            self.needs = Needs(hidden, self._leaves)  # type: ignore[misc]
-
-    def _end_trial(self) -> None:
-        arm = self._purse.end(self.meter.plain_ms)
-        if arm and arm is not self._lead:
-            arm.rest()
-            self._awake.remove(arm)
-
-    def _wake_light(self, history: History) -> None:
-        """Wakes the best of those that cost little, if none is awake: the text repeats itself, and it may copy."""
-        self._repeats.streak = 0
-        light = [arm for arm in self.arms if arm.cheap(self._costs.rows[1], LIGHT)]
-        if any(arm in self._awake for arm in light):
-            return
-        best = max(light, key=lambda arm: (arm.record.gain_ms, -arm.costs_ms), default=None)
-        if best:
-            self._awake.append(best)
-            best.wake(history)
-
-    def _stays(self, arm: Arm) -> bool:
-        """Whether it is worth being asked at every step."""
-        if arm.hidden or arm.record.ahead:
-            return False
-        step_ms = arm.costs_ms + (0.0 if self._lead else self._choosing_ms)
-        settling = arm.cheap(self._costs.rows[1], LIGHT) and arm.settling(step_ms, _PATIENCE * self.meter.plain_ms)
-        return settling or arm.record.gain_ms > step_ms
+        self._plain = Choice(plain_ms=self.meter.plain_ms, rate=self.meter.rate)
+        self._roster.settle(settled, self._own_ms)

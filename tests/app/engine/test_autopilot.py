@@ -173,7 +173,9 @@ def test_who_is_seldom_right_is_asked_at_every_step_and_measured_in_few(monkeypa
     assert timed < 0.3 * steps[PLAIN].steps + steps["seldom"].steps
     record, silent = flight.pilot.arms[0].record, flight.pilot.arms[0]._silent
     assert len(set(seldom.asked)) <= record.asked + silent <= len(seldom.asked)
-    assert 2.0 < record.gain_ms < 4.5  # about nine plain steps of 10 ms in 31: those that say nothing count, too
+    assert (
+        2.0 < record.gain_ms < 7.0
+    )  # about 80 ms in 31 steps, or in the two latest: those that say nothing count, too
 
 
 def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
