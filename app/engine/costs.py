@@ -17,7 +17,7 @@ _WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)
 """Rows that are measured, the most telling ones first: time may be short."""
 
 _SHORT: Final = 16  # tokens in the cache at the first measurements
-_LONG: Final = 1024
+_LONG: Final = 640  # beyond the 512 cells where the path of attention changes
 _REPEATS: Final = 3
 _CLIP: Final = 2.0
 """A step that took more times as long as expected was disturbed; it counts as if it had taken so many times as long."""
