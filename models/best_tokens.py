@@ -21,7 +21,7 @@ _BLOCK: Final = 64  # logits per block of which only the largest is looked at
 _SMALL: Final = 16_384  # up to here a copy of the row costs less than blocks
 
 
-def best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles]:
+def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = math.inf) -> tuple[Ids, Doubles]:
     """Finds the k best ids, best first, lowest id first among equals, and their logits.
 
     The k-th largest of the maxima of disjoint blocks is a lower bound for the k-th largest logit, so only logits that
@@ -32,6 +32,8 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, Do
         k: How many; fewer come back if fewer are finite.
         penalised: [m] ids, ascending, whose logits are other than in ``row``.
         adjusted: [m] their logits.
+        reach: Where no other logit lies so little below the largest one, it may come alone: models are sure of most
+            tokens.
     """
     size = row.size
     if k == 1 and not penalised.size:
@@ -40,14 +42,20 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, Do
             return np.array([first]), row[first : first + 1].astype(np.float64)
     height = min(_BLOCK, size // (4 * k))
     if size <= _SMALL or height < 2:
-        return _best_of_few(with_penalties(cleaned(row), penalised, adjusted), k)
+        return _best_of_few(with_penalties(cleaned(row), penalised, adjusted), k, reach)
     width = size // height
     folded = height * width
     lines = row[:folded].reshape(height, width)
     maxima = lines.max(axis=0)
     bounds = np.concatenate((maxima, row[folded:]))
-    if not bounds.max() < math.inf:  # a NaN spreads to its block's maximum
+    highest = float(bounds.max())
+    if not highest < math.inf:  # a NaN spreads to its block's maximum
         return best(cleaned(row), k, penalised, adjusted)
+    near = (bounds >= _floor(highest, reach)).nonzero()[0]
+    if len(near) == 1 and near[0] < width and not penalised.size:
+        ids = (lines[:, near[0]] >= _floor(highest, reach)).nonzero()[0] * width + near
+        if len(ids) == 1:
+            return ids, row[ids].astype(np.float64)
     if penalised.size:
         bounds[np.where(penalised < folded, penalised % width, penalised - folded + width)] = -np.inf
         bounds = np.concatenate((bounds, adjusted))
@@ -70,32 +78,22 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats) -> tuple[Ids, Do
     return ids[order], values[order].astype(np.float64)
 
 
-def lone_best(row: Floats, reach: float) -> Ids | None:
-    """Finds the best id where no other logit lies near it: two passes over the row tell.
-
-    Args:
-        row: [n_vocab] logits.
-        reach: How far below the largest one a logit is near it.
-
-    Returns:
-        The id [1]; None if others are near, or a logit is not a number.
-    """
-    highest = float(row.max())
-    if not -math.inf < highest < math.inf:
-        return None
-    ids = (row >= highest - reach - 1e-3 - 1e-6 * abs(highest)).nonzero()[0]  # a little more, for single precision
-    return ids if len(ids) == 1 else None
-
-
-def _best_of_few(row: Floats, k: int) -> tuple[Ids, Doubles]:
+def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Doubles]:
     """The same for a row without NaN, of which a copy costs little."""
-    kth = np.partition(row, row.size - k)[row.size - k] if k < row.size else -np.inf
-    ids = (row >= kth if kth > -np.inf else row > -np.inf).nonzero()[0]
+    ids = (row >= _floor(float(row.max()), reach)).nonzero()[0]
+    if len(ids) != 1:
+        kth = np.partition(row, row.size - k)[row.size - k] if k < row.size else -np.inf
+        ids = (row >= kth if kth > -np.inf else row > -np.inf).nonzero()[0]
     if not ids.size:
         raise _not_a_number()
     values = row[ids]
     order = (-values).argsort(kind="stable")[:k]
     return ids[order], values[order].astype(np.float64)
+
+
+def _floor(highest: float, reach: float) -> float:
+    """What lies below it is farther than ``reach`` from the highest logit, whatever single precision does."""
+    return highest - reach - 1e-3 - 1e-6 * abs(highest)
 
 
 def with_penalties(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:

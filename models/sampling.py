@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from slipstream.models.best_tokens import NONE, Doubles, Ids, best, cleaned, lone_best, with_penalties
+from slipstream.models.best_tokens import NONE, Doubles, Ids, best, cleaned, with_penalties
 from slipstream.models.errors import UsageError
 from slipstream.models.noise import gumbel
 from slipstream.models.types import Floats, History, Token
@@ -131,15 +131,18 @@ class Sampler:
         weights = np.exp(scaled[order])
         return ids[order], weights / weights.sum()
 
+    @property
+    def _reach(self) -> float:
+        """How far below the best logit min-p keeps a token."""
+        return -math.log(self.min_p) if self.min_p > 0 else math.inf
+
     def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
         """Kept ids and their logits below the best one, divided by the temperature."""
         penalised, adjusted = self._penalised(logits, history, ahead)
-        if self.min_p > 0 and not penalised.size:  # models are sure of most tokens
-            ids = lone_best(logits, -math.log(self.min_p))
-            if ids is not None:
-                return ids, np.zeros(1)
         if self.top_k:
-            ids, values = best(logits, self.top_k, penalised, adjusted)
+            ids, values = best(logits, self.top_k, penalised, adjusted, self._reach)
+            if len(ids) == 1:
+                return ids, np.zeros(1)
             below = values - values[0]
             mass = np.exp(below).sum() if self.top_p < 1 else 1.0
         else:
@@ -148,7 +151,7 @@ class Sampler:
         if self.top_p < 1:
             keep = int(np.exp(below).cumsum().searchsorted(self.top_p * mass)) + 1
         if self.min_p > 0:
-            keep = min(keep, int((-below).searchsorted(-math.log(self.min_p), side="right")))
+            keep = min(keep, int((-below).searchsorted(self._reach, side="right")))
         with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
             return ids[:keep], below[:keep] / self.temperature
 
