@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 MEASURED = (
-    "drafters/accept.py", "drafters/tree.py", "models/sampling.py", "models/types.py", "app/safe_text.py",
-    "app/chats/store.py",
+    "drafters/accept.py", "drafters/tree.py", "models/sampling.py", "models/best_tokens.py",
+    "models/types.py", "app/safe_text.py", "app/chats/store.py",
     "app/chats/shelf.py", "app/chats/told.py", "app/chats/tree.py", "app/chats/database.py", "app/chats/opening.py",
     "app/chats/backups.py", "app/chats/place.py", "app/chats/recording.py", "app/chats/rescue.py",
     "app/chats/salvage.py", "app/chats/schema.py", "app/chats/write_ahead.py",
