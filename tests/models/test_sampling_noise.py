@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from slipstream.models.best_tokens import Doubles
 from slipstream.models.noise import gumbel
-from slipstream.models.sampling import Doubles, Sampler
+from slipstream.models.sampling import Sampler
 from slipstream.models.types import History
 
 DRAWS = 20_000
