@@ -14,6 +14,9 @@ from slipstream.models.types import ROOT
 _WINDOW: Final = 64
 """Steps that the speed-up looks back: sorting them costs 10 us a step."""
 
+_ENOUGH: Final = 8
+"""Plain steps of a reply from which on they alone say how long a plain step takes: the machine may have been faster."""
+
 
 @dataclass(slots=True)
 class Count:
@@ -25,20 +28,27 @@ class Count:
 
 
 class PlainClock:
-    """Milliseconds of a plain step on this machine, by the latest ones measured."""
+    """Milliseconds of a plain step on this machine, by the latest ones measured, of this reply if it has enough."""
 
     def __init__(self) -> None:
         """Knows nothing yet."""
         self._recent: deque[float] = deque(maxlen=_WINDOW)
+        self._here = 0  # of this reply
+
+    def begin(self) -> None:
+        """Notes that a reply begins."""
+        self._here = 0
 
     def hear(self, milliseconds: float) -> None:
         """Takes one plain step's time, its drafting left out."""
         self._recent.append(milliseconds)
+        self._here += 1
 
     @property
     def milliseconds(self) -> float | None:
         """The mean of all but the slowest fifth; None until a step was measured."""
-        kept = sorted(self._recent)[: _kept(len(self._recent))]
+        recent = list(self._recent)[-self._here if self._here >= _ENOUGH else 0 :]
+        kept = sorted(recent)[: _kept(len(recent))]
         return sum(kept) / len(kept) if kept else None
 
 
@@ -71,6 +81,10 @@ class ReplyStats:
     _latest: deque[tuple[float, float, int]] = field(
         default_factory=lambda: deque(maxlen=_WINDOW)
     )  # ms a row, ms, tokens
+
+    def __post_init__(self) -> None:
+        """The reply begins."""
+        self.plain.begin()
 
     def hear(self, step: Step, milliseconds: float) -> None:
         """Adds a step that took ``milliseconds``, everything around it included."""

@@ -70,6 +70,21 @@ def test_a_step_that_waited_for_a_busy_core_does_not_decide_the_speedup() -> Non
     assert speed.speedup == pytest.approx(3 / 2) and speed.tok_per_s == pytest.approx(15 / 0.098)
 
 
+def test_a_machine_that_slowed_down_between_replies_is_not_taken_for_slow_drafting() -> None:
+    clock = PlainClock()
+    for _ in range(100):
+        clock.hear(1.0)
+    stats = ReplyStats(clock)
+    for _ in range(7):
+        stats.hear(step(NO_DRAFT, ()), 2.0)
+    assert stats.speed().speedup == pytest.approx(1.08 / 2, rel=0.1)  # seven plain steps are not enough
+    stats.hear(step(NO_DRAFT, ()), 2.0)
+    assert stats.speed().speedup == pytest.approx(1.0)
+    stats.hear(step(chain(2), (0, 1)), 3.0)
+    assert stats.speed().speedup == pytest.approx(11 * 2 / 19, rel=0.02)
+    assert ReplyStats(clock).plain.milliseconds == pytest.approx(1.0, rel=0.1)  # a new reply knows the latest ones
+
+
 def test_depths_are_counted_by_who_drafted_and_add_up() -> None:
     stats = ReplyStats(PlainClock())
     other = Draft(TokenTree.chain((1, 2, 3)), (0.5,) * 3, ("lookup",) * 3)
