@@ -124,6 +124,39 @@ def test_large_rows_are_truncated_exactly(size: int, values: str) -> None:
             assert Sampler(0, repetition_penalty=1.5, presence_penalty=0.25).pick(row, history) == expected[0]
 
 
+@pytest.mark.parametrize("size", [4_096, 20_011])
+@pytest.mark.parametrize("level", [-50.0, -math.inf])
+@pytest.mark.parametrize(
+    "best",
+    [
+        {77: 10.0},
+        {-1: 10.0},  # beyond the last whole block
+        {5: 10.0, 5 + 3 * (20_011 // 64): 9.9},  # both in one block
+        {5: 10.0, 6: 10.0, 2_000: 8.0},
+        {5: 10.0, 6: 6.9, 7: 6.8},  # by min-p one is left, by top-k three
+    ],
+)
+def test_best_tokens_that_stand_alone_or_among_few(size: int, level: float, best: dict[int, float]) -> None:
+    row = np.full(size, level, np.float32)
+    row[list(best)] = list(best.values())
+    for settings_of in ({}, {"min_p": 0.0}, {"repetition_penalty": 1.5}, {"top_p": 1.0, "top_k": 3}):
+        sampler, history = Sampler(**settings_of), History([5, 5, 77])  # type: ignore[arg-type]
+        ids, probs = sampler.distribution(row, history)
+        expected_ids, expected_probs = naive(sampler, row, history)
+        assert ids.tolist() == expected_ids
+        np.testing.assert_allclose(probs, expected_probs, rtol=1e-9)
+        assert sampler.pick(row, history) == naive_pick(sampler, row, history)
+
+
+@pytest.mark.parametrize("size", [4_096, 20_011])
+@pytest.mark.parametrize("level", [-math.inf, math.nan, math.inf])
+def test_a_row_without_a_number_is_an_error_whatever_its_size(size: int, level: float) -> None:
+    row = np.full(size, level, np.float32)
+    for sampler in (Sampler(0), Sampler(), Sampler(top_k=0)):
+        with pytest.raises(SlipstreamError, match="not a number"):
+            sampler.pick(row, EMPTY)
+
+
 @given(st.lists(st.sampled_from((-1.0, 0.0, 0.5, 3.0)), min_size=1, max_size=300), st.integers(1, 70))
 @settings(max_examples=100, deadline=None)
 def test_ties_go_to_the_lowest_id(values: list[float], top_k: int) -> None:
