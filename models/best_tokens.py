@@ -51,8 +51,8 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
     highest = float(bounds.max())
     if not highest < math.inf:  # a NaN spreads to its block's maximum
         return best(cleaned(row), k, penalised, adjusted)
-    near = (bounds >= _floor(highest, reach)).nonzero()[0]
-    if len(near) == 1 and near[0] < width and not penalised.size:
+    near = NONE if penalised.size or reach == math.inf else (bounds >= _floor(highest, reach)).nonzero()[0]
+    if len(near) == 1 and near[0] < width:
         ids = (lines[:, near[0]] >= _floor(highest, reach)).nonzero()[0] * width + near
         if len(ids) == 1:
             return ids, row[ids].astype(np.float64)
@@ -80,7 +80,7 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
 
 def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Doubles]:
     """The same for a row without NaN, of which a copy costs little."""
-    ids = (row >= _floor(float(row.max()), reach)).nonzero()[0]
+    ids = NONE if reach == math.inf else (row >= _floor(float(row.max()), reach)).nonzero()[0]
     if len(ids) != 1:
         kth = np.partition(row, row.size - k)[row.size - k] if k < row.size else -np.inf
         ids = (row >= kth if kth > -np.inf else row > -np.inf).nonzero()[0]
