@@ -78,6 +78,8 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_dev_supports_op": (ctypes.c_bool, (_P, _P)),
     "backend_dev_backend_reg": (_P, (_P,)),
     "backend_reg_get_proc_address": (_P, (_P, ctypes.c_char_p)),
+    "backend_buft_name": (ctypes.c_char_p, (_P,)),
+    "backend_buft_alloc_buffer": (_P, (_P, _SIZE)),
     "backend_free": (None, (_P,)),
     "backend_alloc_ctx_tensors": (_P, (_P, _P)),
     "backend_buffer_free": (None, (_P,)),

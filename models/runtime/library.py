@@ -40,6 +40,8 @@ LAYER_INPUT_ARCHITECTURES: Final = frozenset(
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """Minor version of each GCC from which tile configurations are written whole."""
+_LOADING: Final = 2
+"""Rises when models are loaded in another way: what was measured before is measured anew."""
 
 
 class Log:
@@ -159,9 +161,9 @@ def loses_tiles(cpu: str, library: bytes) -> bool:
 
 @cache
 def built() -> str:
-    """Names this build of the library: its size and when it was installed."""
+    """Names this build of the library, its size and when it was installed, and how models are loaded with it."""
     facts = Path(str(C._lib._name)).stat()
-    return f"{facts.st_size:x}-{facts.st_mtime_ns:x}"
+    return f"{facts.st_size:x}-{facts.st_mtime_ns:x}-{_LOADING}"
 
 
 @cache

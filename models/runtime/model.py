@@ -14,7 +14,8 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf import REAL_TOKENS, Header, read_header
 from slipstream.models.mtp_check import without_mtp
-from slipstream.models.runtime.library import model_params, process_log
+from slipstream.models.runtime.library import process_log
+from slipstream.models.runtime.repack import weight_params
 from slipstream.models.template import THINKING
 from slipstream.models.types import Token
 
@@ -59,11 +60,10 @@ class LlamaModel:
         """
         self.header: Header = read_header(path)
         C.llama_backend_init()
-        params = model_params()
+        params = weight_params(self.header, repack and not vocabulary_only)
         params.n_gpu_layers = gpu_layers
         self.mtp = params.load_mtp = not without_mtp(self.header)
         params.vocab_only = vocabulary_only
-        params.use_extra_bufts = params.use_extra_bufts and repack
 
         def progress(share: float, _data: Any) -> bool:
             if on_progress:

@@ -187,7 +187,6 @@ def opened(drafter: str, **settings: float) -> dict[str, Any]:
         "kv": "q8_0",
         "flash": True,
         "threads": 3,
-        "repack": True,
         "drafter": drafter,
         "settings": settings,
     }

@@ -196,7 +196,6 @@ def test_the_table_says_what_is_compared_and_who_is_missing() -> None:
         threads=2,
         kv="f16",
         flash=None,
-        repack=False,
         reply=160,
         prompts={"chat": 1},
         too_long={"chat": 3},
@@ -221,6 +220,6 @@ def test_the_table_says_what_is_compared_and_who_is_missing() -> None:
     ]
     notes = "\n".join(lines)
     assert "at most 160 tokens out; threads 2, KV cache f16, flash attention as llama.cpp chooses" in notes
-    assert "- Built for: other CPU : AVX512" in notes and "- Weights are not repacked" in notes
+    assert "- Built for: other CPU : AVX512" in notes
     assert "- Prompts of chat too long for the context: 3." in notes
     assert "- Left out: llama-server is not installed: no module. Install it." in notes

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from importlib import import_module
+from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from slipstream.models.gguf import read_header
+from slipstream.models.runtime.repack import weight_params
 
 NAME = "llama.cpp"
 PACKAGE = "llama_cpp"
@@ -46,15 +50,12 @@ class BareLoop:
         kv: str,
         flash: bool | None,
         threads: int,
-        repack: bool,
         drafter: str,
         settings: dict[str, float],
     ) -> dict[str, Any]:
-        """Loads the model; there is but one way to run it."""
+        """Loads the model, its weights laid out as slipstream's are; there is but one way to run it."""
         low = self._low
-        weights = low.llama_model_default_params()
-        weights.use_extra_bufts = repack
-        self._model = low.llama_model_load_from_file(model.encode(), weights)
+        self._model = low.llama_model_load_from_file(model.encode(), weight_params(read_header(Path(model))))
         if not self._model:
             raise RuntimeError("the model cannot be loaded")
         params = low.llama_context_default_params()

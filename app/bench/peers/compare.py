@@ -20,7 +20,6 @@ from slipstream.app.engine.requests import Load
 from slipstream.app.engine.session import Session
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError
-from slipstream.models.runtime.library import model_params
 from slipstream.models.runtime.llama import LlamaTarget
 from slipstream.models.runtime.options import ContextOptions
 from slipstream.models.types import Token
@@ -62,7 +61,6 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
             kv="q8_0" if request.same_text else "f16",
             flash=True if request.same_text else False if scores else None,
             threads=threads,
-            repack=bool(model_params().use_extra_bufts),
         )
         prompts = [prompt for prompt in _first_prompts(session, plan) if race.fits(prompt)]
         for name in peers.names if prompts else ():
@@ -80,7 +78,6 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
             model=loaded.name,
             threads=threads,
             kv=model.kv,
-            repack=model.repack,
             flash=model.flash,
             reply=plan.tokens,
             prompts={kind: replied for kind, (replied, _) in counts.items()},

@@ -60,7 +60,6 @@ class PeerReport:
         threads: Threads of every pass, in every engine.
         kv: Type of every KV cache.
         flash: Flash attention on, off, or None for llama.cpp's choice.
-        repack: Whether weights were laid out anew for the CPU by slipstream and engines on its build of llama.cpp.
         reply: Most tokens of a reply.
         prompts: Prompts of each kind of text that were replied to.
         too_long: Prompts of each kind of text with a turn that does not fit the context.
@@ -74,7 +73,6 @@ class PeerReport:
     threads: int
     kv: str
     flash: bool | None
-    repack: bool
     reply: int
     prompts: dict[str, int]
     too_long: dict[str, int]

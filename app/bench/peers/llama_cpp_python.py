@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from slipstream.models.gguf import read_header
+from slipstream.models.runtime.repack import weight_params
 
 NAME = "llama-cpp-python"
 PACKAGE = "llama_cpp"
@@ -34,8 +38,8 @@ class LlamaCppPython:
         """
         self._package = import_module(PACKAGE)
         self._low: Any = import_module(f"{PACKAGE}.llama_cpp")
-        self._speculative = import_module(f"{PACKAGE}.llama_speculative")
         self._defaults = self._low.llama_model_default_params
+        self._speculative = import_module(f"{PACKAGE}.llama_speculative")
         self._llama: Any = None
         self.version = str(self._package.__version__)
         self.build = self._low.llama_print_system_info().decode().strip()
@@ -48,14 +52,18 @@ class LlamaCppPython:
         kv: str,
         flash: bool | None,
         threads: int,
-        repack: bool,
         drafter: str,
         settings: dict[str, float],
     ) -> dict[str, Any]:
-        """Loads a model, in place of the one before. It knows flash attention on or off; on where llama.cpp chooses."""
+        """Loads a model, in place of the one before, its weights laid out as slipstream's are.
+
+        It knows flash attention on or off; on where llama.cpp chooses.
+        """
         if self._llama:
             self._llama.close()
-        self._low.llama_model_default_params = lambda: self._weights(repack)  # its class has no argument for it
+        self._low.llama_model_default_params = self._defaults
+        weights = weight_params(read_header(Path(model)))
+        self._low.llama_model_default_params = lambda: weights  # its class has no argument for it
         lookup = self._speculative.LlamaPromptLookupDecoding(**settings) if drafter != "none" else None
         self._llama = self._package.Llama(
             model,
@@ -94,11 +102,6 @@ class LlamaCppPython:
             "drafted": None,  # it does not say
             "accepted": None,
         }
-
-    def _weights(self, repack: bool) -> Any:
-        params = self._defaults()
-        params.use_extra_bufts = repack
-        return params
 
 
 engine = LlamaCppPython

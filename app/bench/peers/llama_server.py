@@ -54,7 +54,6 @@ class LlamaServer:
         kv: str,
         flash: bool | None,
         threads: int,
-        repack: bool,
         drafter: str,
         settings: dict[str, float],
     ) -> dict[str, Any]:

@@ -26,8 +26,6 @@ class PeerModel:
         kv: Type of the KV cache.
         flash: Flash attention on, off, or None for llama.cpp's choice.
         threads: Threads of every pass.
-        repack: Whether weights may be laid out anew for the CPU; False where slipstream's build of llama.cpp would
-            crash. It is for engines that run on this build.
     """
 
     model: str
@@ -36,7 +34,6 @@ class PeerModel:
     kv: str
     flash: bool | None
     threads: int
-    repack: bool
 
 
 class Peer:

@@ -37,11 +37,6 @@ def peers_text(report: PeerReport) -> str:
             if len(set(report.builds.values())) > 1
             else []
         ),
-        *(
-            []
-            if report.repack
-            else ["Weights are not repacked by slipstream and engines on its build of llama.cpp: its AMX code crashes."]
-        ),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
         *(f"Left out: {one_line(line)}" for line in report.left_out),
     ]
