@@ -47,7 +47,10 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     )
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
     bench.add_argument(
-        "--seeds", type=int, metavar="N", help="reply to each prompt with N seeds, at temperature 0 with one (1)"
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="reply to each prompt with N seeds, at temperature 0 with one; part topics: N rounds (1)",
     )
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(

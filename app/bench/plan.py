@@ -21,6 +21,7 @@ class Plan:
         sets: Kinds of text and their prompts.
         temperatures: Of the sampling.
         seeds: Each prompt is replied to once with each; at temperature 0, where they change nothing, with the first.
+            Part topics replays its text at least once for each.
         tokens: Most tokens of a reply.
         typical: Threshold of typical acceptance, which changes the text; None for the exact rule.
     """

@@ -137,7 +137,8 @@ class Runner:
         return Outcome(check_text(report), asdict(report) | {"passed": report.passed}, report.passed)
 
     def _topics(self) -> Outcome:
-        report = replay_topics(self._measured, self._plan, self._settings.topic_rounds, self._tell)
+        rounds = max(self._settings.topic_rounds, len(self._plan.seeds))
+        report = replay_topics(self._measured, self._plan, rounds, self._tell)
         return Outcome(topics_text(report), asdict(report))
 
     def _typing(self) -> Outcome:
