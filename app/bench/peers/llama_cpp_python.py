@@ -38,8 +38,8 @@ class LlamaCppPython:
         """
         self._package = import_module(PACKAGE)
         self._low: Any = import_module(f"{PACKAGE}.llama_cpp")
-        self._defaults = self._low.llama_model_default_params
         self._speculative = import_module(f"{PACKAGE}.llama_speculative")
+        self._defaults = self._low.llama_model_default_params
         self._llama: Any = None
         self.version = str(self._package.__version__)
         self.build = self._low.llama_print_system_info().decode().strip()

@@ -1,6 +1,7 @@
 """What a peer's process runs: one engine's file, a JSON object a line in and out.
 
-It is started by its path, perhaps by another Python that has no slipstream, so it imports nothing of slipstream.
+It is started by its path, perhaps by another Python that has no slipstream, so it imports nothing of slipstream;
+nor does the file of an engine that did not come with slipstream.
 """
 
 from __future__ import annotations
