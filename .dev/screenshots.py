@@ -15,14 +15,14 @@ from textual.pilot import Pilot
 
 from slipstream.app.bench.kept import kept_results
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.host import Engine
-from slipstream.app.engine.requests import Sampling
-from slipstream.app.model_choice import choose
-from slipstream.app.models.manager import ModelManager
-from slipstream.app.paths import HOME_VARIABLE, Paths
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.protocol import Sampling
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.library.manager import ModelManager
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
-from slipstream.app.tui.widgets.prompt import Prompt
+from slipstream.app.tui.chat.prompt import Prompt
 
 PROMPTS = (
     "Who are you?",

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from slipstream.drafters.base import Draft, Step
-from slipstream.models.best_tokens import Doubles, Ids
 from slipstream.models.errors import UsageError
+from slipstream.models.sampling.top_k import Doubles, Ids
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token
 
 

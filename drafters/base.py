@@ -5,13 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
-from slipstream.models.sampling import Sampler
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, Evaluation, Floats, History, Token, TokenTree
 
-Worth = Callable[[float, int], bool]
-"""Whether one more node pays, given the probability of the path that ends in it and its depth (from 1)."""
+ShouldExtend = Callable[[float, int], bool]
+"""``should_extend(path_probability, depth)``: whether one more node pays for its row in the target's pass.
+
+A drafter calls it before it adds a node, and leaves the node out where it returns False. The path's probability is the
+product of the node's own and those of all nodes above it; the depth counts from 1. Where ``should_extend(1.0, 1)`` is
+False, nothing is to be drafted in this step.
+
+The autopilot decides by what a row costs and by how often the drafter's probabilities came true. A drafter that is
+chosen by name gets a fixed budget, which takes paths of a probability of at least 0.5: a method whose first token
+always has less never drafts then. So a probability should be the share of such tokens that is accepted; measure it
+while drafting, with ``calibration.Ratio`` or ``calibration.ProbabilityCalibration``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a drafter asks of the target.
+    """What a drafter needs of the target.
 
     Attributes:
         hidden: Hidden points that evaluations must carry.
@@ -87,23 +97,36 @@ class Drafter(ABC):
 
     A drafter owns its state (pool, cache, heads). The engine calls ``begin`` with each new prompt, then ``draft`` and
     ``observe`` once a step.
+
+    Attributes:
+        name: The method's name.
+        needs: What it needs of the target; fixed for most, and of the instance where it depends on the heads, the
+            target, or the drafters in use.
+        failed: Why it was taken out of this chat, as the end of a sentence; empty while it drafts.
     """
 
-    name: ClassVar[str]
-    needs: ClassVar[Needs] = Needs()
+    name: str
+    needs: Needs = Needs()
+    failed: str = ""
 
     def begin(self, history: History) -> None:
         """Starts a reply: ``history`` is the whole prompt, most of it often seen before."""
 
-    def prefilled(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Hears the hidden states of prompt tokens that the target has just read."""
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        """Takes the hidden states of prompt tokens that the target has just read."""
 
     @abstractmethod
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
-        """Guesses the tokens after ``history``."""
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Guesses the tokens after ``history``.
+
+        Args:
+            history: Prompt and reply so far.
+            should_extend: Whether one more node pays; see ``ShouldExtend``.
+            sampler: The target's sampler, for drafters that draw with its keyed noise.
+        """
 
     def observe(self, history: History, step: Step) -> None:
-        """Hears a step; ``history`` already ends with its tokens."""
+        """Learns from a step, whichever drafter's draft it evaluated; ``history`` already ends with its tokens."""
 
     def reading_ms(self, history: History) -> float:
         """Milliseconds that it reads, over the next drafts, before it can draft after ``history``; 0 for most."""
@@ -111,6 +134,9 @@ class Drafter(ABC):
 
     def rewind(self, length: int) -> None:
         """Forgets every token from index ``length`` of the history on."""
+
+    def reject(self, draft: Draft, why: Exception) -> None:
+        """Hears that the target could not evaluate a draft, whose step was decoded plainly instead."""
 
     def close(self) -> None:
         """Frees what it holds."""

@@ -1,44 +1,32 @@
-"""Speculative decoding with a draft model (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318)."""
+"""Drafter ``draft``: a smaller model writes ahead (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318).
+
+Where its vocabulary is another one than the target's, its text is tokenized again. Sources of that: universal assisted
+generation (github.com/huggingface/transformers, generation/candidate_generator.py) and llama.cpp's speculative example
+until May 2026 (its pull request 12635). Both decode and tokenize around every draft.
+"""
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from itertools import islice
-from typing import ClassVar, Final, NamedTuple
+from math import prod
+from typing import Final, NamedTuple
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
-from slipstream.drafters.follower import Follower
-from slipstream.drafters.parts import Method, Parts
-from slipstream.drafters.rankings import Rankings
-from slipstream.drafters.translated_model import TranslatedModel
-from slipstream.drafters.tree import TreeBuilder, chain_draft
-from slipstream.models.runtime.target import Target
-from slipstream.models.sampling import Sampler
-from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, History, Token
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.calibration import ProbabilityCalibration, RankedTokens
+from slipstream.drafters.draft_cache import DraftCache
+from slipstream.drafters.resources import Method, Resources
+from slipstream.drafters.tree import TOP, Grown, TreeBuilder, chain_draft
+from slipstream.drafters.vocabulary_mapping import VocabularyMapping
+from slipstream.models.llama.target import Target
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import EMPTY_TREE, Abilities, History, Token
 
 _SIBLINGS: Final = 4  # tokens that are looked at for each position
 _LEAVES: Final = 4
 _NODES: Final = 16
-
-
-class _Sibling(NamedTuple):
-    """A node that may be drafted; the least of them is the best.
-
-    Attributes:
-        minus: Minus the probability of the path that ends in it.
-        depth: Its depth, from 1.
-        parent: The handle of its parent.
-        above: The tokens from the root to its parent.
-        token: Its token.
-        prob: Its probability given its parent.
-    """
-
-    minus: float
-    depth: int
-    parent: int
-    above: tuple[Token, ...]
-    token: Token
-    prob: float
+_MOST: Final = 24  # tokens of the draft model in one draft
+_BEST: Final = Sampler(temperature=0.0)
+"""Noise is keyed by token ids, which mean something else to the draft model: its best token is its best guess."""
+_NOTHING: Final = History([])
 
 
 class DraftModel(Drafter):
@@ -46,17 +34,17 @@ class DraftModel(Drafter):
 
     It draws with the target's own keyed noise: where both models draw the same token from the same noise, the draft is
     right, at any temperature (Daliri et al., arXiv 2408.07978). The chain comes first, a pass for each token, until the
-    next token is not worth it. Then the tokens that came next at each of its positions are taken up, best first, as far
-    as they are worth it, and those that may go on are all decoded in one pass, until nothing more is worth drafting.
+    next token does not pay. Then the tokens that came next at each of its positions are added, best first, as long as
+    they pay, and those that may go on are all decoded in one pass, until nothing more pays.
     """
 
-    name: ClassVar[str] = "draft"
+    name = "draft"
 
     def __init__(self, model: Target, abilities: Abilities, leaves: int = _LEAVES) -> None:
         """Takes over a draft model.
 
         Args:
-            model: The draft model; during a reply nobody else may use it, and its owner closes it.
+            model: The draft model; for this drafter alone during a reply, and its owner closes it.
             abilities: Of the target, whose vocabulary may be the smaller one (padding).
             leaves: Most leaves of a tree; 1 for chains.
         """
@@ -64,134 +52,225 @@ class DraftModel(Drafter):
         self._leaves = min(leaves, abilities.max_leaves, model.abilities.max_leaves)
         self._rows = min(abilities.max_rows, model.abilities.max_rows) - 1
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
-        self._follower = Follower(model)
-        self._rankings = Rankings()
+        self._cache = DraftCache(model)
+        self._ranked = RankedTokens()
 
     def begin(self, history: History) -> None:
         """Starts a reply; the cache keeps what it shares with the new prompt."""
         self._at = 0
-        self._follower.begin()
+        self._cache.begin()
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts a chain or a tree."""
-        self._rankings.begin(history)
-        if not worth(1.0, 1) or not self._follower.follow(history.tokens):
+        self._ranked.begin(history)
+        if not should_extend(1.0, 1) or not self._cache.follow(history.tokens):
             return NO_DRAFT
         tokens: list[Token] = []
         probs: list[float] = []
         path = 1.0
         room = min(self._rows, self._model.abilities.n_ctx - len(history.tokens))
-        while len(tokens) < room and worth(path, len(tokens) + 1):
+        while len(tokens) < room and should_extend(path, len(tokens) + 1):
             evaluation = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1], EMPTY_TREE)
             self._model.keep(())
             ranked, shares = sampler.rank(evaluation.logits[0, : self._n_vocab], history, tokens, self._siblings)
-            token, prob = next(self._rankings.look(tuple(tokens), ranked, shares))
+            prob = self._ranked.add(tuple(tokens), ranked, shares)[0]
             path *= prob
-            if not worth(path, len(tokens) + 1):
+            if not should_extend(path, len(tokens) + 1):
                 break
-            tokens.append(token)
+            tokens.append(ranked[0])
             probs.append(prob)
         if self._leaves > 1:
-            waiting = self._beside(tokens, probs, worth)
-            if waiting:
-                return self._tree(history, worth, sampler, tokens, probs, waiting)
+            return self._tree(history, should_extend, sampler, tokens, probs)
         return chain_draft(tokens, probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the probabilities by the target's tokens, whoever drafted the step."""
-        self._rankings.hear(history, step)
+        """Measures the probabilities by the target's tokens, whichever drafter they came from."""
+        self._ranked.observe(history, step)
 
     def reading_ms(self, history: History) -> float:
         """Milliseconds of the prompt that it has not read."""
-        return self._follower.reading_ms(history.tokens)
+        return self._cache.reading_ms(history.tokens)
 
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
-        self._follower.rewind(length)
-
-    def _beside(self, tokens: list[Token], probs: list[float], worth: Worth) -> list[_Sibling]:
-        """The tokens beside a chain that are worth it; the parent of one at depth d is the chain's node d - 2."""
-        waiting: list[_Sibling] = []
-        path = 1.0
-        for at in range(len(tokens) + 1):
-            above = tuple(tokens[:at])
-            if above in self._rankings:
-                self._offer(waiting, at - 1, above, path, worth, 1 if at < len(tokens) else 0)
-            if at < len(probs):
-                path *= probs[at]
-        return waiting
-
-    def _offer(
-        self, waiting: list[_Sibling], parent: int, above: tuple[Token, ...], path: float, worth: Worth, start: int = 0
-    ) -> None:
-        """Puts the ranked tokens below a node on the heap, from the ``start``-th on, as far as they are worth it."""
-        depth = len(above) + 1
-        for token, prob in islice(self._rankings.after(above), start, None):
-            if not worth(path * prob, depth):
-                return  # the others are less probable
-            heappush(waiting, _Sibling(-path * prob, depth, parent, above, token, prob))
+        self._cache.rewind(length)
 
     def _tree(
-        self,
-        history: History,
-        worth: Worth,
-        sampler: Sampler,
-        tokens: list[Token],
-        probs: list[float],
-        waiting: list[_Sibling],
+        self, history: History, should_extend: ShouldExtend, sampler: Sampler, tokens: list[Token], probs: list[float]
     ) -> Draft:
-        """Grows a tree around a chain."""
-        builder = TreeBuilder()
-        chain = builder.add_path(tokens, probs, self.name)
+        """Grows a tree around a chain: first from the tokens that came next at each of its positions."""
+        tree, above = TreeBuilder(), TOP
+        chain = tree.add_path(tokens, probs, self.name)
+        for handle, token, prob in zip(chain, tokens, probs, strict=True):
+            tree.offer(above, [child for child in self._ranked.after(above.tokens) if child[0] != token])
+            above = Grown(handle, (*above.tokens, token), above.path * prob)
+        if above.tokens in self._ranked:
+            tree.offer(above, self._ranked.after(above.tokens))
         room = min(_NODES, self._rows, self._model.abilities.n_ctx - len(history.tokens))
-        leaves, parents = 1, {ROOT, *chain[:-1]} if chain else set[int]()
         while True:
-            grown: dict[int, _Sibling] = {}
-            while waiting and len(builder) < room:
-                best = heappop(waiting)
-                if best.parent in parents and leaves == self._leaves:
-                    continue
-                leaves += best.parent in parents
-                parents.add(best.parent)
-                handle = builder.add(best.parent, best.token, best.prob, self.name)
-                if worth(-best.minus, best.depth + 1):
-                    grown[handle] = best
-            if not grown or len(builder) >= room:
-                return builder.build()
-            self._look_below(history, sampler, builder, grown, chain)
-            for handle, best in grown.items():
-                self._offer(waiting, handle, (*best.above, best.token), -best.minus, worth)
+            grown = [
+                node
+                for node in tree.grow(should_extend, self.name, room, self._leaves)
+                if should_extend(node.path, len(node.tokens) + 1)
+            ]
+            if not grown or len(tree) >= room:
+                return tree.build()
+            self._rank_below(history, sampler, tree, grown, chain)
+            for node in grown:
+                tree.offer(node, self._ranked.after(node.tokens))
 
-    def _look_below(
-        self,
-        history: History,
-        sampler: Sampler,
-        builder: TreeBuilder,
-        grown: dict[int, _Sibling],
-        chain: tuple[int, ...],
+    def _rank_below(
+        self, history: History, sampler: Sampler, tree: TreeBuilder, grown: list[Grown], chain: tuple[int, ...]
     ) -> None:
         """Ranks what follows some nodes, all in one pass; the cache keeps the chain, which is most often right."""
         self._model.rewind(len(history.tokens) - 1)
-        place = {handle: node for node, handle in enumerate(builder.layout())}
-        evaluation = self._model.evaluate(history.tokens[-1], builder.build().tree)
-        for handle, best in grown.items():
-            above = (*best.above, best.token)
-            logits = evaluation.logits[place[handle] + 1, : self._n_vocab]
-            self._rankings.look(above, *sampler.rank(logits, history, above, self._siblings))
+        place = {handle: node for node, handle in enumerate(tree.layout())}
+        evaluation = self._model.evaluate(history.tokens[-1], tree.build().tree)
+        for node in grown:
+            logits = evaluation.logits[place[node.handle] + 1, : self._n_vocab]
+            self._ranked.add(node.tokens, *sampler.rank(logits, history, node.tokens, self._siblings))
         self._model.keep([place[handle] for handle in chain])
 
 
-def _lacks(parts: Parts) -> str:
-    if parts.draft_model is None:
+class _Guess(NamedTuple):
+    """A token of the target.
+
+    Attributes:
+        token: Its id.
+        share: The draft model's probability of its text.
+    """
+
+    token: Token
+    share: float
+
+
+class TranslatedModel(Drafter):
+    """A small model of any vocabulary writes on, and its words are tokenized as the target would write them.
+
+    The last token is left out: had the draft model written on, it might have grown. A token of the target is as
+    probable as all tokens of the draft model that begin in it.
+    """
+
+    name = "draft"
+
+    def __init__(self, model: Target, abilities: Abilities, mapping: VocabularyMapping) -> None:
+        """Takes over a draft model.
+
+        Args:
+            model: The draft model; for this drafter alone during a reply, and its owner closes it.
+            abilities: Of the target.
+            mapping: Between the two vocabularies; for this drafter alone during a reply.
+        """
+        self._model, self._mapping = model, mapping
+        self._rows = abilities.max_rows - 1
+        self._cache = DraftCache(model)
+        self._calibration = ProbabilityCalibration()
+        self._at = 0  # length of the history that was drafted for
+        self._guesses: list[_Guess] = []
+
+    def begin(self, history: History) -> None:
+        """Starts a reply; the cache keeps what it shares with the new prompt."""
+        self._at = 0
+        self._cache.begin()
+        self._mapping.begin()
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Drafts a chain."""
+        self._guesses = []
+        self._at = len(history.tokens)
+        if not should_extend(1.0, 1):
+            return NO_DRAFT
+        self._cache.rewind(self._mapping.follow(history.tokens))
+        read = self._mapping.tokens
+        if not read or not self._cache.follow(read) or not self._mapping.whole:
+            return NO_DRAFT
+        self._guesses = self._write(len(history.tokens), should_extend)
+        tokens: list[Token] = []
+        probs: list[float] = []
+        path = 1.0
+        for token, share in self._guesses[: self._rows]:
+            prob = self._calibration.corrected(share)
+            path *= prob
+            if not should_extend(path, len(tokens) + 1):
+                break
+            tokens.append(token)
+            probs.append(prob)
+        return chain_draft(tokens, probs, self.name)
+
+    def observe(self, history: History, step: Step) -> None:
+        """Measures the probabilities by the target's tokens, whichever drafter they came from."""
+        if self._at != len(history.tokens) - len(step.tokens):
+            return
+        for guess, right in zip(self._guesses, step.tokens, strict=False):
+            self._calibration.add(guess.share, guess.token == right)
+            if guess.token != right:
+                return
+
+    def reading_ms(self, history: History) -> float:
+        """Milliseconds of the prompt that it has not read."""
+        mapping = self._mapping
+        return self._cache.reading_ms(mapping.tokens, mapping.behind(history.tokens))
+
+    def rewind(self, length: int) -> None:
+        """Forgets what follows ``length``."""
+        self._mapping.rewind(length)
+
+    def _write(self, size: int, should_extend: ShouldExtend) -> list[_Guess]:
+        """Lets the draft model write until it is unsure, and returns what that is in the target's tokens.
+
+        Args:
+            size: Tokens of the history in the target's vocabulary.
+            should_extend: Called with the depth that the words so far will about have there.
+        """
+        model, mapping = self._model, self._mapping
+        ratio = min(1.0, size / len(mapping.tokens))
+        text, path = b"", 1.0
+        begins: list[int] = []
+        shares: list[float] = []
+        last, final = mapping.tokens[-1], None
+        for _ in range(min(_MOST, model.abilities.n_ctx - len(mapping.tokens))):
+            evaluation = model.evaluate(last, EMPTY_TREE)
+            model.keep(())
+            (last,), (share,) = _BEST.rank(evaluation.logits[0], _NOTHING)
+            piece = mapping.piece(last)
+            if not piece or last in mapping.ends:
+                final = last, share
+                break
+            begins.append(len(text))
+            shares.append(share)
+            text += piece
+            path *= self._calibration.corrected(share)
+            if not should_extend(path, 1 + int(len(shares) * ratio)):
+                break
+        guesses: list[_Guess] = []
+        begin = 0
+        for token, end in mapping.continued(text):
+            if end == len(text) and final is None:
+                break
+            guesses.append(_Guess(token, prod(s for s, at in zip(shares, begins, strict=True) if begin <= at < end)))
+            begin = end
+        control = mapping.control(final[0]) if final and begin == len(text) else None
+        return [*guesses, _Guess(control, final[1])] if final and control is not None else guesses
+
+
+def _lacks(resources: Resources) -> str:
+    if resources.draft_model is None:
         return "it needs a draft model, and this model has none"
-    return "" if parts.draft_model.abilities.max_leaves else "its draft model cannot take back tokens"
+    return "" if resources.draft_model.abilities.max_leaves else "its draft model cannot take back tokens"
 
 
-def _make(parts: Parts) -> Drafter:
-    assert parts.draft_model is not None  # _lacks has said so
-    if parts.translation:
-        return TranslatedModel(parts.draft_model, parts.abilities, parts.translation)
-    return DraftModel(parts.draft_model, parts.abilities)
+def _make(resources: Resources) -> Drafter:
+    assert resources.draft_model is not None  # _lacks has checked it
+    if resources.vocabulary_mapping:
+        return TranslatedModel(resources.draft_model, resources.abilities, resources.vocabulary_mapping)
+    return DraftModel(resources.draft_model, resources.abilities)
 
 
-METHOD = Method(DraftModel.name, _make, DraftModel.needs, _lacks, "a smaller model writes ahead")
+METHOD: Final = Method(
+    DraftModel.name,
+    _make,
+    DraftModel.needs,
+    _lacks,
+    "a smaller model writes ahead",
+    auto=True,
+)

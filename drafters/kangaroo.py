@@ -1,8 +1,8 @@
 """Drafter ``kangaroo``: the target's own first layers and a small adapter draft, with two early exits.
 
 Source: Kangaroo (Liu et al., arXiv 2404.18911; github.com/Equationliu/Kangaroo). The first exit is in depth: the draft
-leaves the target after a few layers, see ``slipstream.models.cut``. The second is in length: drafting stops at the
-first token that it is unsure of, and that token is verified too, since its pass is paid for already.
+leaves the target after a few layers (``slipstream.models.heads.self_draft``). The second is in length: drafting stops
+at the first token that it is unsure of, and that token is verified too, since its pass is paid for already.
 
 Unlike the published code, verification does not go on from the drafted tokens' states: the target computes its first
 layers again, which costs their share of a pass and leaves the target as it is.
@@ -14,21 +14,22 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
-from slipstream.drafters.follower import Follower
-from slipstream.drafters.parts import Method, Parts, needs_heads
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.calibration import Ratio
+from slipstream.drafters.draft_cache import DraftCache
+from slipstream.drafters.resources import Method, Resources, needs_heads
 from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.cut import kept_cut, why_not_cut
-from slipstream.models.runtime.library import threads_of
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.runtime.target import Target
-from slipstream.models.sampling import Sampler
+from slipstream.models.heads.self_draft import kept_cut, why_not_cut
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.library import threads_of
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions, Target
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.top_k import Doubles
 from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, History, Token
 
 _SIBLINGS: Final = 3
@@ -40,58 +41,55 @@ class Sureness:
     """The probability below which a drafted token is the last one, tuned on line.
 
     Going on after a token pays if that token is accepted and the next one is too. Let c be the price of a node: the
-    least probability of a path that ``worth`` still takes. Let f be the share of accepted tokens among those that stood
-    after an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound would have
-    brought the sum over p >= bound of (a f - c), in tokens. The bound with the largest sum is the goal; the bound moves
-    a tenth of the way with every draft. Older pairs count less. Tokens below the bound are recorded too, because unsure
-    tokens are verified; tokens after a wrong one are not, because nobody has seen what they were worth.
+    least probability of a path that ``should_extend`` still takes. Let f be the share of accepted tokens among those
+    that stood after an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound
+    would have brought the sum over p >= bound of (a f - c), in tokens. The bound with the largest sum is the goal, and
+    the bound moves a tenth of the way with every draft. Older pairs count less. Tokens below the bound are recorded
+    too, because unsure tokens are verified; tokens after a wrong one are not, because what they were worth was not
+    measured.
 
     Attributes:
         bound: That probability.
     """
 
     _BINS: Final = 20
-    _DECAY: Final = 0.995  # of a pair's weight, with each one after it
+    _DECAY: Final = 0.995
     _ENOUGH: Final = 32  # pairs before the bound moves
     _STEP: Final = 0.1
-    _PRIOR: Final = (10.0, 6.0)  # tokens after an accepted one, and how many of them were accepted
+    _PRIOR: Final = (6.0, 10.0)  # accepted tokens, and tokens that stood after an accepted one
 
     def __init__(self, bound: float) -> None:
         """Starts with no pairs."""
         self.bound = bound
-        self._tries = np.zeros(self._BINS)
-        self._right = np.zeros(self._BINS)
-        self._after, self._after_right = self._PRIOR
-        self._heard = 0
+        self._each = np.eye(self._BINS)
+        self._right = Ratio[Doubles](self._DECAY, np.zeros(self._BINS), np.zeros(self._BINS))  # by probability
+        self._following = Ratio(self._DECAY, *self._PRIOR)
+        self._pairs = 0
 
-    def hear(self, probability: float, accepted: bool, after: bool) -> None:
-        """Takes a pair of a token that the target has seen.
+    def add(self, probability: float, accepted: bool, after: bool) -> None:
+        """Adds a pair of a token that the target has seen.
 
         Args:
             probability: What the drafter gave it.
             accepted: Whether the target drew it.
             after: Whether it stood after another drafted token, which was accepted.
         """
-        self._tries *= self._DECAY
-        self._right *= self._DECAY
-        place = min(int(probability * self._BINS), self._BINS - 1)
-        self._tries[place] += 1
-        self._right[place] += accepted
-        self._heard += 1
+        tried = self._each[min(int(probability * self._BINS), self._BINS - 1)]
+        self._right.add(tried * accepted, tried)
+        self._pairs += 1
         if after:
-            self._after = self._DECAY * self._after + 1
-            self._after_right = self._DECAY * self._after_right + accepted
+            self._following.add(accepted, 1.0)
 
     def settle(self, price: float) -> None:
         """Moves the bound toward the best one.
 
         Args:
-            price: Of a node, as the least probability of a path that is worth one.
+            price: Of a node, as the least probability of a path that pays for one.
         """
-        if self._heard < self._ENOUGH:
+        if self._pairs < self._ENOUGH:
             return
-        follows = self._after_right / self._after
-        brought = (self._right * follows - price * self._tries)[::-1].cumsum()[::-1]
+        gains = self._right.observed * self._following.value() - price * self._right.expected
+        brought = gains[::-1].cumsum()[::-1]
         # bins without pairs leave the sum as it is: of equal bounds the one nearest to the present
         best = np.flatnonzero(brought[1:] == brought[1:].max()) + 1
         goals = best / self._BINS
@@ -100,16 +98,16 @@ class Sureness:
 
 
 class Kangaroo(Drafter):
-    """Drafts a chain until it is unsure, and beside the unsure token its runners-up where ``worth`` takes them.
+    """Drafts a chain until it is unsure, and beside the unsure token its runners-up where ``should_extend`` takes them.
 
-    It draws with the target's own keyed noise, which ranks the runners-up too. Whether to go on is asked with the
+    It draws with the target's own keyed noise, which ranks the runners-up too. Whether to go on is decided by the
     probability of the path so far; the token that comes of it is drafted, however unlikely it is.
 
     Attributes:
         sureness: When it goes on.
     """
 
-    name: ClassVar[str] = "kangaroo"
+    name = "kangaroo"
 
     def __init__(
         self,
@@ -122,13 +120,13 @@ class Kangaroo(Drafter):
         """Takes over a cut.
 
         Args:
-            model: The cut of the target; nobody else may use it.
+            model: The cut of the target, for this drafter alone.
             abilities: What the target takes; drafts stay within its rows and leaves.
             sure: Where ``Sureness.bound`` starts; the authors' value for their 7B model.
             in_step: Called before each draft, to give the cut the target's number of threads.
             opened: Closes the cut, with this drafter.
         """
-        self._model, self._follower = model, Follower(model)
+        self._model, self._cache = model, DraftCache(model)
         self._rows = abilities.max_rows - 1
         self._siblings = min(_SIBLINGS, abilities.max_leaves - 1)
         self._in_step, self._opened = in_step, opened or ExitStack()
@@ -140,20 +138,20 @@ class Kangaroo(Drafter):
 
     def begin(self, history: History) -> None:
         """Starts a reply; the cache keeps what it shares with the new prompt."""
-        self._follower.begin()
+        self._cache.begin()
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts a chain, or a chain that ends in several leaves."""
         self._drafted_at = _NOWHERE
-        if not worth(1.0, 1):
+        if not should_extend(1.0, 1):
             return NO_DRAFT
         self._in_step()
-        if not self._follower.follow(history.tokens):
+        if not self._cache.follow(history.tokens):
             return NO_DRAFT
         tokens, probs = self._tokens, self._probs = list[Token](), list[float]()
         beside: Iterable[tuple[Token, float]] = ()  # the unsure one
         path, room = 1.0, min(self._rows, self._model.abilities.n_ctx - len(history.tokens))
-        while len(tokens) < room and worth(path, len(tokens) + 1):
+        while len(tokens) < room and should_extend(path, len(tokens) + 1):
             row = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1], EMPTY_TREE).logits[0]
             self._model.keep(())
             ranked, shares = sampler.rank(row, history, tokens, 1 + self._siblings)
@@ -163,23 +161,23 @@ class Kangaroo(Drafter):
                 beside = zip(ranked[1:], shares[1:], strict=True)
                 break
             path *= shares[0]
-        self._drafted_at, self._price = len(history.tokens), _price(worth)
+        self._drafted_at, self._price = len(history.tokens), _price(should_extend)
         builder = TreeBuilder()
         handles = builder.add_path(tokens, probs, self.name)
         parent = handles[-2] if len(handles) > 1 else ROOT
         for token, share in beside:
-            if len(builder) == room or not worth(path * share, len(tokens)):
+            if len(builder) == room or not should_extend(path * share, len(tokens)):
                 break
             builder.add(parent, token, share, self.name)
         return builder.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Records how sure it was of tokens that the target has now drawn, whoever's draft was evaluated."""
+        """Records how sure it was of tokens that the target has now drawn, whichever draft was evaluated."""
         if len(history.tokens) - len(step.tokens) != self._drafted_at:
             return
         self._drafted_at = _NOWHERE
         for place, (token, prob, drawn) in enumerate(zip(self._tokens, self._probs, step.tokens, strict=False)):
-            self.sureness.hear(prob, token == drawn, place > 0)
+            self.sureness.add(prob, token == drawn, place > 0)
             if token != drawn:
                 break
         if self._price is not None:
@@ -187,11 +185,11 @@ class Kangaroo(Drafter):
 
     def reading_ms(self, history: History) -> float:
         """Milliseconds of the prompt that it has not read."""
-        return self._follower.reading_ms(history.tokens)
+        return self._cache.reading_ms(history.tokens)
 
     def rewind(self, length: int) -> None:
         """Forgets what follows ``length``."""
-        self._follower.rewind(length)
+        self._cache.rewind(length)
         self._drafted_at = _NOWHERE
 
     def close(self) -> None:
@@ -199,41 +197,46 @@ class Kangaroo(Drafter):
         self._opened.close()
 
 
-def _price(worth: Worth) -> float | None:
-    """The least probability of a path that makes a second node worth it, to 1/32; None if nothing does."""
-    if not worth(1.0, 2):
+def _price(should_extend: ShouldExtend) -> float | None:
+    """The least probability of a path that makes a second node pay, to 1/32; None if nothing does."""
+    if not should_extend(1.0, 2):
         return None
     low, high = 0.0, 1.0
     for _ in range(5):
         middle = (low + high) / 2
-        low, high = (low, middle) if worth(middle, 2) else (middle, high)
+        low, high = (low, middle) if should_extend(middle, 2) else (middle, high)
     return high
 
 
-def _lacks(parts: Parts) -> str:
-    missing = needs_heads(Kangaroo.name)(parts)
-    if missing or parts.header is None:
+def _lacks(resources: Resources) -> str:
+    missing = needs_heads(Kangaroo.name)(resources)
+    if missing or resources.header is None:
         return missing or "it needs a model that was read from a file"
-    return why_not_cut(parts.header)
+    return why_not_cut(resources.header)
 
 
-def _make(parts: Parts) -> Drafter:
-    assert parts.llama and parts.header  # _lacks has said so
-    n_ctx, theirs = parts.abilities.n_ctx, parts.llama.context
+def _make(resources: Resources) -> Drafter:
+    assert resources.llama and resources.header  # _lacks has checked it
+    n_ctx, theirs = resources.abilities.n_ctx, resources.llama.context
     with ExitStack() as opened:
-        folder = parts.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
-        path = kept_cut(parts.header.path, parts.heads[Kangaroo.name], folder)
+        folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
+        path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
         model = opened.enter_context(closing(LlamaModel(path)))
-        options = ContextOptions(n_ctx, max_rows=1, max_leaves=1, scores=parts.llama.scores)
+        options = ContextOptions(n_ctx, max_rows=1, max_leaves=1, scores=resources.llama.scores)
         cut = opened.enter_context(closing(LlamaTarget(model, options)))
         return Kangaroo(
             cut,
-            parts.abilities,
+            resources.abilities,
             in_step=lambda: cut.use_threads(threads_of(theirs)),
             opened=opened.pop_all(),
         )
 
 
-METHOD = Method(
-    Kangaroo.name, _make, Kangaroo.needs, _lacks, "the model's own first layers and a trained adapter draft"
+METHOD: Final = Method(
+    Kangaroo.name,
+    _make,
+    Kangaroo.needs,
+    _lacks,
+    "the model's own first layers and a trained adapter draft",
+    auto=True,
 )

@@ -6,14 +6,16 @@ Source: Lookahead decoding (Fu et al., 2024, arXiv 2402.02057; github.com/hao-ai
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
-from slipstream.drafters.ngram_pool import NGram, NGramPool, Share
-from slipstream.drafters.parts import Method
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.calibration import Ratio
+from slipstream.drafters.resources import Method
 from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.sampling import Sampler
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, History, Token, shared_prefix
 
 _COLUMNS: Final = 5
@@ -29,9 +31,71 @@ _LATER: Final = 0.6
 _BROUGHT: Final = 0.5
 """Prior of the tokens a step that the window's n-grams bring: the paper's speed-ups are about 1.5."""
 
+_DECAY: Final = 0.99
+_OWN_DECAY: Final = 0.9  # text turns from one n-gram to another faster than all of them change
 _WEIGHT: Final = 4  # outcomes that the priors above count for
 _OWN_WEIGHT: Final = 2  # outcomes of an n-gram's own that count as much as what is known of its like
 _WINDOW_WEIGHT: Final = 16  # steps that the prior of the window counts for
+
+
+@dataclass(slots=True)
+class NGram:
+    """One n-gram of the pool.
+
+    Attributes:
+        tokens: What follows its first token.
+        guessed: Whether it was only ever guessed by the window; False once prompt or reply contained it.
+        right: How often each of its tokens was right, given those before, when its first token stood last; as long as
+            the longest of its trials.
+    """
+
+    tokens: tuple[Token, ...]
+    guessed: bool
+    right: list[Ratio[float]] = field(default_factory=list)
+
+    def probability(self, at: int, prior: float, weight: float) -> float:
+        """How probable its token ``at`` is given those before, where ``prior`` is known of its like."""
+        return self.right[at].given(prior, weight) if at < len(self.right) else prior
+
+    def add(self, at: int, right: bool) -> None:
+        """Adds whether token ``at`` was right, those before it having been."""
+        if at == len(self.right):
+            self.right.append(Ratio(_OWN_DECAY, 0.0, 0.0))
+        self.right[at].add(right, 1.0)
+
+
+class NGramPool:
+    """N-grams by their first token: so many for each, so many first tokens; the least recent leave first."""
+
+    def __init__(self, per_token: int, first_tokens: int = 1 << 16) -> None:
+        """Starts empty."""
+        self._per_token, self.first_tokens = per_token, first_tokens
+        self._grams: OrderedDict[Token, OrderedDict[tuple[Token, ...], NGram]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Number of n-grams."""
+        return sum(map(len, self._grams.values()))
+
+    def add(self, first: Token, rest: tuple[Token, ...], *, guessed: bool) -> None:
+        """Adds the n-gram of ``first`` and ``rest``, or makes it the latest used of its first token."""
+        grams = self._grams.setdefault(first, OrderedDict())
+        gram = grams.setdefault(rest, NGram(rest, guessed))
+        gram.guessed = gram.guessed and guessed
+        grams.move_to_end(rest)
+        self._grams.move_to_end(first)
+        if len(grams) > self._per_token:
+            grams.popitem(last=False)
+        if len(self._grams) > self.first_tokens:
+            self._grams.popitem(last=False)
+
+    def after(self, first: Token) -> list[NGram]:
+        """The n-grams that begin with ``first``, the latest used first."""
+        grams = self._grams.get(first)
+        return list(reversed(grams.values())) if grams else []
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._grams.clear()
 
 
 class Lookahead(Drafter):
@@ -51,17 +115,22 @@ class Lookahead(Drafter):
     W - 1 + W (N - 2) + G (N - 1) nodes and W + G leaves.
 
     How probable a drafted token is was measured: by depth and, for first tokens, by how recently the n-gram was used,
-    corrected by the n-gram's own record. Every step tells of every n-gram that could have been drafted, whether it was
-    or not, so that the figures stay true while nothing is worth drafting.
+    corrected by the n-gram's own record. Every step measures every n-gram that could have been drafted, whether it was
+    or not, so that the figures stay true while nothing pays.
 
     Probes cost rows as drafted tokens do, and pay later, by n-grams that prompt and reply had not taught. What they
     bring is measured as the accepted tokens a step beyond those of the text's n-grams; divided by the window's rows it
-    is what a row brings, and is put to ``worth`` as a drafted token of that probability would be. Where rows are dear
-    the window therefore rests, and where they are nearly free it runs. A new reply starts from the prior again.
+    is what a row brings, and is put to ``should_extend`` as a drafted token of that probability would be. Where rows
+    are dear the window therefore rests, and where they are nearly free it runs. A new reply starts from the prior.
+
+    Attributes:
+        pool: The n-grams.
+        first: How often the first token of an n-gram was right, by how recently the n-gram was used.
+        later: How often a later token was right, by depth from the second on.
     """
 
-    name: ClassVar[str] = "lookahead"
-    needs: ClassVar[Needs] = Needs(leaves=_COLUMNS + _NGRAMS)
+    name = "lookahead"
+    needs = Needs(leaves=_COLUMNS + _NGRAMS)
 
     def __init__(
         self, abilities: Abilities, columns: int = _COLUMNS, length: int = _LENGTH, ngrams: int = _NGRAMS
@@ -84,13 +153,13 @@ class Lookahead(Drafter):
         self._abilities = abilities
         self._columns, self._length = columns, length
         self._window_nodes = columns - 1 + columns * (length - 2)
-        self._pool = NGramPool(ngrams)
+        self.pool = NGramPool(ngrams)
         self._read: list[Token] = []  # the text that the pool has been fed from
         self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest stands for the last token
         self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # and the top node of each column in it
-        self._first = [Share() for _ in range(ngrams)]
-        self._later = [Share() for _ in range(length - 2)]
-        self._brought = Share()
+        self.first = [Ratio(_DECAY, 0.0, 0.0) for _ in range(ngrams)]
+        self.later = [Ratio(_DECAY, 0.0, 0.0) for _ in range(length - 2)]
+        self._brought = Ratio(_DECAY, 0.0, 0.0)
 
     def begin(self, history: History) -> None:
         """Takes the n-grams of what is new in the prompt, and starts a window of tokens of the prompt."""
@@ -98,18 +167,23 @@ class Lookahead(Drafter):
         self._learn(history.tokens, known)
         self._read[known:] = history.tokens[known:]
         self._levels = [random.Random(0).choices(history.tokens, k=self._columns)]
-        self._brought = Share()
+        self._brought = Ratio(_DECAY, 0.0, 0.0)
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts the n-grams that begin with the last token, and the window where it pays."""
         room = min(self._abilities.max_rows - 1, self._abilities.n_ctx - len(history.tokens))
         builder = TreeBuilder()
-        ranked = [(self._probs(gram, rank), gram) for rank, gram in enumerate(self._pool.after(history.tokens[-1]))]
+        ranked = [(self._probs(gram, rank), gram) for rank, gram in enumerate(self.pool.after(history.tokens[-1]))]
         for probs, gram in sorted(ranked, key=lambda each: -each[0][0]):
-            self._add_ngram(builder, gram, probs, worth, room)
+            parent, path = ROOT, 1.0
+            for depth, (token, prob) in enumerate(zip(gram.tokens, probs, strict=True), start=1):
+                path *= prob
+                if len(builder) >= room or not should_extend(path, depth):
+                    break
+                parent = builder.add(parent, token, prob, self.name)
         brings = self._brought.given(_BROUGHT, _WINDOW_WEIGHT) / self._window_nodes
         tops: tuple[int, ...] = ()
-        if self._levels and len(builder) + self._window_nodes <= room and worth(brings, 1):
+        if self._levels and len(builder) + self._window_nodes <= room and should_extend(brings, 1):
             tops = self._add_window(builder)
         draft = builder.build()
         self._evaluated = draft, tops
@@ -128,35 +202,27 @@ class Lookahead(Drafter):
             return
         top = [int(step.evaluation.logits[node + 1].argmax()) for node in tops]
         if len(self._levels) == self._length - 1:
-            self._brought.hear(brought)
+            self._brought.add(brought, 1.0)
             lowest = self._levels.pop(0)
             lowest[0] = last
             for first, *rest in zip(lowest, *self._levels, top, strict=True):
-                self._pool.add(first, tuple(rest), guessed=True)
+                self.pool.add(first, tuple(rest), guessed=True)
         self._levels.append(top)
 
     def rewind(self, length: int) -> None:
-        """Notes that text was cut. What was learnt of it stays: guesses, as good as before the cut."""
+        """Notes that text was cut. What was learned from it stays: guesses, as good as before the cut."""
         del self._read[length:]
 
     def close(self) -> None:
         """Frees the pool."""
-        self._pool.clear()
+        self.pool.clear()
         self._read, self._levels = [], []
 
     def _probs(self, gram: NGram, rank: int) -> list[float]:
         """Per token of an n-gram, its probability given those before."""
-        known = [self._first[rank].given(_FIRST / 2**rank, _WEIGHT)]
-        known += [share.given(_LATER, _WEIGHT) for share in self._later]
+        known = [self.first[rank].given(_FIRST / 2**rank, _WEIGHT)]
+        known += [share.given(_LATER, _WEIGHT) for share in self.later]
         return [gram.probability(at, prob, _OWN_WEIGHT) for at, prob in enumerate(known)]
-
-    def _add_ngram(self, builder: TreeBuilder, gram: NGram, probs: Sequence[float], worth: Worth, room: int) -> None:
-        parent, path = ROOT, 1.0
-        for depth, (token, prob) in enumerate(zip(gram.tokens, probs, strict=True), start=1):
-            path *= prob
-            if len(builder) >= room or not worth(path, depth):
-                return
-            parent = builder.add(parent, token, prob, self.name)
 
     def _add_window(self, builder: TreeBuilder) -> tuple[int, ...]:
         """Adds the window and returns the top node of each column.
@@ -175,14 +241,14 @@ class Lookahead(Drafter):
         return tuple(tops)
 
     def _measure(self, last: Token, tokens: Sequence[Token]) -> int:
-        """Hears which n-grams were right, and returns by how many tokens the guessed ones beat the text's."""
+        """Measures which n-grams were right; returns by how many tokens the guessed ones beat the text's."""
         best = {True: 0, False: 0}
-        for rank, gram in enumerate(self._pool.after(last)):
+        for rank, gram in enumerate(self.pool.after(last)):
             matched = shared_prefix(gram.tokens, tokens)
             for at in range(min(matched + 1, len(tokens), len(gram.tokens))):
-                share = self._later[at - 1] if at else self._first[rank]
-                share.hear(at < matched)
-                gram.hear(at, at < matched)
+                share = self.later[at - 1] if at else self.first[rank]
+                share.add(at < matched, 1.0)
+                gram.add(at, at < matched)
             best[gram.guessed] = max(best[gram.guessed], matched)
         return max(0, best[True] - best[False])
 
@@ -190,12 +256,13 @@ class Lookahead(Drafter):
         """Takes the n-grams that end at or after index ``start``."""
         for end in range(max(start, self._length - 1) + 1, len(tokens) + 1):
             first, *rest = tokens[end - self._length : end]
-            self._pool.add(first, tuple(rest), guessed=False)
+            self.pool.add(first, tuple(rest), guessed=False)
 
 
-METHOD = Method(
+METHOD: Final = Method(
     Lookahead.name,
-    lambda parts: Lookahead(parts.abilities),
+    lambda resources: Lookahead(resources.abilities),
     Lookahead.needs,
     about="the model guesses phrases ahead of itself in the same pass",
+    auto=True,
 )

@@ -1,34 +1,46 @@
 """Drafter ``medusa``: heads on the target's last hidden state guess the next few places at once, verified as a tree.
 
-Source: Medusa (Cai et al., arXiv 2401.10774; github.com/FasterDecoding/Medusa). The published trees are static and were
-measured for one model; here the tree grows best first, from what the heads say now and how often that was so before.
+Source: Medusa (Cai et al., arXiv 2401.10774; github.com/FasterDecoding/Medusa, medusa/model/medusa_model.py). The
+published trees are static and were measured for one model; here the tree grows best first, from what the heads claim
+now and how often that was right before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
-from slipstream.drafters.medusa_heads import MedusaHeads, rank_accuracies, unfit
-from slipstream.drafters.parts import Method, Parts, needs_heads
-from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.errors import SlipstreamError
-from slipstream.models.noise import gumbel
-from slipstream.models.runtime.network import threads_of
-from slipstream.models.sampling import Sampler
-from slipstream.models.types import LAST_HIDDEN, ROOT, Abilities, Floats, History, Token
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.calibration import Ratio
+from slipstream.drafters.resources import Method, Resources, needs_heads
+from slipstream.drafters.tree import TOP, TreeBuilder
+from slipstream.models.errors import ModelFileError, NotANumberError
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.heads.check import TOKEN_IDS
+from slipstream.models.heads.file import HeadsInfo, read_info
+from slipstream.models.llama.ggml import Operations, Tensor
+from slipstream.models.llama.network import Network, threads_of
+from slipstream.models.sampling.noise import gumbel
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.top_k import Doubles
+from slipstream.models.sanitize import shown_path
+from slipstream.models.types import LAST_HIDDEN, Abilities, Floats, History, Token
+
+_SHARED: Final = "output.weight"
+_OWN: Final = "head.{}.output.weight"
+
 
 _KEPT: Final = 16
 """Tokens that a head names; the published trees use at most 10."""
 
 _NODES: Final = 63  # of the published trees
-_LEARNT: Final = 50  # outcomes that the record from training counts for
-_DECAY: Final = 0.995  # an older outcome weighs so much less with each one after it
+_FROM_TRAINING: Final = 50  # outcomes that the record from training counts for
+_DECAY: Final = 0.995
 _MOST: Final = 0.98  # no guess is surer
 
 _NOISE: Final = 0.4
@@ -39,10 +51,85 @@ more accepted tokens with 0.3 to 0.5, and less with 0.75 or 1 than with none (te
 """
 
 
-class RankRecord:
-    """How much more or less often the token of each rank was right than its head said, by depth.
+class MedusaHeads:
+    """K heads: residual blocks x + SiLU(Wx + b), then a vocabulary matrix that is each head's own or one for all.
 
-    A depth is heard where all above it was accepted, whatever was drafted there: below a rejection nothing is known.
+    Attributes:
+        info: The facts in their file.
+        count: Number of heads.
+        kept: Tokens that each of them names.
+    """
+
+    def __init__(self, path: Path, threads: Callable[[], int], kept: int) -> None:
+        """Loads heads.
+
+        Args:
+            path: File of trained heads, which ``unfit`` has found to fit the target.
+            threads: Tells how many threads to use on a CPU.
+            kept: Most tokens that each head names.
+
+        Raises:
+            ModelFileError: If the file is damaged.
+            SlipstreamError: If there is not enough memory.
+        """
+        self.info, header = read_info(path), read_header(path)
+        shapes = _shapes(header)
+        count = self.count = _count(shapes, "head.{}.0.weight")
+        layers = _count(shapes, "head.0.{}.weight")
+        shared = _SHARED in shapes
+        outputs = [_SHARED] if shared else [_OWN.format(head) for head in range(count)]
+        width, rows = shapes[outputs[0]]
+        kept = self.kept = min(kept, rows)
+        self._ids = _token_ids(header, rows)
+        weights = {"output": outputs}
+        for layer in range(layers):
+            for kind in ("weight", "bias"):
+                weights[f"{kind}.{layer}"] = [f"head.{head}.{layer}.{kind}" for head in range(count)]
+
+        def build(ops: Operations, tensors: Mapping[str, Tensor], states: int) -> None:
+            total = states * count
+            x = ops.input(width, states, count)
+            for layer in range(layers):
+                inner = ops.add(ops.multiply(tensors[f"weight.{layer}"], x), tensors[f"bias.{layer}"])
+                x = ops.add(x, ops.silu(inner))
+            if shared:  # the matrix is then read once for all heads
+                x = ops.reshape(x, width, total, 1)
+            probs = ops.reshape(ops.soft_max(ops.multiply(tensors["output"], x)), rows, total, 1)
+            best = ops.top_k(probs, kept)
+            ops.output(best, np.int32, kept, total, 1)
+            ops.output(ops.rows(ops.reshape(probs, 1, rows, total), best), np.float32, 1, kept, total)
+
+        self._network = Network(header, weights, build, threads)
+        if not np.isfinite(self.best(np.ones(width, np.float32))[1]).all():
+            self.close()
+            raise ModelFileError(
+                f"{shown_path(path)} is damaged: its weights are not all numbers.", "Train or import the heads again."
+            )
+
+    def best(self, state: Floats) -> tuple[NDArray[np.int32], Floats]:
+        """Guesses.
+
+        Args:
+            state: [n_embd], the target's last hidden state of a token.
+
+        Returns:
+            Tokens [count, kept], the most probable first: head k's for place k + 2 after the state's own token; and
+            their probabilities among the rows of the vocabulary matrix.
+        """
+        places, probs = self._network.run(np.broadcast_to(state, (self.count, 1, len(state))))
+        order = (-probs[..., 0]).argsort(axis=1, kind="stable")
+        places = np.take_along_axis(places[0], order, axis=1)
+        return self._ids[places], np.take_along_axis(probs[..., 0], order, axis=1)
+
+    def close(self) -> None:
+        """Frees the heads."""
+        self._network.close()
+
+
+class RankRecord:
+    """How much more or less often the token of each rank was right than its head claimed, by depth.
+
+    A depth counts where all above it was accepted, whatever was drafted there: below a rejection nothing was decided.
     """
 
     def __init__(self, accuracies: Floats, ranks: int) -> None:
@@ -53,50 +140,32 @@ class RankRecord:
             ranks: Ranks that are kept.
         """
         known = accuracies[:, np.minimum(np.arange(ranks), accuracies.shape[1] - 1)]
-        self._right = np.maximum(_LEARNT * known, 1e-3).astype(np.float64)
-        self._said = self._right.copy()
+        trained = np.maximum(_FROM_TRAINING * known, 1e-3).astype(np.float64)
+        self._ratios = [Ratio[Doubles](_DECAY, head, head) for head in trained]
+        self._factors = np.ones(trained.shape)
+        self._right = np.eye(ranks + 1, ranks)  # by rank; the last row is of none
 
-    def corrected(self, said: Floats) -> Floats:
-        """Turns what heads say, [heads, ranks], to probabilities given that all above was accepted."""
-        found: Floats = np.minimum(said * (self._right / self._said), _MOST).astype(np.float32)
+    def corrected(self, claimed: Floats) -> Floats:
+        """Turns what heads claim, [heads, ranks], to probabilities given that all above was accepted."""
+        found: Floats = np.minimum(claimed * self._factors, _MOST).astype(np.float32)
         return found
 
-    def hear(self, head: int, said: Floats, rank: int | None) -> None:
-        """Takes what a head said of its ranks and which one was right, None for none of them."""
-        self._right[head] *= _DECAY
-        self._said[head] *= _DECAY
-        self._said[head] += said
-        if rank is not None:
-            self._right[head, rank] += 1
-
-
-class _Candidate(NamedTuple):
-    """A node that may be drafted; the least of them is the best.
-
-    Attributes:
-        minus: Minus the probability of the path that ends in it.
-        depth: Its depth, from 1.
-        parent: The handle of its parent.
-        place: Which of its parent's children it is, by probability.
-        path: The probability of the path to its parent.
-    """
-
-    minus: float
-    depth: int
-    parent: int
-    place: int
-    path: float
+    def add(self, head: int, claimed: Doubles, rank: int | None) -> None:
+        """Adds what a head claimed for its ranks and which one was right, None for none of them."""
+        ratio = self._ratios[head]
+        ratio.add(self._right[-1 if rank is None else rank], claimed)
+        self._factors[head] = ratio.value()
 
 
 class Medusa(Drafter):
-    """Head k guesses the token k + 2 after the one whose hidden state it reads, without knowing those between.
+    """Head k guesses the token k + 2 after the one whose hidden state it reads, without the tokens between.
 
     The state of the last accepted token comes with the evaluation that accepted it, so that a draft costs the heads
     alone. The token after it, drawn from that state, is the history's last: head 0 guesses the first drafted token.
     """
 
-    name: ClassVar[str] = "medusa"
-    needs: ClassVar[Needs] = Needs(frozenset({LAST_HIDDEN}))
+    name = "medusa"
+    needs = Needs(frozenset({LAST_HIDDEN}))
 
     def __init__(self, heads: MedusaHeads, abilities: Abilities, nodes: int = _NODES) -> None:
         """Takes over heads.
@@ -110,108 +179,149 @@ class Medusa(Drafter):
         self._n_ctx = abilities.n_ctx
         self._nodes = min(nodes, abilities.max_rows - 1)
         self._leaves = abilities.max_leaves
-        self.needs = Needs(Medusa.needs.hidden, self._leaves)  # type: ignore[misc]  # of the target, not of the class
+        self.needs = Needs(Medusa.needs.hidden, self._leaves)
         self._record = RankRecord(rank_accuracies(heads.info, heads.count), heads.kept)
         self._state: Floats | None = None  # of the token before the history's last
-        self._at: int | None = None  # length of the history whose last token follows the state's, once it is known
-        self._guess: tuple[NDArray[np.int32], Floats] | None = None  # what was said in this step
+        self._at: int | None = None  # length of the history whose last token follows the state's, once there is one
+        self._guess: tuple[NDArray[np.int32], Floats] | None = None  # what the heads claimed in this step
 
     def begin(self, history: History) -> None:
-        """Starts a reply: nothing is known until the target has read something."""
+        """Starts a reply: there is no state until the target has read something."""
         self._state = self._guess = None
         self._at = len(history.tokens)
 
-    def prefilled(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Takes the state of the last token that was read: after the whole prompt that is the last but one."""
         self._state = hidden[LAST_HIDDEN][-1].copy()
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
-        """Grows a tree, the most probable node first, as long as nodes are worth it."""
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Grows a tree, the most probable node first, as long as nodes pay."""
         self._guess = None
         room = min(self._nodes, self._n_ctx - len(history.tokens))
         stale = self._at not in (None, len(history.tokens))  # another drafter's steps have gone by
-        if self._state is None or stale or not worth(1.0, 1) or room < 1:
+        if self._state is None or stale or not should_extend(1.0, 1) or room < 1:
             return NO_DRAFT
-        tokens, said = self._heads.best(self._state)
-        if not np.isfinite(said).all():  # the target's state is not a number; its sampler will say so
-            return NO_DRAFT
+        tokens, claimed = self._heads.best(self._state)
+        if not np.isfinite(claimed).all():
+            raise NotANumberError("what its heads compute is not a number.")
         if sampler.temperature:
-            tokens, said = _noisy(tokens, said, sampler, history.position)
-        self._guess = tokens, said
-        probs = self._record.corrected(said)
+            tokens, claimed = _noisy(tokens, claimed, sampler, history.position)
+        self._guess = tokens, claimed
+        probs = self._record.corrected(claimed)
         order = (-probs).argsort(axis=1, kind="stable")
-        return self._grow(
-            np.take_along_axis(tokens, order, axis=1).tolist(),
-            np.take_along_axis(probs, order, axis=1).tolist(),
-            room,
-            worth,
-        )
+        ranked = np.take_along_axis(tokens, order, axis=1).tolist()
+        ranked_probs = np.take_along_axis(probs, order, axis=1).tolist()
+        tree = TreeBuilder()
+        tree.offer(TOP, zip(ranked[0], ranked_probs[0], strict=True))
+        for node in tree.grow(should_extend, self.name, room, self._leaves):
+            depth = len(node.tokens)
+            if depth < len(ranked):  # what a head claims does not depend on the tokens above
+                tree.offer(node, zip(ranked[depth], ranked_probs[depth], strict=True))
+        return tree.build()
 
     def observe(self, history: History, step: Step) -> None:
         """Measures the heads by the step's tokens, and takes the state of the last accepted one."""
         if self._guess:
-            tokens, said = self._guess
+            tokens, claimed = self._guess[0], self._guess[1].astype(np.float64)
             for head, token in enumerate(step.tokens[: self._heads.count]):
                 places = (tokens[head] == token).nonzero()[0]
-                self._record.hear(head, said[head], int(places[0]) if len(places) else None)
+                self._record.add(head, claimed[head], int(places[0]) if len(places) else None)
         row = step.path[-1] + 1 if step.path else 0
         self._state, self._guess = step.evaluation.hidden[LAST_HIDDEN][row].copy(), None
         self._at = len(history.tokens)
 
     def rewind(self, length: int) -> None:
-        """Forgets the state, whose token may be gone."""
+        """Forgets the state: its token may be gone."""
         self._state = self._guess = None
 
     def close(self) -> None:
         """Frees the heads."""
         self._heads.close()
 
-    def _grow(self, tokens: list[list[Token]], probs: list[list[float]], room: int, worth: Worth) -> Draft:
-        """Takes the most probable paths; each list is one depth, the most probable token first."""
-        builder, leaves, branched = TreeBuilder(), 1, set[int]()
-        waiting = [_Candidate(-probs[0][0], 1, ROOT, 0, 1.0)]
-        while waiting and len(builder) < room:
-            minus, depth, parent, place, path = heappop(waiting)
-            if not worth(-minus, depth) or (parent in branched and leaves >= self._leaves):
-                continue  # its siblings, which are less probable, fall with it
-            leaves += parent in branched
-            branched.add(parent)
-            level = probs[depth - 1]
-            handle = builder.add(parent, tokens[depth - 1][place], level[place], self.name)
-            if place + 1 < len(level):
-                heappush(waiting, _Candidate(-path * level[place + 1], depth, parent, place + 1, path))
-            if depth < len(probs):
-                heappush(waiting, _Candidate(minus * probs[depth][0], depth + 1, handle, 0, -minus))
-        return builder.build()
-
 
 def _noisy(
-    tokens: NDArray[np.int32], said: Floats, sampler: Sampler, position: int
+    tokens: NDArray[np.int32], claimed: Floats, sampler: Sampler, position: int
 ) -> tuple[NDArray[np.int32], Floats]:
     """Favours the tokens that the target's noise favours at each place, and keeps what a head gives to all of them."""
     noise = np.stack([gumbel(sampler.seed, position + head, ids) for head, ids in enumerate(tokens.astype(np.int64))])
-    tilted = said * np.exp(_NOISE * sampler.temperature * noise)
-    tilted *= said.sum(axis=1, keepdims=True) / tilted.sum(axis=1, keepdims=True)
+    tilted = claimed * np.exp(_NOISE * sampler.temperature * noise)
+    tilted *= claimed.sum(axis=1, keepdims=True) / tilted.sum(axis=1, keepdims=True)
     order = (-tilted).argsort(axis=1, kind="stable")
     return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(tilted, order, axis=1).astype(np.float32)
 
 
-def _lacks(parts: Parts) -> str:
-    missing = needs_heads(Medusa.name)(parts)
+def unfit(path: Path, abilities: Abilities) -> str:
+    """Says why heads cannot serve a target of these abilities; nothing if they can.
+
+    Raises:
+        ModelFileError: If the file is damaged or holds no heads.
+    """
+    info, header = read_info(path), read_header(path)
+    if info.method != "medusa":
+        return f"its medusa heads are {info.method} heads"
+    shapes = _shapes(header)
+    width, rows = shapes.get(_SHARED) or shapes[_OWN.format(0)]
+    if width != abilities.n_embd:
+        return f"its medusa heads read states of {width:,} numbers, and this model's have {abilities.n_embd:,}"
+    ids = _token_ids(header, rows)
+    if ids.min() < 0 or ids.max() >= abilities.n_vocab + abilities.spare_rows:
+        return f"its medusa heads guess token {ids.max():,}, and this model has {abilities.n_vocab:,}"
+    return ""
+
+
+def rank_accuracies(info: HeadsInfo, heads: int) -> Floats:
+    """How often the token of each rank was right, whatever came before: [heads, ranks].
+
+    It is what training measured or, of published heads, what their authors did: the accuracy of the best token and of
+    the best five for Vicuna 7B (assets/medusa_acc.csv), spread over ranks 1 to 4 as one over the rank.
+    """
+    found = info.settings.get("rank_accuracies")
+    if isinstance(found, list) and found and len(found) % heads == 0:
+        return np.array(found, np.float32).reshape(heads, -1)
+    best, five = np.array([(0.56, 0.78), (0.316, 0.563), (0.201, 0.417), (0.147, 0.34), (0.118, 0.3)], np.float32).T
+    others = (five - best)[:, None] / np.arange(1, 10, dtype=np.float32) / (1 + 1 / 2 + 1 / 3 + 1 / 4)
+    ranks: Floats = np.concatenate((best[:, None], others), axis=1)
+    return ranks[np.minimum(np.arange(heads), len(ranks) - 1)]
+
+
+def _shapes(header: Header) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tensor.shape for tensor in header.tensors}
+
+
+def _count(shapes: Mapping[str, tuple[int, ...]], name: str) -> int:
+    count = 0
+    while name.format(count) in shapes:
+        count += 1
+    return count
+
+
+def _token_ids(header: Header, rows: int) -> NDArray[np.int32]:
+    """Which token each row of the vocabulary matrix stands for."""
+    for tensor in header.tensors:
+        if tensor.name == TOKEN_IDS:
+            ids: NDArray[np.int32] = read_tensor(header, tensor)
+            return ids
+    return np.arange(rows, dtype=np.int32)
+
+
+def _lacks(resources: Resources) -> str:
+    missing = needs_heads(Medusa.name)(resources)
     if missing:
         return f"{missing}; slipstream drafters train medusa -m MODEL trains them"
-    try:
-        return unfit(parts.heads[Medusa.name], parts.abilities)
-    except SlipstreamError as error:
-        return f"its medusa heads cannot be read: {error.title}"
+    return unfit(resources.heads[Medusa.name], resources.abilities)
 
 
-def _make(parts: Parts) -> Drafter:
-    assert parts.llama is not None  # _lacks has said so
-    heads = MedusaHeads(parts.heads[Medusa.name], threads_of(parts.llama), _KEPT)
-    return Medusa(heads, parts.abilities)
+def _make(resources: Resources) -> Drafter:
+    assert resources.llama is not None  # _lacks has checked it
+    heads = MedusaHeads(resources.heads[Medusa.name], threads_of(resources.llama), _KEPT)
+    return Medusa(heads, resources.abilities)
 
 
-METHOD = Method(
-    Medusa.name, _make, Medusa.needs, _lacks, about="trained heads guess a tree of the next few tokens at once"
+METHOD: Final = Method(
+    Medusa.name,
+    _make,
+    Medusa.needs,
+    _lacks,
+    about="trained heads guess a tree of the next few tokens at once",
+    auto=True,
 )

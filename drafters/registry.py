@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from slipstream.drafters import (
-    draft_model,
-    eagle,
-    kangaroo,
-    lookahead,
-    medusa,
-    mtp,
-    none,
-    prompt_lookup,
-    retrieval,
-    space,
-    token_recycling,
-)
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.chain import Chain
-from slipstream.drafters.merge import Merged
+from slipstream.drafters.combine import in_order, together
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Method, Parts
-from slipstream.models.errors import UsageError
+from slipstream.drafters.resources import Method, Resources
+from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.types import LAST_HIDDEN
 
-METHODS: Final[Mapping[str, Method]] = MappingProxyType(
-    {
-        method.name: method
-        for method in (
-            none.METHOD,
-            draft_model.METHOD,
-            medusa.METHOD,
-            kangaroo.METHOD,
-            space.METHOD,
-            prompt_lookup.METHOD,
-            lookahead.METHOD,
-            token_recycling.METHOD,
-            eagle.METHOD,
-            mtp.METHOD,
-            retrieval.METHOD,
-        )
-    }
+_FILES: Final = (
+    "none",
+    "draft_model",
+    "medusa",
+    "kangaroo",
+    "space",
+    "prompt_lookup",
+    "lookahead",
+    "recycle",
+    "eagle3",
+    "mtp",
+    "retrieval",
 )
+"""The files of this folder that hold a method, each as ``METHOD``; a new method is one more line here."""
 
+
+def _methods() -> dict[str, Method]:
+    found: list[Method] = [import_module(f"slipstream.drafters.{file}").METHOD for file in _FILES]
+    return {method.name: method for method in found}
+
+
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())
+"""By name, in the order in which lists show them."""
 
 IN_ORDER: Final = "+"
 """Joins names to a chain: ``lookup+draft`` drafts with the first of them that is confident."""
@@ -54,18 +46,18 @@ TOGETHER: Final = "|"
 """Joins names to a merge, and binds closer: ``lookup|draft`` drafts with both, in one tree."""
 
 
-def why_not(name: str, parts: Parts) -> str:
+def why_not(name: str, resources: Resources) -> str:
     """The reason why a known method, or one of several joined, cannot serve this target; empty if it can."""
     names = parts_of(name)
-    reasons = {each: _why_not(each, parts) for each in names}
+    reasons = {each: _failed(resources).get(each) or _why_not(each, resources) for each in names}
     if len(names) == 1:
         return reasons[name]
     return "; ".join(f"{each}: {reason}" for each, reason in reasons.items() if reason)
 
 
-def _why_not(name: str, parts: Parts) -> str:
+def _why_not(name: str, resources: Resources) -> str:
     method = METHODS[name]
-    abilities = parts.abilities
+    abilities = resources.abilities
     if name != Plain.name and abilities.max_leaves < method.needs.leaves:
         return (
             "it needs a target that can take back tokens, and this one cannot"
@@ -78,7 +70,12 @@ def _why_not(name: str, parts: Parts) -> str:
             "the last hidden state" if p == LAST_HIDDEN else f"the input of layer {p}" for p in sorted(missing)
         )
         return f"it needs {points}, which this target does not hand out"
-    return method.lacks(parts)
+    try:
+        return method.lacks(resources)
+    except SlipstreamError as error:
+        if resources.guard:  # its file was there, and is damaged or gone: no mistake of the caller
+            resources.guard.fail(name, error)
+        return error.title.rstrip(".")
 
 
 def parts_of(name: str) -> list[str]:
@@ -104,21 +101,33 @@ def check_name(name: str) -> None:
             raise UsageError(f"{name!r} names {each!r} twice.", "Each drafter can be joined once.")
 
 
-def make(name: str, parts: Parts) -> Drafter:
+def make(name: str, resources: Resources) -> Drafter:
     """Makes a drafter, or several joined.
 
+    Those that cannot be made although they serve this target have failed; ``parts.guard`` knows why.
+
     Raises:
-        UsageError: If a name is unknown, or a method cannot serve this target; says why.
+        UsageError: If a name is unknown, or a method cannot serve this target, with the reason.
     """
     check_name(name)
-    reason = why_not(name, parts)
-    if reason:
-        usable = ", ".join(other for other in METHODS if not why_not(other, parts))
+    reason = why_not(name, resources)
+    if reason and not _failed(resources).keys() & set(parts_of(name)):
+        usable = ", ".join(other for other in METHODS if not why_not(other, resources))
         raise UsageError(f"drafter {name!r} cannot serve this model: {reason}.", f"Usable here: {usable}.")
-    chained = [_together(each.split(TOGETHER), parts) for each in name.split(IN_ORDER)]
-    return chained[0] if len(chained) == 1 else Chain(chained)
+    chained = [_together(each.split(TOGETHER), resources) for each in name.split(IN_ORDER)]
+    return chained[0] if len(chained) == 1 else _guarded(name, resources, lambda: in_order(chained))
 
 
-def _together(names: list[str], parts: Parts) -> Drafter:
-    drafters = [METHODS[name].make(parts) for name in names]
-    return drafters[0] if len(drafters) == 1 else Merged(drafters, parts.abilities)
+def _together(names: list[str], resources: Resources) -> Drafter:
+    drafters = [_guarded(name, resources, partial(METHODS[name].make, resources)) for name in names]
+    return drafters[0] if len(drafters) == 1 else together(drafters, resources.abilities)
+
+
+def _guarded(name: str, resources: Resources, make: Callable[[], Drafter]) -> Drafter:
+    """Makes a drafter that fails no reply, where there is a guard; plain decoding needs none."""
+    guard = resources.guard
+    return guard.made(name, make, resources.abilities) if guard and name != Plain.name else make()
+
+
+def _failed(resources: Resources) -> Mapping[str, str]:
+    return resources.guard.failed if resources.guard else {}

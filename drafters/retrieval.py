@@ -8,70 +8,70 @@ a tree. Unlike REST's, the tree is verified by the one accept rule, which is exa
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
-from typing import ClassVar, Final
+from typing import Final
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
-from slipstream.drafters.parts import Method, Parts
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.prompt_lookup import copy_probability
+from slipstream.drafters.resources import Method, Resources
 from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.search import Found
-from slipstream.drafters.text_index.suffix_array import DEPTH
-from slipstream.drafters.tree import TreeBuilder, chain_draft
+from slipstream.drafters.text_index.segment import Found
+from slipstream.drafters.text_index.text import DEPTH
+from slipstream.drafters.tree import TOP, Children, TreeBuilder, chain_draft
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.sampling import Sampler
-from slipstream.models.types import ROOT, History, Token
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import History, Token
 
-Rows = list[tuple[Token, ...]]
-
-_FADE: Final = 0.99  # an observation counts half after 69 more
-_PRIOR: Final = 8.0  # observations that the prior is worth
-_SUREST: Final = 0.98
+_DECAY: Final = 0.99  # an observation counts half after 69 more
+_PRIOR: Final = 8.0  # observations that the prior counts for
+_MOST: Final = 0.98  # no guess is surer
+_NOWHERE: Final = -1
+_END: Final = -1  # stands where a piece of indexed text ended
 
 
 class Acceptance:
     """How often the target went on as the index did, by the length of the match.
 
-    Kept as what was found right against what the shares of the counts promised, so that what is left to learn is one
-    factor a length; ``copy_probability`` is where it begins.
+    What was right over what the shares of the counts promised: one factor a length; ``copy_probability`` is where it
+    begins.
     """
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
-        self._promised = [0.0] * (DEPTH + 1)
-        self._right = [0.0] * (DEPTH + 1)
+        """Starts from the prior."""
+        self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(DEPTH + 1)]
 
     def trust(self, matched: int) -> float:
         """What a share counted behind a match of this length is worth as a probability, 0 to 0.98."""
         at = min(matched, DEPTH)
-        right = self._right[at] + _PRIOR * copy_probability(at)
-        return min(_SUREST, right / (self._promised[at] + _PRIOR))
+        return min(_MOST, self._ratios[at].given(copy_probability(at), _PRIOR))
 
-    def hear(self, matched: int, share: float, right: bool) -> None:
-        """Notes one token of the target.
+    def add(self, matched: int, share: float, right: bool) -> None:
+        """Adds one token of the target.
 
         Args:
             matched: Length of the match before it.
             share: Sum of the shares of the tokens that were guessed.
             right: Whether it was one of them.
         """
-        at = min(matched, DEPTH)
-        self._promised[at] = _FADE * self._promised[at] + share
-        self._right[at] = _FADE * self._right[at] + right
+        self._ratios[min(matched, DEPTH)].add(right, share)
 
 
 class Retrieval(Drafter):
     """Grows a tree from the continuations of the longest match, the most probable path first.
 
     A node's probability is the share of the continuations that take it, times what such shares have been worth behind
-    matches of this length; a drafted token lengthens the match by one. The tree is judged against what the target
-    then wrote, whoever drafted that step.
+    matches of this length; a drafted token lengthens the match by one. The tree is compared with what the target then
+    wrote, whichever drafter's draft that step evaluated.
 
-    A chain will do where the target takes no more; the index stays its owner's, who closes it.
+    A chain will do where the target takes no more; the owner of the index closes it.
+
+    Attributes:
+        acceptance: What the shares have been worth.
     """
 
-    name: ClassVar[str] = "retrieval"
+    name = "retrieval"
 
     def __init__(self, index: TextIndex, leaves: int = 8, limit: int = 63, continuations: int = 64) -> None:
         """Sets how much it drafts.
@@ -84,135 +84,97 @@ class Retrieval(Drafter):
         """
         self._index = index
         self._leaves, self._limit, self._continuations = leaves, limit, continuations
-        self._acceptance = Acceptance()
-        self._guess = _Guess()
+        self.acceptance = Acceptance()
+        self._position, self._matched = _NOWHERE, 0  # of the last draft, and the length of its match
+        self._guessed: dict[tuple[Token, ...], dict[Token, float]] = {}  # its shares, by the path above them
 
     def begin(self, history: History) -> None:
-        """Looks whether the index has changed."""
-        with suppress(SlipstreamError):  # what is open stays good, and whoever next changes the index hears the reason
+        """Takes over changes of the index."""
+        with suppress(SlipstreamError):  # what is open stays good, and the next change of the index reports the reason
             self._index.refresh()
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts a tree, or nothing where no match of two tokens is found."""
-        self._guess = _Guess()
-        if not worth(1.0, 1):
+        self._guessed, self._position = {}, _NOWHERE
+        if not should_extend(1.0, 1):
             return NO_DRAFT
         found = self._index.search(history.tokens[-DEPTH:], most=self._continuations)
-        self._guess = _Guess(history.position, found.matched)
-        return self._follow(found, worth) if len(found.ahead) == 1 else self._grow(found, worth)
+        self._position, self._matched = history.position, found.matched
+        return self._follow(found, should_extend) if len(found.ahead) == 1 else self._grow(found.ahead, should_extend)
 
     def observe(self, history: History, step: Step) -> None:
-        """Compares the last guess with what the target wrote."""
-        guess, self._guess = self._guess, _Guess()
-        if guess.position != history.position - len(step.tokens):
+        """Compares the last draft with what the target wrote."""
+        position, self._position = self._position, _NOWHERE
+        if position != history.position - len(step.tokens):
             return
-        node = ROOT
-        for depth, token in enumerate(step.tokens):
-            children = guess.children.get(node)
-            if not children:
+        above: tuple[Token, ...] = ()
+        for token in step.tokens:
+            shares = self._guessed.get(above)
+            if not shares:
                 return
-            share = sum(share for _, share in children.values())
-            self._acceptance.hear(guess.matched + depth, share, token in children)
-            if token not in children:
+            self.acceptance.add(self._matched + len(above), sum(shares.values()), token in shares)
+            if token not in shares:
                 return
-            node = children[token][0]
+            above = (*above, token)
 
-    def _follow(self, found: Found, worth: Worth) -> Draft:
+    def _follow(self, found: Found, should_extend: ShouldExtend) -> Draft:
         """Drafts what followed the only match: most often there is no other, and no tree to be grown."""
-        tokens, probs, path, node = list[Token](), list[float](), 1.0, ROOT
+        tokens: tuple[Token, ...] = ()
+        probs, path = list[float](), 1.0
         for depth, token in enumerate(reversed(found.ahead[0])):
-            trust = self._acceptance.trust(found.matched + depth)
+            trust = self.acceptance.trust(found.matched + depth)
             path *= trust
-            if token < 0 or depth == self._limit or not worth(path, depth + 1):
+            if token == _END or depth == self._limit or not should_extend(path, depth + 1):
                 break
-            self._guess.children[node] = {token: (depth, 1.0)}
-            tokens.append(token)
+            self._guessed[tokens] = {token: 1.0}
+            tokens = (*tokens, token)
             probs.append(trust)
-            node = depth
         return chain_draft(tokens, probs, self.name)
 
-    def _grow(self, found: Found, worth: Worth) -> Draft:
-        """Adds the node with the most probable path until none is worth it, or there is no room.
+    def _grow(self, ahead: Sequence[tuple[Token, ...]], should_extend: ShouldExtend) -> Draft:
+        """Drafts a tree of what followed several matches."""
+        tree = TreeBuilder()
+        rows: dict[tuple[Token, ...], Sequence[tuple[Token, ...]]] = {(): ahead}  # by the path that they agree on
+        tree.offer(TOP, self._counted(ahead, 0))
+        for node in tree.grow(should_extend, self.name, self._limit, self._leaves):
+            above, token = node.tokens[:-1], node.tokens[-1]
+            depth, siblings = len(above), rows[above]
+            rows[node.tokens] = agree = [row for row in siblings if row[-1 - depth] == token]
+            self._guessed.setdefault(above, {})[token] = len(agree) / len(siblings)
+            if depth + 1 < DEPTH:
+                tree.offer(node, self._counted(agree, depth + 1))
+        return tree.build()
 
-        Best first is optimal for every number of nodes, since no child is more probable than its parent. A sibling
-        waits until the more probable one before it was taken.
-        """
-        builder, children = TreeBuilder(), self._guess.children
-        waiting: list[tuple[float, int, int, _Branch]] = []
-        order = leaves = 0
-
-        def wait(branch: _Branch, rank: int) -> None:
-            nonlocal order
-            if rank < len(branch.counts):
-                order += 1  # ties: first come, first served
-                heappush(waiting, (-branch.path * branch.prob(rank), order, rank, branch))
-
-        wait(_Branch(ROOT, 0, 1.0, list(found.ahead), self._acceptance.trust(found.matched)), 0)
-        while waiting and len(builder) < self._limit:
-            negative, _, rank, branch = heappop(waiting)
-            depth = branch.depth + 1
-            grows_leaf = rank > 0 or branch.node == ROOT
-            if (grows_leaf and leaves == self._leaves) or not worth(-negative, depth):
-                continue
-            leaves += grows_leaf
-            token, share = branch.token(rank), branch.share(rank)
-            node = builder.add(branch.node, token, branch.prob(rank), self.name)
-            children.setdefault(branch.node, {})[token] = (node, share)
-            wait(branch, rank + 1)
-            if depth < DEPTH:
-                trust = self._acceptance.trust(found.matched + depth)
-                wait(_Branch(node, depth, -negative, branch.below(token), trust), 0)
-        return builder.build()
+    def _counted(self, rows: Sequence[tuple[Token, ...]], depth: int) -> Children:
+        """The tokens at a depth of continuations, which run backwards, the most frequent first."""
+        if not rows:
+            return ()
+        trust = self.acceptance.trust(self._matched + depth)
+        if len(rows) == 1:
+            token = rows[0][-1 - depth]
+            return () if token == _END else ((token, trust),)
+        counts = Counter([row[-1 - depth] for row in rows])
+        counts.pop(_END, None)
+        return [(token, trust * count / len(rows)) for token, count in counts.most_common()]
 
 
-class _Guess:
-    """The last draft, to be judged: node to children, token to (node, share)."""
-
-    __slots__ = ("children", "matched", "position")
-
-    def __init__(self, position: int = -1, matched: int = 0) -> None:
-        self.position, self.matched = position, matched
-        self.children: dict[int, dict[Token, tuple[int, float]]] = {}
-
-
-class _Branch:
-    """A node of the trie: the continuations that run through it, counted by their next token."""
-
-    __slots__ = ("counts", "depth", "node", "path", "rows", "trust")
-
-    def __init__(self, node: int, depth: int, path: float, rows: Rows, trust: float) -> None:
-        self.node, self.depth, self.path, self.rows, self.trust = node, depth, path, rows, trust
-        following = Counter([row[-1 - depth] for row in rows])
-        following.pop(-1, None)  # pieces that ended here
-        self.counts = following.most_common()
-
-    def token(self, rank: int) -> Token:
-        return self.counts[rank][0]
-
-    def share(self, rank: int) -> float:
-        return self.counts[rank][1] / len(self.rows)
-
-    def prob(self, rank: int) -> float:
-        return self.trust * self.share(rank)
-
-    def below(self, token: Token) -> Rows:
-        if self.counts[0][1] == len(self.rows):
-            return self.rows
-        return [row for row in self.rows if row[-1 - self.depth] == token]
-
-
-def _lacks(parts: Parts) -> str:
-    if parts.text_index is None or parts.text_index.empty:
+def _lacks(resources: Resources) -> str:
+    if resources.text_index is None or resources.text_index.empty:
         return "it needs indexed text, and there is none: slipstream drafters index FOLDER"
     return ""
 
 
-def _make(parts: Parts) -> Drafter:
-    assert parts.text_index is not None  # _lacks has said so
-    abilities = parts.abilities
-    return Retrieval(parts.text_index, min(8, abilities.max_leaves), min(63, abilities.max_rows - 1))
+def _make(resources: Resources) -> Drafter:
+    assert resources.text_index is not None  # _lacks has checked it
+    abilities = resources.abilities
+    return Retrieval(resources.text_index, min(8, abilities.max_leaves), min(63, abilities.max_rows - 1))
 
 
-METHOD = Method(
-    Retrieval.name, _make, Retrieval.needs, _lacks, "what followed the same words in your past chats and files"
+METHOD: Final = Method(
+    Retrieval.name,
+    _make,
+    Retrieval.needs,
+    _lacks,
+    "what followed the same words in your past chats and files",
+    auto=True,
 )

@@ -7,27 +7,26 @@ the target's own draw.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from dataclasses import dataclass, field
 from itertools import accumulate, product
 from operator import mul
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, Step, Worth
-from slipstream.drafters.confidence import Confidence
-from slipstream.drafters.parts import Method, Parts, needs_heads
-from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.heads import read_heads
-from slipstream.models.sampling import Sampler
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.calibration import ProbabilityCalibration, Ratio
+from slipstream.drafters.resources import Method, Resources, needs_heads
+from slipstream.drafters.tree import TOP, Children, TreeBuilder
+from slipstream.models.heads.file import read_heads
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Floats, History, Token
 
 _CANDIDATES: Final = 12
 _SIBLINGS: Final = 2  # beside the first candidate of a place
 
 _HOPE: Final = 2.0  # accepted guesses that every mask is credited with
-_FADE: Final = 0.95  # an older outcome weighs so much less with each step, heard or not
+_DECAY: Final = 0.95  # with each step, whether or not the mask was tried
 
 
 class Gains:
@@ -35,26 +34,23 @@ class Gains:
 
     It hopes for the best: what is not known counts as accepted, and what was known fades. So masks that did not pay
     are tried again after a while, the rarer the less they brought.
+
+    Attributes:
+        ratios: Per mask, its accepted guesses over its tries.
     """
 
     def __init__(self, masks: int) -> None:
-        """Knows nothing yet."""
-        self._tries, self._accepted = [0.0] * masks, [0.0] * masks
+        """Starts from hope."""
+        self.ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(masks)]
 
     def expected(self) -> list[float]:
         """Per mask, the probability that its guess and those before it will be accepted."""
-        pairs = zip(self._accepted, self._tries, strict=True)
-        return list(accumulate(((accepted + _HOPE) / (tries + _HOPE) for accepted, tries in pairs), mul))
+        return list(accumulate((ratio.given(1.0, _HOPE) for ratio in self.ratios), mul))
 
-    def hear(self, tried: int, accepted: int) -> None:
-        """Takes one step: of so many masks whose guesses were judged, so many were accepted before the first miss."""
-        for mask in range(len(self._tries)):
-            self._tries[mask] = _FADE * self._tries[mask] + (mask < tried)
-            self._accepted[mask] = _FADE * self._accepted[mask] + (mask < accepted)
-
-
-_Guess = tuple[float, int, int, int, float]
-"""A token that may be drafted: minus its path's probability, depth, rank, its parent's place, its probability."""
+    def add(self, tried: int, accepted: int) -> None:
+        """Adds one step: of so many masks whose guesses were decided, so many were accepted before the first miss."""
+        for mask, ratio in enumerate(self.ratios):
+            ratio.add(mask < accepted, mask < tried)
 
 
 @dataclass(slots=True)
@@ -64,7 +60,6 @@ class _Place:
     Attributes:
         handle: Its handle in the builder.
         depth: Its depth.
-        reach: Probability that it is accepted.
         last: Probability that it is the last one accepted.
         masks: Handles of the masks below it.
         parent: Whether candidates stand below it.
@@ -72,9 +67,8 @@ class _Place:
 
     handle: int
     depth: int
-    reach: float
     last: float
-    masks: list[int]
+    masks: list[int] = field(default_factory=list)
     parent: bool = False
 
 
@@ -92,12 +86,15 @@ class Space(Drafter):
     Whichever prefix is accepted, the group below its end has seen nothing that was rejected. Its rows of logits are
     the next step's candidates: at each depth the tokens that the sampler, with its keyed noise, finds likeliest.
 
-    A group is worth its rows only if the walk ends where it hangs. Each mask is put to ``worth`` with the probability
-    that it does, times that of its guess being accepted then, which is measured.
+    A group pays for its rows only if the walk ends where it hangs. Each mask is put to ``should_extend`` with the
+    probability that it does, times that of its guess being accepted then, which is measured.
+
+    Attributes:
+        gains: What the masks have brought.
     """
 
-    name: ClassVar[str] = "space"
-    needs: ClassVar[Needs] = Needs(leaves=2)
+    name = "space"
+    needs = Needs(leaves=2)
 
     def __init__(self, abilities: Abilities, masks: int) -> None:
         """Sets the sizes.
@@ -112,8 +109,8 @@ class Space(Drafter):
         if not abilities.masks or masks < 1:
             raise ValueError(f"no drafting with {masks} masks on this target")
         self._abilities = abilities
-        self._gains = Gains(masks)
-        self._confidence = [Confidence() for _ in range(masks)]
+        self.gains = Gains(masks)
+        self._calibrations = [ProbabilityCalibration() for _ in range(masks)]
         self._rows: Floats = np.empty((masks, abilities.n_vocab), np.float32)
         self._ready = 0  # rows that hold guesses for what follows a text of this length:
         self._follow = 0
@@ -125,7 +122,7 @@ class Space(Drafter):
         """Starts a reply: nothing is guessed yet."""
         self._ready = 0
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts what the masks have guessed, and lets them guess again."""
         self._at = len(history.tokens)
         if self._follow != self._at:
@@ -133,11 +130,11 @@ class Space(Drafter):
         self._ranked.clear()
         self._evaluated = NO_DRAFT, {}
         room = min(self._abilities.max_rows - 1, self._abilities.n_ctx - len(history.tokens))
-        builder = TreeBuilder()
-        places = self._add_candidates(builder, history, worth, sampler, room)
-        self._add_masks(builder, places, worth, room)
-        draft = builder.build()
-        node = {handle: node for node, handle in enumerate(builder.layout())} | {ROOT: ROOT}
+        tree = TreeBuilder()
+        places = self._add_candidates(tree, history, should_extend, sampler, room)
+        self._add_masks(tree, places, should_extend, room)
+        draft = tree.build()
+        node = {handle: node for node, handle in enumerate(tree.layout())} | {ROOT: ROOT}
         groups = {node[each.handle]: (node[each.masks[0]], len(each.masks)) for each in places if each.masks}
         self._evaluated = draft, groups
         return draft
@@ -159,93 +156,77 @@ class Space(Drafter):
         self._ready = 0
 
     def _add_candidates(
-        self, builder: TreeBuilder, history: History, worth: Worth, sampler: Sampler, room: int
+        self, tree: TreeBuilder, history: History, should_extend: ShouldExtend, sampler: Sampler, room: int
     ) -> list[_Place]:
         """Adds the guessed tokens, the most probable path first, and returns the root and them."""
-        places = [_Place(ROOT, 0, 1.0, 1.0, [])]
-        waiting: list[_Guess] = []
-        leaves, most = 1, min(_CANDIDATES, room)
-        self._offer(waiting, places, 0, 0, history, sampler)
-        while waiting and len(builder) < most:
-            minus, depth, rank, above, prob = heappop(waiting)
-            parent = places[above]
-            if not worth(-minus, depth) or (parent.parent and 2 * leaves >= self._abilities.max_leaves):
-                continue  # its siblings, which are less probable, fall with it; groups need leaves too
-            leaves += parent.parent
-            parent.parent = True
-            parent.last = max(0.0, parent.last + minus)
-            handle = builder.add(parent.handle, self._ranked[depth - 1][0][rank], prob, self.name)
-            places.append(_Place(handle, depth, -minus, -minus, []))
-            self._offer(waiting, places, len(places) - 1, 0, history, sampler)
-            self._offer(waiting, places, above, rank + 1, history, sampler)
-        return places
+        places: dict[tuple[Token, ...], _Place] = {(): _Place(ROOT, 0, 1.0)}  # by path
+        leaves = (self._abilities.max_leaves + 1) // 2  # groups of masks need leaves too
+        tree.offer(TOP, self._candidates(1, history, sampler))
+        for node in tree.grow(should_extend, self.name, min(_CANDIDATES, room), leaves):
+            parent, depth = places[node.tokens[:-1]], len(node.tokens)
+            parent.parent, parent.last = True, max(0.0, parent.last - node.path)
+            places[node.tokens] = _Place(node.handle, depth, node.path)
+            tree.offer(node, self._candidates(depth + 1, history, sampler))
+        return list(places.values())
 
-    def _offer(
-        self,
-        waiting: list[_Guess],
-        places: list[_Place],
-        above: int,
-        rank: int,
-        history: History,
-        sampler: Sampler,
-    ) -> None:
-        """Puts the guess of a rank below a place on the heap, if there is one; all places so deep have the same."""
-        depth = places[above].depth + 1
+    def _candidates(self, depth: int, history: History, sampler: Sampler) -> Children:
+        """The tokens that were guessed for a depth, if there are any; all places above it have the same."""
         if depth > self._ready:
-            return
+            return ()
         if depth > len(self._ranked):
             ahead = [tokens[0] for tokens, _ in self._ranked]
             self._ranked.append(sampler.rank(self._rows[depth - 1], history, ahead, 1 + _SIBLINGS))
-        shares = self._ranked[depth - 1][1]
-        if rank < len(shares):
-            prob = self._confidence[depth - 1].corrected(shares[rank])
-            heappush(waiting, (-places[above].reach * prob, depth, rank, above, prob))
+        tokens, shares = self._ranked[depth - 1]
+        return zip(tokens, map(self._calibrations[depth - 1].corrected, shares), strict=True)
 
-    def _add_masks(self, builder: TreeBuilder, places: list[_Place], worth: Worth, room: int) -> None:
-        """Adds masks, the one that is likeliest to bring a token first, as long as they are worth their rows."""
-        expected = self._gains.expected()
-        pairs = product(enumerate(places), enumerate(expected))
+    def _add_masks(self, tree: TreeBuilder, places: list[_Place], should_extend: ShouldExtend, room: int) -> None:
+        """Adds masks, the one that is likeliest to bring a token first, as long as they pay for their rows."""
+        pairs = product(enumerate(places), enumerate(self.gains.expected()))
         wanted = sorted((-place.last * gain, at, mask) for (at, place), (mask, gain) in pairs)
-        leaves = sum(not place.parent for place in places)
         for minus, at, mask in wanted:
             place = places[at]
-            if len(builder) >= room:
+            if len(tree) >= room:
                 return
-            branches = place.parent and not mask
             if (
                 len(place.masks) != mask  # the one before it was left out
-                or (branches and leaves == self._abilities.max_leaves)
-                or not worth(-minus, place.depth + 2 + mask)  # where its guess will stand
+                or (place.parent and not mask and tree.leaves == self._abilities.max_leaves)
+                or not should_extend(-minus, place.depth + 2 + mask)  # where its guess will stand
             ):
                 continue
-            leaves += branches
             above = place.masks[-1] if mask else place.handle
-            place.masks.append(builder.add(above, self._abilities.n_vocab + mask, 0.0, self.name, probe=True))
+            place.masks.append(tree.add(above, self._abilities.n_vocab + mask, 0.0, self.name, probe=True))
 
     def _measure(self, step: Step, mine: bool) -> None:
-        """Hears which guesses were right, drafted or not, and what the masks have brought."""
-        for (tokens, shares), confidence, right in zip(self._ranked, self._confidence, step.tokens, strict=False):
+        """Measures which guesses were right, drafted or not, and what the masks have brought."""
+        for (tokens, shares), calibration, right in zip(self._ranked, self._calibrations, step.tokens, strict=False):
             for token, share in zip(tokens, shares, strict=True):
-                confidence.hear(share, token == right)
+                calibration.add(share, token == right)
             if right not in tokens:
                 break
         accepted = len(step.path) if mine else 0
         judged = accepted + (mine and not step.ended)
-        self._gains.hear(min(self._ready, judged), accepted)
+        self.gains.add(min(self._ready, judged), accepted)
 
 
-def _lacks(parts: Parts) -> str:
-    missing = needs_heads(Space.name)(parts)
-    if missing or parts.abilities.masks:
+def _lacks(resources: Resources) -> str:
+    missing = needs_heads(Space.name)(resources)
+    if missing or resources.abilities.masks:
         return missing
     return "llama.cpp takes vectors in another way than tokens in models of this kind, and masks are vectors"
 
 
-def _make(parts: Parts) -> Drafter:
-    assert parts.llama is not None  # _lacks has said so
-    masks = read_heads(parts.heads[Space.name]).tensors["masks"]
-    parts.llama.use_masks(masks)
-    return Space(parts.abilities, len(masks))
+def _make(resources: Resources) -> Drafter:
+    assert resources.llama is not None  # _lacks has checked it
+    masks = read_heads(resources.heads[Space.name]).tensors["masks"]
+    resources.llama.use_masks(masks)
+    return Space(resources.abilities, len(masks))
 
 
-METHOD = Method(Space.name, _make, Space.needs, _lacks, "masks guess what follows in the pass that verifies")
+METHOD: Final = Method(
+    Space.name,
+    _make,
+    Space.needs,
+    _lacks,
+    "masks guess what follows in the pass that verifies",
+    auto=True,
+)

@@ -1,12 +1,17 @@
-"""Builds drafts: nodes in any order in, a tree in the one valid layout out."""
+"""Builds drafts: grows a tree best first, and lays its nodes out in the one valid order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
 
-from slipstream.drafters.base import NO_DRAFT, Draft
+from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend
 from slipstream.models.types import ROOT, Token, TokenTree
+
+Children = Iterable[tuple[Token, float]]
+"""The children that a node may have, the most probable first: token, probability given the node."""
 
 
 def chain_draft(tokens: Sequence[Token], probs: Sequence[float], source: str) -> Draft:
@@ -22,8 +27,27 @@ def chain_draft(tokens: Sequence[Token], probs: Sequence[float], source: str) ->
     return Draft(TokenTree.chain(tokens), tuple(probs), (source,) * len(tokens))
 
 
+class Grown(NamedTuple):
+    """A node that ``TreeBuilder.grow`` has added.
+
+    Attributes:
+        handle: Its handle.
+        tokens: The tokens of the path that ends in it, its own last.
+        path: The probability of that path.
+    """
+
+    handle: int
+    tokens: tuple[Token, ...]
+    path: float
+
+
+TOP: Final = Grown(ROOT, (), 1.0)
+"""The last committed token, below which a tree grows."""
+
+
 @dataclass(slots=True)
 class _Node:
+    parent: int
     token: Token
     prob: float
     source: str
@@ -36,12 +60,18 @@ class TreeBuilder:
 
     Siblings that carry the same token become one: the more probable, of equals the first, names the source and the
     probability; the children of both hang below it. Probes are never merged.
+
+    Attributes:
+        leaves: Number of leaves so far; 1 for an empty tree.
     """
 
     def __init__(self) -> None:
         """Starts with the root alone."""
+        self.leaves = 1
         self._nodes: list[_Node] = []
         self._top: list[int] = []
+        self._offered = 0
+        self._waiting: list[tuple[float, int, Token, float, Grown, Iterator[tuple[Token, float]]]] = []
 
     def __len__(self) -> int:
         """Number of nodes so far."""
@@ -60,18 +90,22 @@ class TreeBuilder:
         Returns:
             The node's handle: that of the sibling with the same token where there is one.
         """
-        siblings = self._children(parent)
-        probe = probe or (parent != ROOT and self._nodes[parent].probe)
-        if not probe:
-            for handle in siblings:
-                node = self._nodes[handle]
-                if node.token == token and not node.probe:
-                    if prob > node.prob:
-                        node.prob, node.source = prob, source
-                    return handle
-        siblings.append(len(self._nodes))
-        self._nodes.append(_Node(token, prob, source, probe))
-        return len(self._nodes) - 1
+        nodes = self._nodes
+        siblings = self._top if parent == ROOT else nodes[parent].children
+        probe = probe or (parent != ROOT and nodes[parent].probe)
+        if siblings:
+            if not probe:
+                for handle in siblings:
+                    node = nodes[handle]
+                    if node.token == token and not node.probe:
+                        if prob > node.prob:
+                            node.prob, node.source = prob, source
+                        return handle
+            self.leaves += 1
+        handle = len(nodes)
+        siblings.append(handle)
+        nodes.append(_Node(parent, token, prob, source, probe))
+        return handle
 
     def add_path(
         self, tokens: Sequence[Token], probs: Sequence[float], source: str, parent: int = ROOT
@@ -83,41 +117,83 @@ class TreeBuilder:
             handles.append(parent)
         return tuple(handles)
 
+    def offer(self, parent: Grown, children: Children) -> None:
+        """Offers the children of a node to ``grow``.
+
+        Args:
+            parent: The node: one that ``grow`` has yielded, or ``TOP``.
+            children: Read as far as they are taken, one at a time: a child waits until the one before it was added.
+        """
+        rest = iter(children)
+        for token, prob in rest:
+            self._offered += 1  # of equally probable paths, the one that was offered first
+            heappush(self._waiting, (-parent.path * prob, self._offered, token, prob, parent, rest))
+            return
+
+    def grow(self, should_extend: ShouldExtend, source: str, nodes: int, leaves: int) -> Iterator[Grown]:
+        """Adds what is offered, the most probable path first; yields each node so that its children can be offered.
+
+        Best first is optimal for every number of nodes, since no child is more probable than its parent. A child that
+        does not pay, or that the leaves forbid, ends its siblings as well: they are less probable. When nothing is left
+        the generator ends, and may be called again after further offers.
+
+        Args:
+            should_extend: Whether a node pays.
+            source: The drafter's name.
+            nodes: Most nodes of the whole tree.
+            leaves: Most leaves of the whole tree; 1 for a chain.
+        """
+        waiting = self._waiting
+        while waiting and len(self._nodes) < nodes:
+            minus, _, token, prob, parent, siblings = heappop(waiting)
+            handle, above, path = parent
+            if not should_extend(-minus, len(above) + 1) or (
+                self.leaves >= leaves and (self._top if handle == ROOT else self._nodes[handle].children)
+            ):
+                continue
+            for following, its_prob in siblings:
+                self._offered += 1
+                heappush(waiting, (-path * its_prob, self._offered, following, its_prob, parent, siblings))
+                break
+            yield Grown(self.add(handle, token, prob, source), (*above, token), -minus)
+
     def layout(self) -> tuple[int, ...]:
         """The handles in the order of the tree's nodes: depth first, most probable child first, probes last."""
         order: list[int] = []
-        open_nodes = self._ranked(ROOT)
+        open_nodes = self._ranked(self._top)
         while open_nodes:
             handle = open_nodes.pop()
             order.append(handle)
-            open_nodes += self._ranked(handle)
+            children = self._nodes[handle].children
+            if children:
+                open_nodes += self._ranked(children)
         return tuple(order)
 
     def build(self) -> Draft:
         """Lays out the tree; node i of it is the handle ``layout()[i]``."""
-        if not self._nodes:
+        nodes = self._nodes
+        if not nodes:
             return NO_DRAFT
-        order = self.layout()
-        place = {handle: index for index, handle in enumerate(order)}
-        parents = [ROOT] * len(order)
-        for handle in order:
-            for child in self._nodes[handle].children:
-                parents[place[child]] = place[handle]
-        nodes = [self._nodes[handle] for handle in order]
-        tree = TokenTree(
-            tuple(node.token for node in nodes),
-            tuple(parents),
-            frozenset(index for index, node in enumerate(nodes) if node.probe),
-        )
-        return Draft(tree, tuple(node.prob for node in nodes), tuple(node.source for node in nodes))
+        if self.leaves > 1 or nodes[-1].probe:
+            order = self.layout()
+            nodes = [nodes[handle] for handle in order]
+            place = {handle: index for index, handle in enumerate(order)}
+            place[ROOT] = ROOT
+            tree = TokenTree(
+                tuple([node.token for node in nodes]),
+                tuple([place[node.parent] for node in nodes]),
+                frozenset([index for index, node in enumerate(nodes) if node.probe]),
+            )
+        else:
+            tree = TokenTree.chain([node.token for node in nodes])
+        return Draft(tree, tuple([node.prob for node in nodes]), tuple([node.source for node in nodes]))
 
-    def _children(self, handle: int) -> list[int]:
-        return self._top if handle == ROOT else self._nodes[handle].children
-
-    def _ranked(self, parent: int) -> list[int]:
-        """Children, the one that comes first at the end; ties keep the order in which they were added."""
+    def _ranked(self, siblings: list[int]) -> list[int]:
+        """Siblings, the one that comes first at the end; ties keep the order in which they were added."""
+        if len(siblings) < 2:
+            return siblings.copy()
 
         def rank(handle: int) -> tuple[bool, float, int]:
             return self._nodes[handle].probe, -self._nodes[handle].prob, handle
 
-        return sorted(self._children(parent), key=rank, reverse=True)
+        return sorted(siblings, key=rank, reverse=True)

@@ -29,6 +29,18 @@ class ModelFileError(SlipstreamError):
     """A model file that is missing, damaged, unsupported or not a model at all."""
 
 
+class NotANumberError(SlipstreamError):
+    """A row of logits without a single finite number."""
+
+
+class EvaluationError(SlipstreamError):
+    """llama.cpp could not evaluate a batch on its device."""
+
+
+class ModelChangedError(ModelFileError):
+    """A model file that was written to while it was mapped: what it computes is no longer the model's own."""
+
+
 class ContextFullError(SlipstreamError):
     """A prompt that does not fit the context."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ Token = int
 
 Floats = NDArray[np.float32]
 
+KvType = Literal["f32", "f16", "q8_0"]
+"""The number type of a KV cache."""
+
 ROOT: Final = -1
 """The parent of a tree's first nodes: the last committed token, not yet in the KV cache."""
 
@@ -23,6 +26,11 @@ LAST_HIDDEN: Final = -1
 
 MTP_HIDDEN: Final = -2
 """The hidden point that a model's MTP layer reads: after the last layer, before or after its norm as it was trained."""
+
+
+def pass_tokens(flash: bool) -> int:
+    """Tokens of the largest pass over a prompt: few without flash attention, since each stores a score per cell."""
+    return 512 if flash else 128
 
 
 def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0) -> int:

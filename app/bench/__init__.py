@@ -1,1 +1,8 @@
-"""The benchmark: what this machine does, and what drafting gains on it."""
+"""The benchmark: what drafting gains on this machine, and whether the text stays the same."""
+
+from typing import Final
+
+LIMIT: Final = 8
+"""Prompts of a set that are replied to by default."""
+PAPERS_TYPICAL: Final = 0.09
+"""The threshold of typical acceptance in the Medusa paper."""

@@ -1,21 +1,143 @@
-"""Part ``check``: whether every drafter writes what plain decoding writes, token for token (DESIGN section 4)."""
+"""Part ``check``: whether every drafter writes what plain decoding writes, token for token (DESIGN section 4).
+
+Where two texts part: whether a tiny change of the target's logits explains it.
+
+Part ``check`` as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from slipstream.app.bench.plan import Plan
+from slipstream.app.bench.report import STOPPED, table
 from slipstream.app.bench.stopping import never
-from slipstream.app.bench.ties import Difference, weigh
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
-from slipstream.app.engine.measuring import SAME_TEXT
-from slipstream.app.engine.requests import Load
+from slipstream.app.engine.calibrate import SAME_TEXT
+from slipstream.app.engine.loop import generate
 from slipstream.app.engine.session import Session
+from slipstream.app.engine.stopping import Rules
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Load
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import UsageError
-from slipstream.models.types import shared_prefix
+from slipstream.models.sampling.noise import gumbel
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Floats, History, Token, shared_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place where a reply is not plain decoding's.
+
+    Attributes:
+        index: Of the token in the reply, from 0.
+        plain: What plain decoding writes there; None where its reply has ended.
+        drafted: What the other reply has there; None where it has ended.
+        again: What plain decoding writes there when it is run once more; other than ``plain`` where not even it repeats
+            itself.
+        gap: By how much the best noisy score leads the second, in logits; None where only one token could be drawn.
+        near_tie: Whether logits that moved by no more than the tolerance give the one token, and others the other.
+    """
+
+    index: int
+    plain: Token | None
+    drafted: Token | None
+    again: Token | None
+    gap: float | None
+    near_tie: bool
+
+
+def weigh(
+    session: Session, turn: Turn, plain: Sequence[Token], drafted: Sequence[Token], tolerance: float
+) -> Difference:
+    """Runs the target plainly up to the first difference, and looks at its scores there.
+
+    Args:
+        session: The model.
+        turn: What was replied to.
+        plain: Plain decoding's reply.
+        drafted: The other, which differs.
+        tolerance: How far floating point may move a logit.
+    """
+    index = shared_prefix(plain, drafted)
+    ours, theirs = _at(plain, index), _at(drafted, index)
+    if ours is None or theirs is None:  # the same tokens, but one reply went on: no score explains that
+        return Difference(index, ours, theirs, ours, None, False)
+    settings = asdict(turn.sampling)
+    settings.pop("typical")
+    sampler = Sampler(**settings)
+    history, row, again = _row_at(session, turn, index, sampler, plain)
+    gap = noisy_gap(sampler, row, history)
+    return Difference(index, ours, theirs, again, gap, near_tie(sampler, row, history, (ours, theirs), tolerance))
+
+
+def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
+    """By how much the best noisy score leads the second best, in logits; None where only one token can be drawn.
+
+    Args:
+        sampler: How tokens are drawn.
+        row: [n_vocab] logits.
+        history: The tokens before.
+    """
+    if sampler.temperature == 0:
+        _, shares = sampler.rank(row, history, (), 2)
+        return math.log(shares[0] / shares[1]) if len(shares) == 2 and shares[1] > 0 else None
+    ids, probs = sampler.distribution(row, history)
+    if len(ids) < 2:
+        return None
+    scores = np.sort(np.log(probs) + gumbel(sampler.seed, history.position, ids))
+    return float(scores[-1] - scores[-2]) * sampler.temperature
+
+
+def near_tie(sampler: Sampler, row: Floats, history: History, tokens: Sequence[Token], tolerance: float) -> bool:
+    """Whether for each of the tokens there are logits within ``tolerance`` of the row's that give it.
+
+    Beside the row itself, two such rows are tried: the token's logit raised against all others, which also carries it
+    over the limit of a truncation, and the winner's lowered while the token's is raised, which also drops the winner
+    below it.
+    """
+    winner = sampler.pick(row, history)
+    for token in tokens:
+        raised, swapped = row.copy(), row.copy()
+        raised[token] += np.float32(2 * tolerance)  # as if it had risen by one tolerance and all others sunk by one
+        swapped[token] += np.float32(tolerance)
+        swapped[winner] -= np.float32(tolerance)
+        if token != winner and token not in (sampler.pick(raised, history), sampler.pick(swapped, history)):
+            return False
+    return True
+
+
+def _row_at(
+    session: Session, turn: Turn, index: int, sampler: Sampler, plain: Sequence[Token]
+) -> tuple[History, Floats, Token]:
+    """Decodes the reply plainly again: the tokens before its ``index``-th, the row it is drawn from, and the draw.
+
+    The tokens before are those of the first run, whatever is drawn now.
+    """
+    target, prompt = session.target, session.model.prompts.build(turn.messages, session.target.abilities.n_ctx)
+    history = History(list(prompt.tokens), prompt.trimmed)
+    target.request(frozenset())
+    target.prefill(history.tokens[:-1])
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(history.tokens), 0, (), lambda _token: b"")
+    steps = generate(target, Plain(), sampler, history, lambda _probability, _depth: False, rules, lambda: False)
+    for at, step in enumerate(steps):
+        if at == index:
+            row = step.evaluation.logits[0].copy()
+            before = History(history.tokens[:-1], prompt.trimmed)
+            return before, row, step.tokens[0]
+        history.tokens[-1] = plain[at]
+    raise AssertionError("the reply fitted the context when it was written")
+
+
+def _at(tokens: Sequence[Token], index: int) -> Token | None:
+    return tokens[index] if index < len(tokens) else None
+
 
 TOLERANCE: Final = 0.05
 """How far floating point may move a logit: passes of other widths and layouts moved it by up to 0.03 (DESIGN 4)."""
@@ -28,7 +150,7 @@ class Finding:
     Attributes:
         drafter: Who drafted.
         place: Which prompt, turn, temperature and seed.
-        difference: Where the two part, and what the target says there.
+        difference: Where the two texts part, and the target's scores there.
     """
 
     drafter: str
@@ -141,3 +263,67 @@ def audit(
     counts = play(plan, context, lambda line: tell(f"check: {line}"), reply)
     too_long = {name: long for name, (_, long) in counts.items()}
     return replace(report, compared=compared, tokens=tokens, findings=findings, too_long=too_long, stopped=stop())
+
+
+_SHOWN: Final = 12  # findings in full; all of them are in the JSON
+
+
+def check_text(report: CheckReport) -> str:
+    """What was compared, drafter by drafter, the differences, and the verdict."""
+    rows = []
+    for name, replies in report.compared.items():
+        differ = [finding for finding in report.findings if finding.drafter == name]
+        ties = sum(finding.difference.near_tie for finding in differ)
+        rows.append(
+            (
+                name,
+                str(replies),
+                str(replies - len(differ)),
+                f"{report.tokens[name]:,}",
+                str(ties),
+                str(len(differ) - ties),
+            )
+        )
+    notes = [
+        *([STOPPED] if report.stopped else []),
+        _verdict(report),
+        *(f"- {_line(finding)}" for finding in report.findings[:_SHOWN]),
+        *([f"- and {len(report.findings) - _SHOWN} more (--json)."] if len(report.findings) > _SHOWN else []),
+        *(
+            f"- Prompts of {name} too long for the context: {count}."
+            for name, count in report.too_long.items()
+            if count
+        ),
+        *(f"- Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
+    ]
+    return table(
+        f"check: replies on {one_line(report.model)} compared with plain decoding's, token for token",
+        ("drafter", "replies", "equal", "tokens alike", "near-ties", "wrong"),
+        rows,
+        notes,
+    )
+
+
+def _verdict(report: CheckReport) -> str:
+    if not report.findings:
+        return f"Passed: every reply is plain decoding's (promised: {report.promise})."
+    if report.wrong:
+        return f"FAILED: {len(report.wrong)} replies differ by more than floating point explains."
+    if report.promise == SAME_TEXT:
+        return f"FAILED: {len(report.findings)} replies differ, by near-ties only, but the same text was promised."
+    return (
+        f"Passed: {len(report.findings)} replies differ, each at a near-tie: logits that moved by {report.tolerance:g}"
+        f" or less turn one draw into the other (promised: {report.promise})."
+    )
+
+
+def _line(finding: Finding) -> str:
+    difference = finding.difference
+    if difference.plain is None or difference.drafted is None:
+        return f"`{finding.drafter}`, {finding.place}: one reply ends after {difference.index} tokens: WRONG."
+    gap = "only one could be drawn" if difference.gap is None else f"the two best are {difference.gap:.3g} logits apart"
+    unstable = "" if difference.again == difference.plain else f"; run again, plain decoding has {difference.again}"
+    return (
+        f"`{finding.drafter}`, {finding.place}: token {difference.index + 1} is {difference.drafted} in place of"
+        f" {difference.plain} ({gap}: {'a near-tie' if difference.near_tie else 'WRONG'}{unstable})."
+    )

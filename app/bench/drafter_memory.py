@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 
-from slipstream.app.bench.memory import peak_bytes
-from slipstream.app.engine.requests import Load
+from slipstream.app.protocol import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -24,7 +24,7 @@ def drafter_memory(
 
     Returns:
         The peak of resident memory in MB of 1,000,000 bytes, Python and the model's file included, but not what is on a
-        GPU; None where the child failed, which ``tell`` hears.
+        GPU; None if the child failed, which is reported by ``tell``.
     """
     found: dict[str, float | None] = {}
     for name in drafters:
@@ -39,10 +39,24 @@ def drafter_memory(
     return found
 
 
+def peak_bytes() -> int:
+    """The most memory that this process has held so far, files mapped into it included."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count the parent's memory too, where the child was forked from it
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        raise SlipstreamError("memory cannot be measured on Windows.", "Leave it out with --no-memory.")
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def _child() -> None:
     """Reads what to load from standard input and writes what it took to standard output."""
     from slipstream.app.bench.turns import Turn, session_of, write
-    from slipstream.app.engine.requests import Message, Sampling
+    from slipstream.app.protocol import Message, Sampling
 
     asked = json.load(sys.stdin)
     load, turn = Load(**asked["load"]), Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])

@@ -131,7 +131,7 @@ def _estimate(rows: Doubles, others: Doubles | None) -> Ratio:
     count = len(rows)
 
     def ratio(weights: Doubles) -> Doubles:
-        """[draws] ratios; ``weights`` [draws, prompts] says how often each prompt was drawn."""
+        """[draws] ratios; ``weights`` [draws, prompts] counts how often each prompt was drawn."""
         value = _of_totals(weights @ rows)
         return value if others is None else value / _of_totals(weights @ others)
 

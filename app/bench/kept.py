@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.app.bench.chart import Style, chart
-from slipstream.app.bench.drafter_tables import drafters_text
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
 from slipstream.app.bench.intervals import Ratio
-from slipstream.app.paths import private_folder, unwritable
+from slipstream.app.bench.plots import Style, chart
+from slipstream.app.bench.report import drafters_text
+from slipstream.app.platform.paths import private_folder, unwritable
 from slipstream.models.errors import reason_of
 
 _NAME: Final = "%Y-%m-%d %H.%M.%S"
@@ -41,7 +41,7 @@ class Kept:
 
 
 def kept_results(folder: Path) -> list[Kept]:
-    """All results, the newest first; what cannot be read is among them and says why."""
+    """All results, the newest first; an unreadable one is included with the reason."""
     return sorted((_read(path) for path in folder.glob("*.json")), key=lambda kept: kept.when, reverse=True)
 
 
@@ -96,7 +96,7 @@ def delete(kept: Kept) -> None:
 
 
 def _read(path: Path) -> Kept:
-    """Reads a result; what another version wrote, or somebody by hand, must not harm a screen that draws it."""
+    """Reads a result and checks it: another version or an editor may have written it."""
     when = _when(path)
     try:
         if path.stat().st_size > _LARGEST:

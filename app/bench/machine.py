@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from slipstream.models.runtime.library import device, physical_cores
+from slipstream.models.llama.library import device, physical_cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:  # they load the engine, which whoever shows figures does not need
-    from slipstream.app.bench.memory import MemoryFigures
-    from slipstream.app.bench.overhead import OverheadFigures
-    from slipstream.app.bench.plain import PlainFigures
+from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.platform.safe_text import one_line
 
 STOPPED: Final = "STOPPED before its end: the figures are of what was written until then."
 
@@ -22,63 +20,94 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes:
     return "\n".join(["", title, "", lines[0], rule, *lines[1:], "", *notes])
 
 
-def plain_text(rows: Sequence[PlainFigures]) -> str:
-    """Part ``plain``."""
-    return table(
-        "plain: our loop against a bare llama_decode loop (speed ratio; aim: 0.95 or more where a step takes 10 ms)",
-        ("model", "MB", "threads", "bare ms/step", "ratio, T 0", "ratio, T 0.8", "added us, T 0", "added us, T 0.8"),
-        [
-            (
-                row.model,
-                f"{row.file_mb:.0f}",
-                str(row.threads),
-                row.bare_ms.text(2),
-                row.greedy_ratio.text(3),
-                row.sampled_ratio.text(3),
-                row.greedy_added_us.text(0),
-                row.sampled_added_us.text(0),
-            )
-            for row in rows
-        ],
-        [f"{rows[0].rounds} rounds; the bare loop chooses no token." if rows else ""],
+_DEPTHS_SHOWN: Final = 6
+_FEW: Final = 5  # prompts from which on an interval deserves trust
+
+
+def drafters_text(report: DrafterReport) -> str:
+    """The drafters, then the best fixed choice of each kind of text, and what has to be said of both."""
+    head = (
+        "text",
+        "T",
+        "drafter",
+        "tok/s",
+        "against plain [95 %]",
+        "tokens/step",
+        "acceptance",
+        "acceptance by depth",
+        "ms/step: draft, evaluate, accept, commit, rest",
+        "first token, ms",
+        *(["peak MB"] if report.memory_mb else []),
+    )
+    counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
+    few = [name for name, count in report.prompts.items() if count < _FEW]
+    notes = [
+        *([STOPPED] if report.stopped else []),
+        f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
+        f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
+        *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
+        *([f"Fewer than {_FEW} prompts of {', '.join(few)}: do not lean on those intervals."] if few else []),
+        *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
+        *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
+    ]
+    rows = table(
+        f"drafters: on {one_line(report.model)}, each reply between two of plain decoding",
+        head,
+        [_row(row, report.memory_mb) for row in report.rows],
+        [notes[0], *(f"- {note}" for note in notes[1:])],
+    )
+    return rows + "\n" + _best(report.best)
+
+
+def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, ...]:
+    peak = memory_mb.get(row.drafter)
+    return (
+        row.kind,
+        f"{row.temperature:g}",
+        row.drafter,
+        f"{row.tok_per_s:.1f}",
+        row.speedup.text(),
+        f"{row.tokens_per_step:.2f}",
+        _share(row.acceptance),
+        " ".join(map(_share, row.by_depth[:_DEPTHS_SHOWN])),
+        " ".join(f"{ms:.3f}" for ms in row.phases.values()),
+        f"{row.first_token_ms:.1f}",
+        *(["-" if peak is None else f"{peak:.0f}"] if memory_mb else []),
     )
 
 
-def overhead_text(rows: Sequence[OverheadFigures], n_vocab: int, n_ctx: int) -> str:
-    """Part ``overhead``."""
+def _best(rows: Sequence[BestFixed]) -> str:
     return table(
-        f"overhead: milliseconds outside llama_decode, {n_vocab:,} tokens of vocabulary, context {n_ctx:,}",
-        ("tree", "in cache", "tokens/step", "loop ms/step", "sampling ms/token", "all ms/step", "same text"),
+        "best fixed: the choice that was fastest for all prompts of a kind, known only afterwards",
+        ("text", "T", "best fixed", "against plain [95 %]", "auto against plain", "auto / best fixed"),
         [
             (
-                f"{row.nodes} nodes, {row.leaves} leaves",
-                f"{row.used:,}",
-                f"{row.tokens_per_step:.2f}",
-                row.loop_ms.text(3),
-                row.sampling_ms.text(3),
-                row.outside_ms.text(3),
-                "yes" if row.same_text else "no",
+                row.kind,
+                f"{row.temperature:g}",
+                row.drafter,
+                row.speedup.text(),
+                row.auto.text() if row.auto else "-",
+                row.auto_over_best.text() if row.auto_over_best else "-",
             )
             for row in rows
         ],
-        ["Aims: loop 0.25 ms a step with 16 nodes in 8 leaves; sampling 0.2 ms a token at temperature 0.8."],
+        _verdict(rows),
     )
 
 
-def memory_text(rows: Sequence[MemoryFigures]) -> str:
-    """Part ``memory``."""
-    return table(
-        "memory: peak of a process that loads a model and writes with it, in MB",
-        ("model", "file", "context", "Python and libraries", "peak", "peak above the file"),
-        [
-            (
-                row.model,
-                f"{row.file_mb:.0f}",
-                f"{row.context:,}",
-                f"{row.before_mb:.0f}",
-                f"{row.peak_mb:.0f}",
-                f"{row.over_file_mb:.0f}",
-            )
-            for row in rows
-        ],
-    )
+def _verdict(rows: Sequence[BestFixed]) -> list[str]:
+    """Whether the autopilot is ever slower than plain decoding, by the intervals."""
+    autos = [(row, row.auto) for row in rows if row.auto and row.auto.low is not None and row.auto.high is not None]
+    if not autos:
+        return []
+    faster = [row for row, auto in autos if auto.low is not None and auto.low > 1]
+    slower = [f"{row.kind} at T {row.temperature:g}" for row, auto in autos if auto.high is not None and auto.high < 1]
+    named = f" ({', '.join(slower)})" if slower else ""
+    return [
+        f"`auto` against plain decoding, by the intervals: faster in {len(faster)} of {len(autos)} rows,"
+        f" slower in {len(slower)}{named}, the others undecided."
+    ]
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2f}"

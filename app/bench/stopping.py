@@ -22,7 +22,7 @@ class Stop:
     """Hears Ctrl-C: the first one ends the measuring, with what was measured until then; the second one ends it all.
 
     Attributes:
-        asked: Whether it was heard.
+        asked: Whether Ctrl-C was pressed.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Stop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Leaves Ctrl-C to whoever had it."""
+        """Restores the previous handler of Ctrl-C."""
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 

@@ -13,10 +13,9 @@ from typing import Final
 from slipstream.app.bench.intervals import Work
 from slipstream.app.bench.plan import ALL, Plan
 from slipstream.app.bench.stopping import Stopped, never
-from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Loaded, Prefilling, Stepped
-from slipstream.app.engine.requests import Generate, Load, Message, Sampling
+from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
+from slipstream.app.protocol import Done, Generate, Load, Loaded, Message, Prefilling, Sampling, Stepped
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.types import Token
@@ -117,7 +116,7 @@ def play(
 ) -> dict[str, tuple[int, int]]:
     """Plays every conversation once for each seed and temperature, all its turns.
 
-    The next turn is asked after plain decoding's reply to the one before, which is the model's own: all drafters get
+    The next turn follows plain decoding's reply to the one before, which is the model's own: all drafters get
     the same prompt.
 
     Args:
@@ -180,13 +179,13 @@ def usable_drafters(session: Session, loaded: Loaded, names: Sequence[str]) -> t
     Args:
         session: The model; each drafter writes a little, which warms it up.
         loaded: What the engine said of it.
-        names: Those that are asked for; ``ALL`` stands for the engine's list.
+        names: Wanted drafters; ``ALL`` stands for the engine's list.
 
     Returns:
         The usable ones but plain decoding, and the reasons why the others are not.
 
     Raises:
-        UsageError: If drafters were asked for and none of them serves.
+        UsageError: If none of the wanted drafters serves.
     """
     write(session, Plain.name, _WARM_UP)
     known = {offer.name: offer.why_not for offer in loaded.drafters}

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from slipstream.app.paths import private_folder, unwritable
-from slipstream.models.download_lock import HeldError, close_removed, open_locked
+from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 
 if TYPE_CHECKING:  # loaded when something was left, which is seldom
     from slipstream.app.bench.kept import Kept

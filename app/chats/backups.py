@@ -9,12 +9,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.paths import unwritable
+from slipstream.app.platform.paths import unwritable
 
 VERSIONS: Final = 3
-"""Backups of earlier versions that stay; the oldest leave first."""
+"""Backups of earlier versions that are kept."""
 DAYS: Final = 7
-"""Daily backups that stay."""
+"""Daily backups that are kept."""
 DAY: Final = 86400.0
 
 
@@ -36,7 +36,7 @@ def of_days(path: Path) -> list[Path]:
 
 
 def age(path: Path) -> float:
-    """Seconds since the newest daily backup; without one, for ever."""
+    """Seconds since the newest daily backup; infinity without one."""
     newest = of_days(path)[-1:]
     return abs(time.time() - newest[0].stat().st_mtime) if newest else float("inf")
 
@@ -45,8 +45,8 @@ def keep_version(path: Path, version: int) -> None:
     """Backs a database up before its tables are changed; see ``_copy``.
 
     Args:
-        path: The database; its writers wait meanwhile.
-        version: Its version, which names the copy.
+        path: The database, locked against writers.
+        version: Its version, part of the copy's name.
 
     Raises:
         SlipstreamError: If the copy cannot be written.
@@ -58,7 +58,10 @@ def keep_version(path: Path, version: int) -> None:
 
 
 def keep_day(path: Path) -> None:
-    """Backs a database up, if the newest daily backup is a day old; one with faults leaves those there are.
+    """Backs a database up if the newest daily backup is a day old; a damaged one replaces no backup.
+
+    Of older backups, those stay that have a chat which no newer one has: it was lost, since a chat that its owner
+    deletes is deleted from all backups.
 
     Args:
         path: The database.
@@ -70,21 +73,26 @@ def keep_day(path: Path) -> None:
     if age(path) < DAY:
         return
     _copy(path, path.with_name(f"{path.stem}-day-{time.strftime('%Y-%m-%d')}{path.suffix}"))
-    for old in of_days(path)[:-DAYS]:
-        old.unlink(missing_ok=True)
+    days = of_days(path)
+    newer: set[str] = set().union(*map(_chats, days[-DAYS:]))
+    for old in reversed(days[:-DAYS]):
+        chats = _chats(old)
+        if chats <= newer:
+            old.unlink(missing_ok=True)
+        newer |= chats
 
 
 def drop_parts(path: Path) -> None:
-    """Deletes copies that a kill cut short: nobody would forget deleted chats in them."""
+    """Deletes copies that a kill cut short: a deleted chat would stay in them."""
     for part in path.parent.glob(f".{path.stem}-*{path.suffix}.*"):
         part.unlink(missing_ok=True)
 
 
 def forget_in_backups(path: Path, chat: str) -> None:
-    """Takes a deleted chat out of all backups; one that cannot be changed is deleted.
+    """Erases a deleted chat from all backups; a backup that cannot be changed is deleted.
 
     Args:
-        path: The database that was backed up.
+        path: The database.
         chat: The chat's id.
     """
     for backup in backups(path):
@@ -100,7 +108,7 @@ def forget_in_backups(path: Path, chat: str) -> None:
 
 
 def verify(db: sqlite3.Connection) -> None:
-    """Reads all of a database, its full-text indexes too.
+    """Checks all of a database, its full-text indexes too.
 
     Raises:
         sqlite3.DatabaseError: If it is damaged.
@@ -113,7 +121,7 @@ def verify(db: sqlite3.Connection) -> None:
 
 
 def optimize(db: sqlite3.Connection) -> None:
-    """Merges the full-text indexes of a database, where it has some: deleted words stay in them until then."""
+    """Merges the full-text indexes, if there are any: deleted words stay in them until then."""
     for table in _indexes(db):
         db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
@@ -123,13 +131,24 @@ def _indexes(db: sqlite3.Connection) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
+def _chats(backup: Path) -> set[str]:
+    """The ids of all chats of a backup; none where it cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return {str(chat) for (chat,) in db.execute("SELECT id FROM chats")}
+    except (sqlite3.Error, UnicodeDecodeError):
+        return set()
+
+
 def _copy(path: Path, backup: Path) -> None:
-    """Copies a database, whole and sound or not at all, for its owner alone."""
+    """Copies a database, complete and checked or not at all; only its owner can read the copy."""
     part = backup.with_name(f".{backup.name}.{os.getpid()}")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        # page by page and not VACUUM INTO, which may number the rows anew
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as copy:
+        # page by page: VACUUM INTO may renumber the rows
+        # never one that is not there: SQLite would make it
+        existing = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(existing, uri=True)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE").fetchall()  # a copy of a log's database would make a log itself
             verify(copy)
@@ -137,4 +156,5 @@ def _copy(path: Path, backup: Path) -> None:
     except OSError as error:
         raise unwritable(backup, error) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be gone
+            part.unlink(missing_ok=True)

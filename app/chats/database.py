@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from slipstream.app.chats.backups import keep_day
-from slipstream.app.chats.opening import hold, is_damage, open_database, storage_error
-from slipstream.app.chats.place import Writers
-from slipstream.app.chats.rescue import mark
+from slipstream.app.chats.backups import keep_day, verify
+from slipstream.app.chats.locking import Writers, hold
+from slipstream.app.chats.open_database import QUICK_TO_CHECK, is_damage, open_database, storage_error
+from slipstream.app.chats.open_files import Change, HeldChats, OpenFiles
+from slipstream.app.chats.records import readable
+from slipstream.app.chats.rescue import aside_name, mark, rescue, write_new
+from slipstream.app.chats.rows import Rows, read_rows, rows_in
+from slipstream.app.platform.paths import private_folder
 from slipstream.models.errors import SlipstreamError
 
 
 class Database:
-    """A file that is open; one thread of one process at a time writes.
+    """An open file; only one thread of one process writes at a time.
+
+    Where another program deletes, replaces or empties the file, its chats are written to a new one at the next use.
 
     Attributes:
         path: The file.
         alone: Whether no other process had it open.
         notice: A line for the user if a damaged file had to be replaced on opening, else "".
+        connection: SQLite's connection; a new one after the file was rewritten.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,57 +40,286 @@ class Database:
         """
         self.path = path
         self._lock = threading.RLock()
+        self._tell: Callable[[str], object] = self._note
+        self._told = ""
+        self._listened = False
+        self._held = HeldChats()
         with ExitStack() as opened:
             self._hold, self.alone = hold(path)
-            opened.callback(self._hold.close)
+            opened.callback(lambda: self._hold.close())
             self._writers = Writers(path)
-            opened.callback(self._writers.close)
+            opened.callback(lambda: self._writers.close())
             with self._writers.alone():
-                self._db, self.notice = open_database(path, self.alone)
+                self.connection, self.notice = open_database(path, self.alone)
+            self._begin()
             opened.pop_all()
-        self._logged = self._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+    def execute(self, query: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """Runs one statement, within ``read``, ``write`` or ``exclusive``."""
+        return self.connection.execute(query, values)
+
+    def listen(self, tell: Callable[[str], object]) -> None:
+        """Calls ``tell``, from any thread, with a line for the user whenever the files were rescued or rewritten."""
+        self._tell = tell
+        if self.notice and not self._listened:
+            tell(self.notice)
+        self._listened = True
+
+    def hold(self, chat: str) -> None:
+        """Keeps a chat in memory as well, so that it survives the loss of the file.
+
+        Raises:
+            SlipstreamError: If it cannot be read.
+        """
+        with self.read():
+            self._held.hold(self.connection, chat)
+
+    def files_changed(self) -> bool:
+        """Whether another program deleted, replaced or changed the files; costs microseconds."""
+        return not self._hold.closed and self._files.change() is not Change.NONE
+
+    def check_files(self) -> None:
+        """Rewrites the files if another program changed them; every call does so first."""
+        with self.read():
+            pass
+
+    def check(self) -> None:
+        """Writes the chats to a new file if another program deleted, replaced or changed theirs.
+
+        Raises:
+            SlipstreamError: If no new file can be written.
+        """
+        with self._lock:
+            if self._hold.closed or (self._connected and self.connection.in_transaction):
+                return
+            if not self._connected:
+                with self._worded():
+                    self._reopen()
+            change = self._files.change()
+            if change is not Change.NONE:
+                words = self._mended(change)
+                self._told = ""
+                if words:
+                    self._tell(words)
 
     def close(self) -> None:
-        """Closes the file, and backs it up once a day; calling it again does nothing."""
+        """Closes the file after its daily backup; a second call does nothing."""
         with self._lock, ExitStack() as last:
-            last.callback(self._hold.close)
-            last.callback(self._writers.close)
-            ended = self._hold.closed
+            last.callback(lambda: self._hold.close())
+            last.callback(lambda: self._writers.close())
+            ended, reachable = self._hold.closed, False
             if not ended:
+                reachable = self._last_check()
                 with suppress(SlipstreamError):  # another process writes on and on
                     last.enter_context(self._writers.alone())
-            last.callback(self._db.close)  # it may empty the log
-            if self.alone and not ended:
-                with suppress(SlipstreamError), self._read():  # tried again at the next end
-                    if self._db.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
+            last.callback(lambda: self.connection.close())  # it may empty the log
+            if self.alone and not ended and reachable:
+                with suppress(SlipstreamError), self.read():  # tried again at the next end
+                    if self.execute("SELECT 1 FROM chats LIMIT 1").fetchone():
                         keep_day(self.path)
 
     @contextmanager
-    def _read(self) -> Iterator[None]:
+    def read(self) -> Iterator[None]:
+        """No other thread uses the connection meanwhile; errors of SQLite become ``SlipstreamError``."""
         with self._lock:
             try:
+                self.check()
+            except SlipstreamError as error:
+                if not self._connected:
+                    raise
+                words = f"{error.title} {error.hint}"  # the open file can still be read
+                if words != self._told:
+                    self._told = words
+                    self._tell(words)
+            with self._worded():
                 yield
-            except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own words may come from the file
-                if is_damage(error):
-                    mark(self.path)
-                raise storage_error(self.path, error) from error
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No thread and no other process writes meanwhile."""
-        with self._read(), self._writers.alone():
+    def _worded(self) -> Iterator[None]:
+        try:
             yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # an error's own words may come from the file
+            if is_damage(error):
+                mark(self.path)
+            raise storage_error(self.path, error) from error
 
     @contextmanager
-    def _write(self, durable: bool = False) -> Iterator[None]:
-        """One transaction; ``durable`` ones have reached the disk when it ends, without a log all have."""
-        with self._alone():
-            self._db.execute(f"PRAGMA synchronous={'FULL' if durable or not self._logged else 'NORMAL'}")
-            self._db.execute("BEGIN IMMEDIATE")
+    def exclusive(self) -> Iterator[None]:
+        """No other thread uses the connection, and no other process writes meanwhile."""
+        with self._lock:
+            self.check()
+            with self._worded(), self._writers.alone():
+                try:
+                    yield
+                finally:
+                    self._files.written()
+
+    @contextmanager
+    def write(self, durable: bool = False) -> Iterator[None]:
+        """One transaction; it is on disk at its end if ``durable``, or if there is no write-ahead log."""
+        with self.exclusive():
+            self.connection.execute(f"PRAGMA synchronous={'FULL' if durable or not self._logged else 'NORMAL'}")
+            self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._db.execute("COMMIT")
+                self.connection.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk has rolled back already
-                    self._db.execute("ROLLBACK")
+                if self.connection.in_transaction:  # a full disk has rolled back already
+                    self.connection.execute("ROLLBACK")
                 raise
+            self._held.update(self.connection)
+
+    # --- files that went away -------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Starts to watch the files and the changed rows of a new connection."""
+        self._connected = True
+        self._held.watch(self.connection)
+        self._logged = self.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        self._files = OpenFiles(self.path, self._logged)
+
+    def _note(self, words: str) -> None:
+        self.notice = words
+
+    def _mended(self, change: Change) -> str:
+        """Gives the chats a sound file with its usual name.
+
+        Returns:
+            What happened, for the user; empty if nothing was lost or replaced.
+
+        Raises:
+            SlipstreamError: If no file can be written.
+        """
+        private_folder(self.path.parent)
+        if self._files.lost_locks():
+            locks = hold(self.path)[0], Writers(self.path)
+            self._hold.close()
+            self._writers.close()
+            self._hold, self._writers = locks
+        with self._writers.alone():
+            self._files.restore_index()
+            change = self._files.change(locks=False)  # another process may have been faster
+            try:
+                if change is Change.LOG:
+                    words = self._without_log()
+                elif change is Change.CONTENT:
+                    words = self._overwritten()
+                elif change is Change.REPLACED:
+                    words = self._replaced()
+                else:
+                    words = "" if change is Change.NONE else self._rewritten(change.value, self._whole())
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                raise storage_error(self.path, error) from error
+            self._files.look()
+        return words
+
+    def _without_log(self) -> str:
+        """The log was deleted but is still open: its content is moved to the database."""
+        whole = self._whole()
+        busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            return self._rewritten(Change.LOG.value, whole)
+        self._files.drop_log()
+        self._reopen()
+        return f"{self.path.name}-wal was deleted: what was in it is in {self.path.name} now."
+
+    def _overwritten(self) -> str:
+        """Another program, which may be another slipstream, wrote to the file."""
+        if not _is_sound(self.path):
+            return self._rewritten(Change.CONTENT.value, None)
+        self._reopen()
+        if not self._is_older():
+            self._held.reload(self.connection)
+            return ""
+        return self._rewritten(Change.CONTENT.value, self._held.rows, read_rows(self.connection))
+
+    def _replaced(self) -> str:
+        """Another file has the name: it is used if it holds chats, and what it lacks is kept beside it."""
+        whole = self._whole()
+        known = whole or self._held.rows
+        aside = aside_name(self.path)
+        write_new(aside, known.copy())
+        self._files.drop_log()
+        others = _read(self.path)
+        if others and others.messages:
+            with suppress(SlipstreamError, sqlite3.Error):  # such as one of a newer version
+                words = ""
+                if others.lacks(self._held.rows):
+                    words = self._rewritten(Change.REPLACED.value, self._held.rows, others)
+                else:  # another slipstream wrote it anew
+                    self._reopen(self.alone)
+                    self._held.reload(self.connection)
+                if read_rows(self.connection).lacks(known):
+                    return f"{words} What it does not have is kept for a month: {aside.name}."
+                aside.unlink()
+                return words
+        words = self._rewritten(Change.REPLACED.value, whole)
+        aside.unlink()
+        return words
+
+    def _rewritten(self, why: str, whole: Rows | None, others: Rows | None = None) -> str:
+        """Writes a new file and sets aside the one that is there, see ``rescue``."""
+        words = rescue(self.path, why, whole or self._held.rows, whole is not None, others)
+        self._reopen()
+        self._held.reload(self.connection)
+        return words
+
+    def _reopen(self, alone: bool = False) -> None:
+        self.connection.close()
+        self._connected = False
+        self.connection, _ = open_database(self.path, alone)
+        self._begin()
+
+    def _whole(self) -> Rows | None:
+        """All rows that the open connection still reads, with those in memory; None if it cannot read them."""
+        try:
+            rows = read_rows(self.connection)
+        except (sqlite3.Error, UnicodeDecodeError):
+            return None
+        rows.update(self._held.rows)
+        return rows
+
+    def _is_older(self) -> bool:
+        """Whether the file is an older copy: numbers of messages only grow, even where a chat was deleted."""
+        newest = max(self._held.rows.messages, default=0)
+        last = self.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
+        return (last[0] if last else 0) < newest
+
+    def _last_check(self) -> bool:
+        """Checks the files before closing them; chats that cannot be written there go to the temporary folder."""
+        try:
+            self.check()
+        except SlipstreamError as error:
+            import tempfile  # seldom needed
+
+            stamp = time.strftime("%Y-%m-%d-%H%M%S")
+            place = Path(tempfile.gettempdir()) / f"slipstream-chats-{stamp}.db"
+            try:
+                write_new(place, (self._whole() or self._held.rows).copy())
+            except (OSError, sqlite3.Error, SlipstreamError) as second:
+                self._tell(f"{error.title} The chats could not be written elsewhere either: {second}.")
+            else:
+                self._tell(f"{error.title} The chats are in {place}: move it to {self.path}.")
+            return False
+        return True
+
+
+def _is_sound(path: Path) -> bool:
+    if path.stat().st_size < 512:  # an empty database costs its log its name
+        return False
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            db.text_factory = readable
+            if path.stat().st_size < QUICK_TO_CHECK:
+                verify(db)
+            db.execute("SELECT count(*) FROM messages").fetchall()
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _read(path: Path) -> Rows | None:
+    try:
+        return rows_in(path)
+    except (sqlite3.Error, UnicodeDecodeError):
+        return None

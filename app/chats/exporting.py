@@ -1,4 +1,4 @@
-"""Chats as Markdown to be read, and as JSON to be taken elsewhere."""
+"""Exports chats as Markdown to read and as JSON to import."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.thinking import begins_inside, split
-from slipstream.app.paths import unwritable
-from slipstream.app.safe_text import one_line
+from slipstream.app.platform.paths import unwritable
+from slipstream.app.platform.safe_text import one_line
 
 Format = Literal["md", "json"]
 FORMAT: Final = "slipstream-chats"
@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 
 def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
-    """Writes chats whole, with all branches and the figures of every reply.
+    """Chats with all branches and the figures of every reply.
 
     Raises:
         UsageError: If there is no such chat.
@@ -34,7 +34,7 @@ def exported(store: ChatStore, chats: Sequence[str], form: Format) -> str:
 
 
 def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool = True) -> str:
-    """Writes a chat as Markdown: the branch that is shown, then the others from where they part.
+    """A chat as Markdown: the shown branch, then the others from where they fork.
 
     Args:
         store: All chats.
@@ -68,7 +68,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
 
 
 def write_export(path: Path, text: str) -> None:
-    """Writes an export, for its owner alone; a file that is there is not overwritten.
+    """Writes an export that only its owner can read; an existing file is not overwritten.
 
     Raises:
         SlipstreamError: If it cannot be written.
@@ -81,7 +81,7 @@ def write_export(path: Path, text: str) -> None:
 
 
 def _line(message: StoredMessage, everything: dict[int, StoredMessage], written: set[int]) -> list[StoredMessage]:
-    """A message and what follows it, as long as only one does."""
+    """A message and its descendants, up to the next fork."""
     line = [message]
     while True:
         following = [other for other in everything.values() if other.parent == line[-1].id and other.id not in written]
@@ -109,7 +109,7 @@ def _section(message: StoredMessage, thoughts: bool) -> str:
 
 
 def _folded(message: StoredMessage, thoughts: bool) -> str:
-    """The text, with what the model thought before it folded, or a line that tells of it."""
+    """The text, with the model's reasoning folded, or with a line in its place."""
     if message.role != "assistant":
         return message.content
     thought = message.figures.speed.thought if message.figures else 0

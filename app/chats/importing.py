@@ -1,41 +1,184 @@
-"""Takes over chats that slipstream exported, and ChatGPT's ``conversations.json``."""
+"""Imports chats that slipstream exported, and ChatGPT's ``conversations.json``.
+
+A conversation of ChatGPT is a mapping of nodes, of which one branch is the current one.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
-from slipstream.app.chats.chatgpt import conversation
 from slipstream.app.chats.exporting import FORMAT, VERSION
-from slipstream.app.chats.records import NAME, Figures, StoredChat, StoredMessage, new_id, storable
+from slipstream.app.chats.lookup import title_of
+from slipstream.app.chats.records import (
+    MESSAGE_LIMIT,
+    NAME,
+    Figures,
+    StoredChat,
+    StoredMessage,
+    bounded,
+    new_id,
+    storable,
+)
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Speed
-from slipstream.models.errors import UsageError
-from slipstream.models.quoting import quoted, shown_path
+from slipstream.app.protocol import Speed
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.sanitize import quoted, shown_path
+
+ROLES = ("user", "assistant")
+
+
+def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
+    """Converts a conversation; nodes without text of a person or a model are skipped, and their children move up.
+
+    Returns:
+        The chat, and its messages with their picks, parents first.
+
+    Raises:
+        ValueError: If the mapping is no tree.
+    """
+    nodes = values["mapping"]
+    if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):
+        raise ValueError("a conversation's mapping is no tree")
+    created, updated = _chatgpt_time(values.get("create_time")), _chatgpt_time(values.get("update_time"))
+    chat = StoredChat(new_id(), bounded(_string(values.get("title"))), created, updated, "")
+    current = set(_above(nodes, values.get("current_node")))
+    messages: list[tuple[StoredMessage, int]] = []
+    following = _children(nodes)
+    listed = {child for children in following.values() for child in children}
+    seen: set[str] = set()
+    below: list[tuple[str, int | None]] = [(name, None) for name in reversed(nodes) if name not in listed]
+    while below:
+        name, parent = below.pop()
+        if name in seen:
+            raise ValueError("a conversation's mapping is no tree")
+        seen.add(name)
+        node = nodes[name]
+        role, text, when = _said(node.get("message"))
+        if role in ROLES and text.strip():
+            number = len(messages) + 1
+            message = StoredMessage(
+                number, chat.id, parent, role, text, [], "", "done", "", None, None, "", when or created
+            )
+            messages.append((message, int(name in current)))
+            parent = number
+        below += [(child, parent) for child in reversed(following[name])]
+    if len(seen) < len(nodes):
+        raise ValueError("a conversation's messages follow each other in a circle")
+    first = next((message.content for message, _ in messages if message.role == "user"), "")
+    return StoredChat(chat.id, chat.title or title_of(first), created, updated, ""), messages
+
+
+def _children(nodes: dict[str, Any]) -> dict[str, list[str]]:
+    """The children of each node: those that it lists, and those that only name it as their parent."""
+    following: dict[str, list[str]] = {name: [] for name in nodes}
+    for name, node in nodes.items():
+        listed = node.get("children")
+        following[name] += (child for child in (listed if isinstance(listed, list) else []) if _known(nodes, child))
+    listed_somewhere = {child for children in following.values() for child in children}
+    for name, node in nodes.items():
+        if name not in listed_somewhere and _known(nodes, node.get("parent")):
+            following[node["parent"]].append(name)
+    return following
+
+
+def _known(nodes: dict[str, Any], name: Any) -> bool:
+    return isinstance(name, str) and name in nodes
+
+
+def _above(nodes: dict[str, Any], name: Any) -> list[str]:
+    branch: list[str] = []
+    while isinstance(name, str) and name in nodes and len(branch) <= len(nodes):
+        branch.append(name)
+        name = nodes[name].get("parent")
+    return branch
+
+
+def _said(message: Any) -> tuple[str, str, float]:
+    """Role, text and time of a node's message; empty where it has none that is text."""
+    if not isinstance(message, dict):
+        return "", "", 0.0
+    author, content = message.get("author"), message.get("content")
+    if (
+        not isinstance(author, dict)
+        or not isinstance(content, dict)
+        or content.get("content_type")
+        not in (
+            "text",
+            "multimodal_text",
+        )
+    ):
+        return "", "", 0.0
+    parts = content.get("parts")
+    text = "\n\n".join(part for part in parts if isinstance(part, str)) if isinstance(parts, list) else ""
+    if len(text) > MESSAGE_LIMIT:
+        raise ValueError(f"a message has {len(text):,} characters; at most {MESSAGE_LIMIT:,} fit")
+    when = message.get("create_time")
+    return _string(author.get("role")), storable(text), float(when) if isinstance(when, int | float) else 0.0
+
+
+def _string(value: Any) -> str:
+    return storable(value) if isinstance(value, str) else ""
+
+
+def _chatgpt_time(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else time.time()
+
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
+MOST_BYTES: Final = 256 << 20
+"""Bytes of a file that is read at once; its values take several times as much memory."""
 _TOKEN_LIMIT: Final = 1 << 31
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(Speed.__slots__)
 
 
-def import_chats(store: ChatStore, raw: bytes, source: str) -> list[StoredChat]:
-    """Takes over all chats of a file; nothing of it where any part cannot be read.
-
-    Args:
-        store: Where they go.
-        raw: The file.
-        source: What to call it in an error.
-
-    Returns:
-        The chats as they are kept.
+def read_export(path: Path) -> bytes:
+    """Reads a file to be imported, unless it is too large.
 
     Raises:
-        UsageError: If it is no such file.
+        SlipstreamError: If it cannot be read or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            raw = file.read(MOST_BYTES + 1) if size <= MOST_BYTES else b""  # a pipe has no size
+    except OSError as error:
+        reason = reason_of(error)
+        raise SlipstreamError(f"cannot read {shown_path(path)}: {reason}.", "Give a file that is there.") from error
+    if max(size, len(raw)) > MOST_BYTES:
+        many = f"{size:,}" if size > MOST_BYTES else f"more than {MOST_BYTES:,}"
+        raise SlipstreamError(
+            f"{shown_path(path)} has {many} bytes; at most {MOST_BYTES:,} can be imported.",
+            "Export fewer chats at once, and import one file after the other.",
+        )
+    return raw
+
+
+def import_chats(
+    store: ChatStore, raw: bytes, source: str, tell: Callable[[str], object] = lambda words: None
+) -> list[StoredChat]:
+    """Imports all chats of a file, or none if any part is invalid.
+
+    Args:
+        store: The store to add them to.
+        raw: The file.
+        source: Its name in an error.
+        tell: Takes a line on what was left out.
+
+    Returns:
+        The chats as they were added.
+
+    Raises:
+        UsageError: If it is no export, or has no messages.
         SlipstreamError: If they cannot be kept.
     """
+    name = shown_path(source)
     try:
         values = json.loads(raw)
         if isinstance(values, dict) and values.get("format") == FORMAT:
@@ -48,18 +191,26 @@ def import_chats(store: ChatStore, raw: bytes, source: str) -> list[StoredChat]:
             raise ValueError("it has neither chats nor conversations")
     except (ValueError, RecursionError) as error:  # json's own errors are ValueErrors
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise UsageError(f"{shown_path(source)} is no export of chats: {reason}.", _HINT) from error
-    return [store.add_chat(chat, messages) for chat, messages in found if messages]
+        raise UsageError(f"{name} is no export of chats: {reason}.", _HINT) from error
+    except MemoryError as error:
+        raise SlipstreamError(f"{name} does not fit into memory.", "Export fewer chats at once.") from error
+    full = [(chat, messages) for chat, messages in found if messages]
+    if not full:
+        why = "its chats hold no text of a person or a model" if found else "it holds no chats"
+        raise UsageError(f"nothing was taken over from {name}: {why}.", _HINT)
+    if left := len(found) - len(full):
+        tell(f"{left:,} chats without text were left out.")
+    return [store.add_chat(chat, messages) for chat, messages in full]
 
 
 def _chat(values: Any) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
     name = _text(values, "id")
     chat = StoredChat(
         id=name if NAME.fullmatch(name) else new_id(),
-        title=_text(values, "title"),
+        title=bounded(_text(values, "title")),
         created=_time(values, "created"),
         updated=_time(values, "updated"),
-        model=_text(values, "model"),
+        model=bounded(_text(values, "model")),
         pinned=_get(values, "pinned", bool, False),
     )
     messages: list[tuple[StoredMessage, int]] = []
@@ -98,7 +249,7 @@ def _message(values: Any, chat: str) -> StoredMessage:
 
 
 def _figures(values: Any) -> Figures | None:
-    """The figures of a reply; None where they are not of the kind that this version shows."""
+    """The figures of a reply; None if they do not have the types that this version shows."""
     if not isinstance(values, dict) or not isinstance(values.get("speed"), dict):
         return None
     speed = values["speed"]
@@ -145,8 +296,11 @@ def _get(values: Any, name: str, kind: type, default: Any) -> Any:
     return value
 
 
-def _text(values: Any, name: str) -> str:
-    return storable(str(_get(values, name, str, "")))
+def _text(values: Any, name: str, most: int = MESSAGE_LIMIT) -> str:
+    text = str(_get(values, name, str, ""))
+    if len(text) > most:
+        raise ValueError(f"{name} has {len(text):,} characters; at most {most:,} fit")
+    return storable(text)
 
 
 def _time(values: Any, name: str) -> float:

@@ -1,4 +1,4 @@
-"""The chats as the engine's process reads them, while the interface's process owns their file."""
+"""Read access to the chats for the engine's process; the interface's process owns the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.chats.opening import storage_error
+from slipstream.app.chats.open_database import storage_error
 from slipstream.app.chats.records import readable, unpack_tokens
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.models.errors import SlipstreamError
@@ -37,10 +37,10 @@ class StoredReply:
 
 
 class ChatReader:
-    """Reads what is kept; never makes or changes the file, and has it open during calls alone."""
+    """Reads the chats; never creates or changes the file, and opens it only during a call."""
 
     def __init__(self, path: Path) -> None:
-        """Keeps where the chats are; a missing file is no chats."""
+        """Takes the path of the database; a missing file has no chats."""
         self._path = path
 
     def newest(self) -> dict[str, int]:
@@ -68,7 +68,7 @@ class ChatReader:
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
 
     def replies(self, chat: str, after: int) -> list[StoredReply]:
-        """The finished replies of a chat, of all its branches, from the first that is still being written left out.
+        """The finished replies of all branches of a chat, up to the first that is still streaming.
 
         Args:
             chat: The chat.

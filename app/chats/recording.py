@@ -1,19 +1,20 @@
-"""Keeps a reply in the store while it streams, whoever shows it."""
+"""Keeps a reply in the store while it streams, and turns a kept chat into the engine's messages."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import groupby
 from typing import Final
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, Prefilling, Speed, Stepped
+from slipstream.app.protocol import Done, Message, Prefilling, Speed, Stepped
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 WRITTEN_WITHIN: Final = 0.2
-"""Seconds until text is in the store; with the writing itself, a kill loses less than 250 ms of it."""
+"""Seconds until text is in the store; including the write, a kill loses less than 250 ms of text."""
 
 Event = Prefilling | Stepped | Done
 
@@ -26,9 +27,9 @@ def recorded(
 ) -> Iterator[Event]:
     """Passes a reply's events on and keeps the reply.
 
-    A write that fails ends no reply: its text is written with what follows, and only if the last write fails too, there
-    is an error. The reply ends in the store as "done"; as "interrupted" if the engine died or the reader went away; as
-    "failed" if the engine refused it before the first word, unless it has words already.
+    A failed write does not end the reply: its text is written with the next one, and only a failure of the last one is
+    an error. The reply's final status is "done"; "interrupted" if the engine died or the generator was closed; "failed"
+    if the engine refused it before its first word.
 
     Args:
         events: What ``Engine.reply`` yields.
@@ -41,7 +42,7 @@ def recorded(
     """
     speed = Speed()
     begun = over = False
-    in_tokens = not before or bool(before.tokens) or not before.content  # tokens count only where they are all there
+    in_tokens = not before or bool(before.tokens) or not before.content  # incomplete tokens are useless
     growing = _Growing(store, message)
     try:
         for event in events:
@@ -73,7 +74,7 @@ def recorded(
         growing.end()
         if not over:
             known = _figures(before, Figures(speed)) if begun else before.figures if before else None
-            with suppress(SlipstreamError):  # what is raised says more; the next start marks the reply
+            with suppress(SlipstreamError):  # the error in flight matters more; the next start marks the reply
                 growing.write()
                 store.finish_reply(message, "interrupted", figures=known)
 
@@ -126,3 +127,31 @@ class _Growing:
 
 def _figures(before: StoredMessage | None, rest: Figures) -> Figures:
     return before.figures.followed_by(rest) if before and before.figures else rest
+
+
+def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "") -> list[Message]:
+    """Makes the messages of a request.
+
+    A reply brings its tokens if the model that will read them wrote them. Replies without a word are left out, and so
+    two messages of the user may meet; in an imported chat two replies may. They become one, for most templates want
+    turns.
+
+    Args:
+        messages: The chat, oldest first.
+        fingerprint: Of the model that will reply.
+        system: A system message to begin with, or empty.
+    """
+    said = [Message("system", system)] if system else []
+    for together in turns(messages):
+        first = together[0]
+        if len(together) == 1:
+            said.append(Message(first.role, first.content, first.tokens if first.model == fingerprint else []))
+        else:
+            said.append(Message(first.role, "\n\n".join(message.content for message in together)))
+    return said
+
+
+def turns(messages: Iterable[StoredMessage]) -> list[list[StoredMessage]]:
+    """The messages that ``history`` makes one of, in order; those without a word are in none."""
+    spoken = (message for message in messages if message.content)
+    return [list(together) for _, together in groupby(spoken, key=lambda message: message.role)]

@@ -1,4 +1,7 @@
-"""What the chat store keeps, as values."""
+"""What the chat store keeps, as values.
+
+The branches of a chat: which messages follow which, and which of several are shown.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,25 @@ import json
 import os
 import re
 import struct
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
-from slipstream.app.engine.protocol import Done, Speed
+from slipstream.app.protocol import Done, Speed
 
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""What a chat may be called: files of its kept state are named so."""
+"""A valid id of a chat; its kept state is a file of that name."""
 UNFINISHED = ("cancelled", "length", "context")
-"""Reasons for which a reply ended that are not its own."""
+"""Reasons that cut a reply short."""
+MESSAGE_LIMIT = 10_000_000
+"""Characters of a message that is imported; no model reads as many."""
+TITLE_LIMIT = 200
+"""Characters of a title at most; what is longer is cut where it is imported or read."""
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
 
@@ -29,11 +38,11 @@ class StoredChat:
 
     Attributes:
         id: Short readable name, such as "k3f9ab".
-        title: First words of the first message, or what its owner called it.
+        title: First words of the first message, or a title given by the user.
         created: Seconds since 1970.
         updated: Time of its newest message.
         model: Name of the model that replied last, or empty.
-        pinned: Whether its owner wants it on top.
+        pinned: Whether it stays on top of the list.
     """
 
     id: str
@@ -46,7 +55,7 @@ class StoredChat:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How a reply went; the fields are those of ``protocol.Done``."""
+    """Speed and acceptance of a reply; the fields are those of ``protocol.Done``."""
 
     speed: Speed = field(default_factory=Speed)
     by_depth: list[list[int]] = field(default_factory=list)
@@ -61,7 +70,7 @@ class Figures:
 
     @staticmethod
     def of(done: Done) -> Figures:
-        """Takes the figures out of the engine's last event."""
+        """The figures in the engine's last event."""
         return Figures(
             done.speed,
             done.by_depth,
@@ -80,7 +89,7 @@ class Figures:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def followed_by(self, rest: Figures) -> Figures:
-        """The figures of a reply that went on: both parts as if it had never stopped."""
+        """The figures of a continued reply, as if it had never stopped."""
         return Figures(
             _joined(self.speed, rest.speed),
             _deeper(self.by_depth, rest.by_depth),
@@ -121,7 +130,7 @@ class StoredMessage:
         tokens: Token ids of a reply, good for the model of this fingerprint alone.
         model: Fingerprint of the model that wrote it.
         status: See ``Status``.
-        drafter: Who drafted, "none" for plain decoding; empty for a user's message.
+        drafter: The drafter, "none" for plain decoding; empty for a user's message.
         seed: Seed of the reply, or None.
         figures: Speed and acceptance, or None until the reply is over.
         reason: Why the reply ended, as in ``protocol.Done``, or empty.
@@ -144,7 +153,7 @@ class StoredMessage:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it is a reply that could go on: it did not end by itself."""
+        """Whether it is a reply that was cut short and can be continued."""
         return self.role == "assistant" and (self.status == "interrupted" or self.reason in UNFINISHED)
 
 
@@ -237,11 +246,52 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def bounded(title: str) -> str:
+    """A title cut to ``TITLE_LIMIT``."""
+    return title if len(title) <= TITLE_LIMIT else title[: TITLE_LIMIT - 1] + "…"
+
+
 def readable(raw: bytes) -> str:
-    """Text of a database, also where the disk has garbled some of it."""
+    """Text of a database; garbled bytes become replacement characters."""
     return raw.decode("utf-8", "replace")
 
 
 def new_id() -> str:
-    """Draws a name for a chat."""
+    """A random id for a chat."""
     return "".join(ALPHABET[byte % len(ALPHABET)] for byte in os.urandom(ID_LENGTH))  # 256 is a multiple of its length
+
+
+class Tree:
+    """The branches of a chat as numbers of messages; of siblings, the last picked one is shown."""
+
+    def __init__(self, nodes: Iterable[tuple[int, int | None, int]]) -> None:
+        """Takes ``(number, parent, picked)`` of every message, refused ones left out, by number."""
+        self._children: dict[int | None, list[int]] = defaultdict(list)
+        self._parent: dict[int, int | None] = {}
+        self._picked: dict[int, int] = {}
+        for number, parent, picked in nodes:
+            self._children[parent].append(number)
+            self._parent[number] = parent
+            self._picked[number] = picked
+
+    def shown(self) -> list[int]:
+        """The shown branch, from the first message on."""
+        branch: list[int] = []
+        at: int | None = None
+        while siblings := self._children.get(at):
+            at = max(siblings, key=lambda number: (self._picked[number], number))
+            branch.append(at)
+        return branch
+
+    def siblings(self, message: int) -> list[int]:
+        """The message and its siblings, oldest first."""
+        return self._children[self._parent[message]]
+
+    def above(self, message: int) -> list[int]:
+        """The message and its ancestors, the chat's first message last; empty if it is not in the tree."""
+        branch: list[int] = []
+        at: int | None = message
+        while at is not None and at in self._parent:
+            branch.append(at)
+            at = self._parent[at]
+        return branch

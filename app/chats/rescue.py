@@ -1,7 +1,7 @@
-"""Saves what can be saved of damaged chats: rows that are readable still, then what the newest backup has besides.
+"""Rescues damaged chats: the rows that can still be read, then those that only the newest backup has.
 
-The new file is whole before it takes the old one's place, and the old one stays as it is under another name: a kill at
-any moment leaves either a file to be rescued or one that was.
+The new file is complete before it gets the old one's name, and the old one stays as it is under another name: after a
+kill at any moment the next start either repeats the rescue or finds it done.
 """
 
 from __future__ import annotations
@@ -15,76 +15,104 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.backups import backups
-from slipstream.app.chats.records import NAME, Figures, readable
-from slipstream.app.chats.salvage import Value, rows
+from slipstream.app.chats.rows import Row, Rows, is_other, rows_in, write_rows
+from slipstream.app.chats.salvage import Value
+from slipstream.app.chats.salvage import rows as rows_of_pages
 from slipstream.app.chats.schema import migrate
-from slipstream.app.chats.titles import title_of
-from slipstream.app.paths import unwritable
+from slipstream.app.platform.paths import unwritable
 
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _MARK: Final = ".damaged"
 KEPT_ASIDE: Final = 30 * 86400.0
-"""Seconds after which a file that was set aside is deleted: it holds chats that were deleted since."""
+"""Seconds after which a file that was set aside is deleted: it may hold chats that were deleted since."""
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {"TEXT": str, "BLOB": bytes, "REAL": (int, float), "INTEGER": int}
 _FEWEST: Final = {"chats": 5, "messages": 13}
-"""Columns of the first version; rows that were not written since have no more."""
-_Row = dict[str, Value]
+"""Columns of the first version; rows that were never rewritten have no more."""
 
 
-def rescue(path: Path, why: str) -> str:
+def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False, others: Rows | None = None) -> str:
     """Puts a sound database in a damaged one's place.
 
     Args:
-        path: The database; no process has it open.
-        why: What is wrong, as "is empty".
+        path: The database; no other process has it open.
+        why: What is wrong, as "was empty".
+        known: Rows that are still in memory.
+        whole: Whether these are all rows; otherwise the file and the newest backup are read too.
+        others: The sound content of a file that replaced the database; it is added.
 
     Returns:
-        What became of it, for the user.
+        What was saved, for the user.
 
     Raises:
-        SlipstreamError: If the place cannot be written to.
-        sqlite3.Error: If the new file cannot be written.
+        SlipstreamError: If the new file cannot be written.
+        sqlite3.Error: The same, where SQLite says so.
     """
     part, ready = path.with_name(f".{path.name}.rescued-{os.getpid()}"), _ready(path)
+    rows, backup, added = Rows(), None, set[int]()
     try:
         for leftover in path.parent.glob(f".{path.name}.rescued-*"):
             leftover.unlink()
-        os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        with closing(sqlite3.connect(part, isolation_level=None)) as db:
-            migrate(db, part)
-            columns = {table: _columns(db, table) for table in _FEWEST}
-            chats, messages = _salvaged(path, columns)
-            backup, added = _add_backup(path, chats, messages)
-            _insert(db, chats, messages)
+        if not whole:
+            rows = _salvaged(path)
+            backup, added = _add_backup(path, rows)
+        if known:
+            rows.update(known)
+        write_new(part, rows)
+        if others:
+            with closing(sqlite3.connect(part, isolation_level=None)) as db:
+                write_rows(db, others)
         os.replace(part, ready)
-        aside = _set_aside(path)
+        aside = _set_aside(path, sides=not whole)
+        if others and aside:
+            aside.unlink()
         finish(path)
         _mark(path).unlink(missing_ok=True)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
         part.unlink(missing_ok=True)
-    old = f", {len(added & messages.keys()):,} of them from a backup of {_day(backup)}" if backup else ""
-    saved = f"{len(messages):,} messages in {len(chats):,} chats were rescued{old}" if chats else "a new one was begun"
-    return f"{path.name} {why}: {saved}. The file as it was is kept for a month: {aside.name}."
+    if others:
+        return f"{path.name} {why}: the chats of the new file are used, and this one with them."
+    old = f", {len(added & rows.messages.keys()):,} of them from a backup of {_day(backup)}" if backup else ""
+    said, chats = len(rows.messages), len(rows.chats)
+    counts = f"{said:,} message{'s' * (said != 1)} in {chats:,} chat{'s' * (chats != 1)}"
+    saved = f"{counts} were {'written to a new file' if whole else f'rescued{old}'}"
+    left = f" The file as it was is kept for a month: {aside.name}." if aside else ""
+    return f"{path.name} {why}: {saved if rows.chats else 'a new one was begun'}.{left}"
+
+
+def write_new(path: Path, rows: Rows) -> None:
+    """Makes a database of rows that only its owner can read; what the tables refuse leaves the rows.
+
+    Raises:
+        SlipstreamError: If it cannot be written.
+        sqlite3.Error: The same, where SQLite says so.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise unwritable(path, error) from error
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        migrate(db, path)
+        write_rows(db, rows)
 
 
 def mark(path: Path) -> None:
-    """Notes that a database was found damaged amid its use, for the next start to rescue it."""
+    """Notes that a database in use was found damaged; the next start rescues it."""
     with contextlib.suppress(OSError):
         os.close(os.open(_mark(path), os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def is_marked(path: Path) -> bool:
-    """Whether a database was found damaged amid its use."""
+    """Whether a database in use was found damaged."""
     return _mark(path).exists()
 
 
 def finish(path: Path) -> None:
-    """Ends a rescue that a kill cut short when the damaged file was away already.
+    """Completes a rescue that was killed after the damaged file was set aside.
 
     Raises:
-        OSError: If the place cannot be written to.
+        OSError: If the folder cannot be written to.
     """
     if not path.exists() and _ready(path).exists():
         os.replace(_ready(path), path)
@@ -106,128 +134,91 @@ def _ready(path: Path) -> Path:
     return path.with_name(f"{path.stem}-rescued{path.suffix}")
 
 
-def _set_aside(path: Path) -> Path:
+def aside_name(path: Path) -> Path:
+    """A free name for a file that is set aside; ``drop_old`` deletes it after a month."""
     stamp = time.strftime("%Y-%m-%d-%H%M%S")
     aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
     number = 2
     while aside.exists():
         aside = path.with_name(f"{path.stem}-damaged-{stamp}-{number}{path.suffix}")
         number += 1
-    for side in (*SIDE_FILES, ""):  # the file itself last: until then the rescue can begin again
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(path.with_name(path.name + side), aside.with_name(aside.name + side))
     return aside
+
+
+def _set_aside(path: Path, sides: bool = True) -> Path | None:
+    """Renames the files of a database; None if there were none.
+
+    Args:
+        path: The database.
+        sides: Whether its log is kept, too.
+    """
+    aside, found = aside_name(path), False
+    for side in (*SIDE_FILES, ""):  # the file itself last: until then the rescue can begin again
+        place = path.with_name(path.name + side)
+        with contextlib.suppress(FileNotFoundError):
+            if side and not sides:
+                place.unlink()
+            else:
+                os.replace(place, aside.with_name(aside.name + side))
+                found = True
+    return aside if found else None
 
 
 def _day(backup: Path) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(backup.stat().st_mtime))
 
 
-def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
-    return [(str(row[1]), str(row[2])) for row in db.execute(f"PRAGMA table_info({table})")]
-
-
-def _salvaged(path: Path, columns: dict[str, list[tuple[str, str]]]) -> tuple[dict[str, _Row], dict[int, _Row]]:
-    """Chats by name and messages by number."""
-    chats: dict[str, _Row] = {}
-    messages: dict[int, _Row] = {}
-    for trusted in (True, False):  # behind a damaged frame of the log there may be more, but nothing vouches for it
-        for number, values in rows(path, trusted):
-            if _fits(values, columns["messages"], "messages") and values[0] is None:
-                row = dict(zip((name for name, _ in columns["messages"]), (number, *values[1:]), strict=False))
-                known = messages.get(number)
+def _salvaged(path: Path) -> Rows:
+    """All rows of the file and its log that look like chats or messages."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        migrate(db, path)
+        chats, messages = (
+            [(str(row[1]), str(row[2])) for row in db.execute(f"PRAGMA table_info({table})")] for table in _FEWEST
+        )
+    found = Rows()
+    for trusted in (True, False):  # behind a damaged frame of the log there may be more, but without a checksum
+        for number, values in rows_of_pages(path, trusted):
+            if _fits(values, messages, "messages") and values[0] is None:
+                row = dict(zip((name for name, _ in messages), (number, *values[1:]), strict=False))
+                known = found.messages.get(number)
                 if known is None or (not trusted and len(str(row["content"])) > len(str(known["content"]))):
-                    messages[number] = row
-            elif _fits(values, columns["chats"], "chats"):
-                row = dict(zip((name for name, _ in columns["chats"]), values, strict=False))
-                if trusted or str(row["id"]) not in chats:
-                    chats[str(row["id"])] = row
-    return chats, messages
+                    found.messages[number] = row
+            elif _fits(values, chats, "chats"):
+                row = dict(zip((name for name, _ in chats), values, strict=False))
+                if trusted or str(row["id"]) not in found.chats:
+                    found.chats[str(row["id"])] = row
+    return found
 
 
 def _fits(values: list[Value], columns: list[tuple[str, str]], table: str) -> bool:
-    """Whether a row could be one of a table's; null stands for a number or a time only."""
+    """Whether a row could be one of a table's; only a number or a time may be null."""
     return _FEWEST[table] <= len(values) <= len(columns) and all(
         isinstance(value, _KINDS[kind]) or (value is None and kind in ("INTEGER", "REAL"))
         for value, (_, kind) in zip(values, columns, strict=False)
     )
 
 
-def _add_backup(path: Path, chats: dict[str, _Row], messages: dict[int, _Row]) -> tuple[Path | None, set[int]]:
-    """Adds what the newest readable backup has and the file has not, or not as it was.
+def _add_backup(path: Path, rows: Rows) -> tuple[Path | None, set[int]]:
+    """Adds the rows of the newest readable backup that are lost or garbled.
 
     Returns:
-        The backup, if it had something, and the numbers of what it had.
+        The backup, if it had any, and the numbers of the messages that it had.
     """
     for backup in sorted(backups(path), key=lambda backup: backup.stat().st_mtime, reverse=True):
         try:
-            with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
-                db.row_factory, db.text_factory = sqlite3.Row, readable
-                old_chats = [dict(row) for row in db.execute("SELECT * FROM chats")]
-                old_messages = [dict(row) for row in db.execute("SELECT * FROM messages")]
+            old = rows_in(backup)
         except (sqlite3.Error, UnicodeDecodeError):
             continue
-        missing = {row["id"]: row for row in old_messages if _lost(row, messages.get(row["id"]))}
-        messages |= missing
-        for row in old_chats:
-            chats.setdefault(row["id"], row)
+        missing = {number: row for number, row in old.messages.items() if _is_lost(row, rows.messages.get(number))}
+        rows.messages |= missing
+        rows.chats = old.chats | rows.chats
         return (backup if missing else None), set(missing)
     return None, set()
 
 
-def _lost(old: _Row, now: _Row | None) -> bool:
-    """Whether a message is gone or garbled: what was said stays, but for system messages and replies that go on."""
-    if now is None or any(now[name] != old[name] for name in ("chat", "role", "created")):
+def _is_lost(old: Row, now: Row | None) -> bool:
+    """Whether a message is gone or garbled: only system messages and streaming replies change later."""
+    if now is None or is_other(old, now):
         return True
     moved = old["parent"] is not None and now["parent"] is not None and now["parent"] != old["parent"]
     return moved or (old["role"] != "system" and not str(now["content"]).startswith(str(old["content"])))
-
-
-def _insert(db: sqlite3.Connection, chats: dict[str, _Row], messages: dict[int, _Row]) -> None:
-    """Writes what was found; what the tables do not take is left out of both collections."""
-    db.execute("BEGIN IMMEDIATE")
-    for name, row in list(chats.items()):
-        if not NAME.fullmatch(name) or not _inserted(db, "chats", row):
-            del chats[name]
-    last: dict[str, int] = {}
-    for number in sorted(messages, key=lambda number: (messages[number]["role"] != "system", number)):
-        row = messages[number]
-        chat, parent = str(row["chat"]), messages.get(row["parent"]) if isinstance(row["parent"], int) else None
-        first = parent is not None and parent["role"] == "system" and parent["parent"] is None
-        if row["parent"] is not None and not (parent and parent["chat"] == chat and (first or parent["id"] < number)):  # type: ignore[operator]
-            row["parent"] = last.get(chat)  # what it answered is lost: it follows what was said before
-        _readable(row)
-        if (chat not in chats and not _begun(db, chats, row)) or not _inserted(db, "messages", row):
-            del messages[number]
-            continue
-        last[chat] = number
-    db.execute("COMMIT")
-
-
-def _readable(row: _Row) -> None:
-    """Empties figures and a seed that the program could not read."""
-    try:
-        Figures.unpacked(str(row["speed"]))
-        int(str(row["seed"] or 0))
-    except (ValueError, TypeError, AttributeError):
-        row["speed"] = row["seed"] = ""
-
-
-def _begun(db: sqlite3.Connection, chats: dict[str, _Row], first: _Row) -> bool:
-    """Begins a chat of which only messages are left."""
-    name = str(first["chat"])
-    title = title_of(str(first["content"])) if NAME.fullmatch(name) else ""
-    row: _Row = {"id": name, "title": title, "created": first["created"], "updated": first["created"], "model": ""}
-    if not NAME.fullmatch(name) or not _inserted(db, "chats", row):
-        return False
-    chats[name] = row
-    return True
-
-
-def _inserted(db: sqlite3.Connection, table: str, row: _Row) -> bool:
-    places = ", ".join("?" * len(row))
-    try:
-        db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))
-    except sqlite3.IntegrityError:
-        return False
-    return True

@@ -1,8 +1,8 @@
-"""Reads rows out of a damaged SQLite file, page by page, as the shell's ``.recover`` does.
+"""Reads rows out of a damaged SQLite file and its write-ahead log, page by page, as the shell's ``.recover`` does.
 
-No page is asked for another: every page that looks like a leaf of a table is read for itself, so that a lost header, a
-lost root or a hole in the middle costs no other page. A row counts only if its lengths agree to the byte. Sources:
-https://sqlite.org/fileformat2.html and, for what the log holds, https://sqlite.org/walformat.html.
+Every page that looks like a leaf of a table is read on its own, so that a lost header, a lost root or a hole in the
+middle costs no other page. A row counts only if its lengths agree to the byte. File formats:
+https://sqlite.org/fileformat2.html and https://sqlite.org/walformat.html.
 """
 
 from __future__ import annotations
@@ -12,70 +12,29 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, Final
-
-from slipstream.app.chats.write_ahead import frames, is_page_size, page_size
+from typing import BinaryIO, Final, NamedTuple
 
 Value = int | float | str | bytes | None
 _LEAF: Final = 13
 """First byte of a page that holds rows."""
-_USUAL: Final = 4096
-"""Bytes of a page where nothing names them."""
+_USUAL_PAGE: Final = 4096
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _MOST_BYTES: Final = 1 << 30
-
-
-class _Pages:
-    """The pages of a database, some of them as its log has them."""
-
-    def __init__(self, main: BinaryIO | None, log: BinaryIO | None, trusted: bool) -> None:
-        """Looks where every page is.
-
-        Args:
-            main: The database.
-            log: Its log.
-            trusted: Whether to leave out what stands behind a damaged frame of the log.
-        """
-        self._main, self._log = main, log
-        header = main.read(100) if main and not main.seek(0) else b""
-        named = struct.unpack(">H", header[16:18])[0] if header[:15] == b"SQLite format 3" and len(header) == 100 else 0
-        named = 65536 if named == 1 else named
-        self.size = named if is_page_size(named) else (page_size(log) if log else 0) or _USUAL
-        length = main.seek(0, os.SEEK_END) if main else 0
-        self._inside = -(-length // self.size)
-        found = frames(log, self.size) if log else iter(())
-        self._moved = {frame.page: frame.offset for frame in found if frame.sound or not trusted}
-
-    def numbers(self) -> Iterator[int]:
-        """All pages that there are."""
-        yield from range(1, self._inside + 1)
-        yield from sorted(number for number in self._moved if number > self._inside)
-
-    def read(self, number: int) -> bytes:
-        """A page; empty if there is none, cut short where the file ends."""
-        file, offset = self._main, (number - 1) * self.size
-        if number in self._moved:
-            file, offset = self._log, self._moved[number]
-        elif not 1 <= number <= self._inside:
-            file = None
-        if file is None:
-            return b""
-        try:
-            file.seek(offset)
-            return file.read(self.size)
-        except OSError:  # a bad place of the disk costs what stood there
-            return b""
+_LOG_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+_LOG_MAGIC: Final = (0x377F0682, 0x377F0683)
+_WORD: Final = 0xFFFFFFFF
 
 
 def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
-    """The rows of all tables with their numbers, in no order; a table is to be told by what its rows look like.
+    """The rows of all tables with their numbers, in no order; the caller tells tables apart by their columns.
 
     Args:
         path: The database; its log stands beside it. What cannot be read gives no rows.
-        trusted: Whether to leave out what stands behind a damaged frame of the log.
+        trusted: Whether to leave out the frames of the log behind a damaged one.
 
     Raises:
-        OSError: If a file that is there cannot be opened: that may pass, and its rows are not to be missed.
+        OSError: If a file that exists cannot be opened: that may pass, and a rescue without its rows would lose them.
     """
     with ExitStack() as files:
         main, log = (_opened(files, name) for name in (path, path.with_name(path.name + "-wal")))
@@ -86,12 +45,75 @@ def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
             if len(page) < start + 8 or page[start] != _LEAF:
                 continue
             count = int.from_bytes(page[start + 3 : start + 5], "big")
-            places = page[start + 8 : start + 8 + 2 * count]
-            for at in range(0, len(places) - 1, 2):
+            cells = page[start + 8 : start + 8 + 2 * count]
+            for at in range(0, len(cells) - 1, 2):
                 try:
-                    yield _row(pages, page, int.from_bytes(places[at : at + 2], "big"))
+                    yield _row(pages, page, int.from_bytes(cells[at : at + 2], "big"))
                 except (ValueError, IndexError, struct.error):
-                    continue  # its neighbours may be whole
+                    continue  # the rows beside it may be sound
+
+
+def is_log_damaged(path: Path) -> bool:
+    """Whether a log has whole transactions behind a damaged frame.
+
+    SQLite stops reading at the first wrong checksum without an error, since after a power cut that is the log's end.
+
+    Args:
+        path: The log; a missing one is sound.
+    """
+    try:
+        with path.open("rb") as log:
+            size = _log_page_size(log)
+            if not size:  # more than a header that a power cut left half written
+                return len(log.read(_FRAME_HEADER + 512)) == _FRAME_HEADER + 512
+            return any(frame.commits and not frame.sound for frame in _frames(log, size))
+    except OSError:
+        return False
+
+
+# --- pages of the file and of the log -----------------------------------------------------------------------------
+
+
+class _Frame(NamedTuple):
+    """A page in the log: its number in the database, and whether it and all frames before it have right checksums."""
+
+    page: int
+    commits: bool
+    offset: int
+    sound: bool
+
+
+class _Pages:
+    """The pages of a database; where the log has a newer one, that one."""
+
+    def __init__(self, main: BinaryIO | None, log: BinaryIO | None, trusted: bool) -> None:
+        self._main, self._log = main, log
+        header = main.read(100) if main and not main.seek(0) else b""
+        named = struct.unpack(">H", header[16:18])[0] if header[:15] == b"SQLite format 3" and len(header) == 100 else 0
+        named = 65536 if named == 1 else named
+        self.size = named if _is_page_size(named) else (_log_page_size(log) if log else 0) or _USUAL_PAGE
+        length = main.seek(0, os.SEEK_END) if main else 0
+        self._count = -(-length // self.size)
+        frames = _frames(log, self.size) if log else iter(())
+        self._logged = {frame.page: frame.offset for frame in frames if frame.sound or not trusted}
+
+    def numbers(self) -> Iterator[int]:
+        yield from range(1, self._count + 1)
+        yield from sorted(number for number in self._logged if number > self._count)
+
+    def read(self, number: int) -> bytes:
+        """A page; empty if there is none, cut short where the file ends."""
+        if number in self._logged:
+            file, offset = self._log, self._logged[number]
+        else:
+            file, offset = (self._main if 1 <= number <= self._count else None), (number - 1) * self.size
+        if file is None:
+            return b""
+        try:
+            file.seek(offset)
+            return file.read(self.size)
+        except OSError:  # an unreadable block of the disk costs its page alone
+            return b""
 
 
 def _opened(files: ExitStack, path: Path) -> BinaryIO | None:
@@ -101,35 +123,76 @@ def _opened(files: ExitStack, path: Path) -> BinaryIO | None:
         return None
 
 
-def _row(pages: _Pages, page: bytes, at: int) -> tuple[int, list[Value]]:
-    """Reads the row that begins at a place of a page.
+def _is_page_size(size: int) -> bool:
+    return 512 <= size <= 65536 and size & (size - 1) == 0
 
-    Raises:
-        ValueError: If there is none, as for ``IndexError`` and ``struct.error``.
-    """
+
+def _log_page_size(log: BinaryIO) -> int:
+    """The page size in the log's header; 0 if it has none."""
+    log.seek(0)
+    header = log.read(_LOG_HEADER)
+    size = int.from_bytes(header[8:12], "big")
+    return size if _is_page_size(size) and int.from_bytes(header[:4], "big") in _LOG_MAGIC else 0
+
+
+def _frames(log: BinaryIO, size: int) -> Iterator[_Frame]:
+    """The frames since the log was last reset, those behind a damaged one included."""
+    log.seek(0)
+    header = log.read(_LOG_HEADER)
+    order = ">" if header[3:4] == b"\x83" else "<"
+    sums = _checksum(header[:24], (0, 0), order) if len(header) == _LOG_HEADER else (0, 0)
+    sound = _log_page_size(log) == size and sums == struct.unpack(">II", header[24:32])
+    salts = header[16:24] if sound else b""
+    log.seek(_LOG_HEADER)
+    offset = _LOG_HEADER + _FRAME_HEADER
+    while len(raw := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+        page, pages_at_commit = struct.unpack(">II", raw[:8])
+        salts = salts or raw[8:16]  # the first frame is never left over from before the reset
+        if sound:
+            sums = _checksum(raw[:8] + raw[_FRAME_HEADER:], sums, order)
+            sound = raw[8:16] == salts and page > 0 and sums == struct.unpack(">II", raw[16:24])
+        if raw[8:16] == salts and page > 0:
+            yield _Frame(page, pages_at_commit > 0, offset, sound)
+        offset += _FRAME_HEADER + size
+
+
+def _checksum(data: bytes, sums: tuple[int, int], order: str) -> tuple[int, int]:
+    first, second = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for one, other in zip(words[::2], words[1::2], strict=True):
+        first = (first + one + second) & _WORD
+        second = (second + other + first) & _WORD
+    return first, second
+
+
+# --- rows of a page -----------------------------------------------------------------------------------------------
+
+
+def _row(pages: _Pages, page: bytes, at: int) -> tuple[int, list[Value]]:
+    """Reads the row at an offset; ``ValueError``, ``IndexError`` or ``struct.error`` if there is none."""
     length, at = _varint(page, at)
     number, at = _varint(page, at)
     if not 0 < length <= _MOST_BYTES:
         raise ValueError
-    return _signed(number), _record(_payload(pages, page, at, length))
+    return number - (1 << 64) if number >> 63 else number, _record(_payload(pages, page, at, length))
 
 
 def _payload(pages: _Pages, page: bytes, at: int, length: int) -> bytes:
-    """Reads a row's bytes, following the chain of pages that a long one spills to."""
+    """Reads a row's bytes; a long one continues in a chain of overflow pages."""
     usable = pages.size
     if length <= usable - 35:
         return page[at : at + length]
     least = (usable - 12) * 32 // 255 - 23
-    here = least + (length - least) % (usable - 4)
-    here = here if here <= usable - 35 else least
-    payload = bytearray(page[at : at + here])
-    following = int.from_bytes(page[at + here : at + here + 4], "big")
+    local = least + (length - least) % (usable - 4)
+    local = local if local <= usable - 35 else least
+    payload = bytearray(page[at : at + local])
+    following = int.from_bytes(page[at + local : at + local + 4], "big")
     while len(payload) < length:
-        spilled = pages.read(following)
-        if len(spilled) < 5:
+        overflow = pages.read(following)
+        if len(overflow) < 5:
             raise ValueError
-        payload += spilled[4 : 4 + length - len(payload)]
-        following = int.from_bytes(spilled[:4], "big")
+        payload += overflow[4 : 4 + length - len(payload)]
+        following = int.from_bytes(overflow[:4], "big")
     return bytes(payload)
 
 
@@ -175,7 +238,3 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + place + 1
     return value << 8 | raw[at + 8], at + 9
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number

@@ -14,9 +14,9 @@ from slipstream.app.chats.backups import keep_version
 from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
-"""A message whose words can be found: not one that is being written, nor one that the engine refused."""
+"""A message that is in the search index: neither streaming nor refused by the engine."""
 _FUTURE = 100
-"""Migrations that newer releases may have added; a number beyond is damage."""
+"""Migrations that newer releases may have added; a higher version is damage."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """
@@ -99,7 +99,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Brings a database to the newest version, each migration whole or not at all; what was before is backed up.
+    """Migrates a database to the newest version, each step completely or not at all, after a backup.
 
     Args:
         db: The database.

@@ -1,4 +1,4 @@
-"""Finds words in all messages and titles, and cuts out the place where they stand."""
+"""Finds words in messages and titles, and cuts out a snippet around them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.safe_text import one_line
+from slipstream.app.chats.records import TITLE_LIMIT, bounded
+from slipstream.app.platform.safe_text import one_line
 
 AROUND: Final = 12
 """Words of a snippet."""
@@ -15,13 +16,14 @@ _OPEN, _CLOSE = "\ue000", "\ue001"  # private use: no text that one can see has 
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Scripts that put no spaces between words: a word there may stand anywhere in a run of letters."""
+"""Scripts without spaces between words: a word may be anywhere in a run of letters."""
+_LONGEST: Final = 2 * TITLE_LIMIT
 _SIDE: Final = 30  # characters of a snippet before a word of such a script
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A place where the words were found.
+    """A message or title that has the words.
 
     Attributes:
         chat: The chat.
@@ -43,7 +45,7 @@ class Hit:
 
 
 def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
-    """Looks for all words, in any order; see ``ChatStore.search``."""
+    """Finds all words, in any order; see ``Messages.search``."""
     parts = words.replace(_OPEN, "").replace(_CLOSE, "").split()
     if not any(char.isalnum() for char in words):
         return []
@@ -68,7 +70,7 @@ def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:
 
 
 def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]:
-    """Looks through all text: slower, but finds what stands inside a run of letters."""
+    """Scans all text: slower than the index, but finds words inside a run of letters."""
     patterns = ["%" + re.sub(r"([%_\\])", r"\\\1", part) + "%" for part in parts]
 
     def like(column: str) -> str:
@@ -93,7 +95,7 @@ def _anywhere(db: sqlite3.Connection, parts: list[str], limit: int) -> list[Hit]
 
 
 def _marked(text: str, word: re.Pattern[str]) -> str:
-    """Cuts out the surroundings of the first word, and marks all words in them."""
+    """Cuts out the text around the first word, and marks all words in it."""
     found = word.search(text)
     at = found.start() if found else 0
     start, end = max(at - _SIDE, 0), at + 3 * _SIDE
@@ -103,6 +105,9 @@ def _marked(text: str, word: re.Pattern[str]) -> str:
 
 def _hit(chat: str, title: str, message: int | None, role: str, marked: str, created: float) -> Hit:
     snippet, spans, start = "", [], 0
+    if len(marked) > _LONGEST:  # a word may be as long as its message
+        at = max(marked.find(_OPEN) - _SIDE, 0)
+        marked = ("…" if at else "") + marked[at : at + _LONGEST] + "…"
     for piece in re.split(f"([{_OPEN}{_CLOSE}])", one_line(marked)):
         if piece == _OPEN:
             start = len(snippet)
@@ -110,4 +115,4 @@ def _hit(chat: str, title: str, message: int | None, role: str, marked: str, cre
             spans.append((start, len(snippet)))
         else:
             snippet += piece
-    return Hit(chat, title, message, role, snippet, tuple(spans), created)
+    return Hit(chat, bounded(title), message, role, snippet, tuple(spans), created)

@@ -1,239 +1,76 @@
 """The chats, in one SQLite file that survives a kill at any moment.
 
-What a person typed is on disk before the engine hears of it. A reply is a row that grows while it streams; the next
-start marks those of a killed process "interrupted". Writes that must survive a power cut are synchronous.
-
-A chat is a tree of messages: what is edited or asked again stands beside what was there, and nothing is overwritten.
+What a person typed is on disk before the engine reads it. A reply is a row that grows while it streams; the next start
+marks those of a killed process "interrupted". Writes that must survive a power cut are synchronous.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 
-from slipstream.app.chats.records import (
-    MESSAGE_COLUMNS,
-    Figures,
-    Status,
-    StoredChat,
-    StoredMessage,
-    message_of_row,
-    new_id,
-    pack_tokens,
-    row_of_message,
-    storable,
-)
-from slipstream.app.chats.titles import title_of
-from slipstream.app.chats.told import Told
-
-_COLUMNS = MESSAGE_COLUMNS.removeprefix("id, ") + ", picked"
-_INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS.count(',') + 1))})"
+from slipstream.app.chats.chat_list import ChatList
+from slipstream.app.chats.database import Database
+from slipstream.app.chats.messages import Messages
+from slipstream.models.errors import SlipstreamError
 
 
-class ChatStore(Told):
-    """All chats; safe to call from any thread."""
+class ChatStore:
+    """All chats and their messages; safe to call from any thread. Its methods are those of its parts.
+
+    Attributes:
+        database: The file.
+    """
 
     def __init__(
         self, path: Path, states: Path | None = None, heads: Path | None = None, index: Path | None = None
     ) -> None:
-        """Opens or makes the database, see ``Shelf``; replies that a killed process left streaming become interrupted.
+        """Opens or makes the database, and erases the chats that were deleted before.
+
+        Args:
+            path: The database.
+            states: Folder of the kept KV caches, which go with their chats.
+            heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
+            index: Folder of the indexes of text, which forget a chat when it is deleted.
 
         Raises:
             SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
         """
-        super().__init__(path, states, heads, index)
+        self.database = database = Database(path)
+        self.path = path
+        self.listen, self.hold = database.listen, database.hold
+        self.check_files, self.files_changed = database.check_files, database.files_changed
+        self._chats = chats = ChatList(database, states, heads, index)
+        self.list_chats, self.get, self.find = chats.list_chats, chats.get, chats.find
+        self.create, self.open_or_create = chats.create, chats.open_or_create
+        self.rename, self.pin = chats.rename, chats.pin
+        self.sampling, self.keep_sampling, self.state = chats.sampling, chats.keep_sampling, chats.state
+        self.delete, self.restore, self.erase_deleted = chats.delete, chats.restore, chats.erase_deleted
+        talk = Messages(database, chats)
+        self.messages, self.all_messages, self.forks = talk.messages, talk.all_messages, talk.forks
+        self.search, self.prompts, self.refused = talk.search, talk.prompts, talk.refused
+        self.add_user, self.set_system, self.add_chat = talk.add_user, talk.set_system, talk.add_chat
+        self.begin_reply, self.go_on, self.append_reply = talk.begin_reply, talk.go_on, talk.append_reply
+        self.finish_reply, self.withdraw, self.show = talk.finish_reply, talk.withdraw, talk.show
+        try:
+            chats.sweep()
+        except SlipstreamError as error:  # tried again at the next start; the other chats can be read
+            database.notice = database.notice or f"{error.title} {error.hint}"
         if self.alone:  # otherwise they may be the other process's, still growing
-            with self._write():
-                self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
+            talk.interrupt()
 
-    # --- write ----------------------------------------------------------------------------------------------------
+    @property
+    def alone(self) -> bool:
+        """Whether no other process had the file open."""
+        return self.database.alone
 
-    def add_user(self, chat: str, text: str, beside: int | None = None) -> StoredMessage:
-        """Keeps what its owner typed, on disk when this returns.
+    @property
+    def notice(self) -> str:
+        """What happened on opening, for the user, or since then where ``listen`` was not called; else empty."""
+        return self.database.notice
 
-        Args:
-            chat: The chat.
-            text: The message.
-            beside: A message in whose place this one stands from now on, as another branch; None puts it at the end.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
-        kept = self.get(chat)
-        with self._write(durable=True):
-            message = self._add(chat, self._end(chat) if beside is None else self._parent(beside), "user", text, "done")
-            title = kept.title or title_of(text)
-            self._db.execute("UPDATE chats SET updated = ?, title = ? WHERE id = ?", (message.created, title, chat))
-        return message
-
-    def show(self, message: int) -> None:
-        """Shows a message and the branch it stands in."""
-        with self._write(durable=True):
-            row = self._db.execute("SELECT chat FROM messages WHERE id = ?", (message,)).fetchone()
-            if row:
-                self._db.execute(
-                    "UPDATE messages SET picked = ? WHERE id IN (SELECT value FROM json_each(?))",
-                    (self._next_pick(row[0]), json.dumps(self._tree(row[0]).above(message))),
-                )
-
-    def set_system(self, chat: str, text: str) -> None:
-        """Gives a chat its system message, changes it, or takes it away where the text is empty; of all branches.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
-        first = next(iter(self.messages(chat)), None)
-        kept = first if first and first.role == "system" else None
-        with self._write(durable=True):
-            if kept and text:
-                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (storable(text), kept.id))
-            elif kept:
-                self._db.execute("UPDATE messages SET parent = NULL WHERE parent = ?", (kept.id,))
-                self._db.execute("DELETE FROM messages WHERE id = ?", (kept.id,))
-            elif text:
-                new = self._add(chat, None, "system", text, "done")
-                self._db.execute(
-                    "UPDATE messages SET parent = ? WHERE chat = ? AND parent IS NULL AND id != ?",
-                    (new.id, chat, new.id),
-                )
-
-    def begin_reply(
-        self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None
-    ) -> StoredMessage:
-        """Begins a reply, empty and streaming.
-
-        Args:
-            chat: The chat.
-            model: Name of the model that writes it.
-            fingerprint: The model's fingerprint.
-            drafter: Who drafts.
-            seed: Seed of the reply.
-            parent: The message that is answered; the last that is shown if None. One with a reply gets another branch.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
-        self.get(chat)
-        with self._write():
-            at = self._end(chat) if parent is None else parent
-            message = self._add(chat, at, "assistant", "", "streaming", fingerprint, drafter, str(seed))
-            self._db.execute(
-                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, storable(model), chat)
-            )
-        return message
-
-    def go_on(self, message: StoredMessage, *, model: str, fingerprint: str, drafter: str) -> StoredMessage:
-        """Lets a reply that ended too early go on: it streams again, behind what it has.
-
-        Args:
-            message: The reply.
-            model: Name of the model that writes it.
-            fingerprint: The model's fingerprint; the tokens of another are of no use and leave.
-            drafter: Who drafts.
-
-        Returns:
-            The reply as it is now.
-        """
-        with self._write():
-            self._db.execute(
-                "UPDATE messages SET status = 'streaming', reason = '', model = ?, drafter = ?, "
-                "tokens = CASE model WHEN ? THEN tokens ELSE x'' END WHERE id = ?",
-                (fingerprint, drafter, fingerprint, message.id),
-            )
-            self._db.execute(
-                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (time.time(), storable(model), message.chat)
-            )
-            return self._rows([message.id])[0]
-
-    def append_reply(self, message: int, text: str, tokens: list[int]) -> None:
-        """Adds to a streaming reply."""
-        with self._write():
-            self._db.execute(
-                "UPDATE messages SET content = content || ?, tokens = CAST(tokens || ? AS BLOB), status = 'streaming' "
-                "WHERE id = ?",
-                (storable(text), pack_tokens(tokens), message),
-            )
-
-    def finish_reply(
-        self,
-        message: int,
-        status: Status = "done",
-        *,
-        text: str | None = None,
-        tokens: list[int] | None = None,
-        reason: str = "",
-        figures: Figures | None = None,
-    ) -> None:
-        """Ends a reply; on disk when this returns.
-
-        Args:
-            message: The reply's number.
-            status: "done", "interrupted" or "failed".
-            text: The whole reply; None keeps what was appended.
-            tokens: Its tokens; None keeps what was appended.
-            reason: Why it ended.
-            figures: How it went.
-        """
-        with self._write(durable=True):
-            self._db.execute(
-                "UPDATE messages SET status = ?, reason = ?, speed = ?, content = coalesce(?, content), "
-                "tokens = coalesce(?, tokens) WHERE id = ?",
-                (
-                    status,
-                    storable(reason),
-                    figures.packed() if figures else "",
-                    None if text is None else storable(text),
-                    None if tokens is None else pack_tokens(tokens),
-                    message,
-                ),
-            )
-
-    def withdraw(self, message: int) -> None:
-        """Takes a message that the engine refused out of its chat; it stays in the file as "failed"."""
-        with self._write(durable=True):
-            self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
-
-    def add_chat(self, chat: StoredChat, messages: Iterable[tuple[StoredMessage, int]]) -> StoredChat:
-        """Takes over a chat from elsewhere, whole or not at all.
-
-        Args:
-            chat: The chat; it gets another name where its own is taken.
-            messages: As ``all_messages`` gives them, parents first.
-
-        Returns:
-            The chat as it is kept.
-        """
-        numbers: dict[int, int | None] = {}
-        with self._write(durable=True):
-            while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone():
-                chat = replace(chat, id=new_id())
-            self._insert(chat)
-            for message, picked in messages:
-                parent = None if message.parent is None else numbers[message.parent]
-                row = (chat.id, parent, *row_of_message(message)[3:], picked)
-                numbers[message.id] = self._db.execute(_INSERT, row).lastrowid
-        return chat
-
-    # --- inside ---------------------------------------------------------------------------------------------------
-
-    def _add(
-        self,
-        chat: str,
-        parent: int | None,
-        role: str,
-        text: str,
-        status: Status,
-        model: str = "",
-        drafter: str = "",
-        seed: str = "",
-    ) -> StoredMessage:
-        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", "", time.time())
-        number = self._db.execute(_INSERT, (*row, self._next_pick(chat))).lastrowid
-        return message_of_row((number, *row))
-
-    def _next_pick(self, chat: str) -> int:
-        row = self._db.execute("SELECT coalesce(max(picked), 0) + 1 FROM messages WHERE chat = ?", (chat,)).fetchone()
-        return int(row[0])
+    def close(self) -> None:
+        """Erases the chats that were deleted, which can no longer be restored, and closes the file."""
+        with suppress(SlipstreamError):  # the next start tries again; or it is closed already
+            self._chats.sweep()
+        self.database.close()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import Worth
+from slipstream.app.engine.stopping import Rules
 
 
 @dataclass(slots=True)
@@ -13,7 +12,7 @@ class FixedBudget:
     """Says whether one more node pays, by fixed limits; it is the ``worth`` that drafters ask.
 
     Attributes:
-        rules: Knows how many tokens may still follow; drafting past them is waste.
+        rules: When the reply is over; drafting past its end is waste.
         rows: Most nodes deep.
         least: Least probability of a path that is worth a row.
         probe_every: Every so many steps nothing is worth drafting, so that plain decoding's speed stays measured.
@@ -38,7 +37,7 @@ class Room:
     """Says only whether a node fits the reply; it is the ``worth`` of a drafter that knows itself what pays.
 
     Attributes:
-        rules: Knows how many tokens may still follow.
+        rules: When the reply is over.
     """
 
     rules: Rules
@@ -46,8 +45,3 @@ class Room:
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth may still be accepted."""
         return depth < self.rules.left()
-
-
-def deepest(worth: Worth) -> int:
-    """Most nodes deep that a draft may be; 64 at the most."""
-    return next((depth for depth in range(64, 0, -1) if worth(1.0, depth)), 0)

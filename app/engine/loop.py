@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from time import perf_counter
 
-from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.accept import AcceptRule, accept
-from slipstream.drafters.base import Drafter, Step, Worth
-from slipstream.models.runtime.target import Target
-from slipstream.models.sampling import Sampler
+from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.target import Target
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History
 
 
@@ -18,7 +19,7 @@ def generate(
     drafter: Drafter,
     sampler: Sampler,
     history: History,
-    worth: Worth,
+    should_extend: ShouldExtend,
     rules: Rules,
     cancelled: Callable[[], bool],
     rule: AcceptRule = accept,
@@ -30,25 +31,35 @@ def generate(
 
     Args:
         target: The model that decides.
-        drafter: Who guesses.
+        drafter: Drafts.
         sampler: How the target's tokens are drawn.
         history: The prompt; grows by every step's tokens.
-        worth: Whether one more drafted node pays.
+        should_extend: Whether one more drafted node pays.
         rules: When the reply is over.
-        cancelled: Asked before every step.
+        cancelled: Called before every step; True ends the reply.
         rule: What is accepted; any but the exact one changes the text.
 
     Yields:
-        Each step, after the cache and the drafter have heard of it; whoever stops listening leaves both in order.
+        Each step, once the cache and the drafter have it; a caller that stops iterating leaves both in order.
     """
     while not rules.reason and not cancelled():
         began = perf_counter()
-        draft = drafter.draft(history, worth, sampler)
+        draft = drafter.draft(history, should_extend, sampler)
         target.request(drafter.needs.hidden)
         drafted = perf_counter()
-        evaluation = target.evaluate(history.tokens[-1], draft.tree)
-        evaluated = perf_counter()
-        step = rule(draft, evaluation, sampler, history, rules.over)
+        try:
+            evaluation = target.evaluate(history.tokens[-1], draft.tree)
+            evaluated = perf_counter()
+            step = rule(draft, evaluation, sampler, history, rules.over)
+        except (SlipstreamError, ValueError) as error:
+            if not draft.tree.tokens:
+                raise
+            target.reset()  # the draft's rows may have left NaN in the cache
+            target.prefill(history.tokens[:-1])
+            evaluation = target.evaluate(history.tokens[-1])
+            evaluated = perf_counter()
+            step = rule(NO_DRAFT, evaluation, sampler, history, rules.over)
+            drafter.reject(draft, error)  # only now: the target alone had no trouble
         accepted = perf_counter()
         target.keep(step.path)
         history.tokens.extend(step.tokens)

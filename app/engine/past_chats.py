@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from slipstream.app.chats.deletion_hooks import CHAT
 from slipstream.app.chats.reading import ChatReader, StoredReply
-from slipstream.app.drafters.indexed import CHAT
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.requests import Message
+from slipstream.app.protocol import Message
 from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import SlipstreamError
@@ -22,7 +22,7 @@ _NO_LIMIT: Final = 1 << 31
 
 
 class PastChats:
-    """The only one who adds chats to an index; it is told of no chat and no deletion, but compares.
+    """Adds chats to an index, and removes deleted ones, by comparing the two; nothing else adds chats.
 
     Hence nothing is lost when a process is killed, and chats from before the index, or from before another model, are
     taken up as well. A reply is indexed behind the words that it answers, rendered as the model reads them, so that the

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from slipstream.app.engine.requests import Message
-from slipstream.app.engine.thinking import in_channels, leaves_open, split
+from slipstream.app.chats.reasoning import in_channels, leaves_open, split
+from slipstream.app.protocol import Message, check_size, least_tokens
+from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
 from slipstream.models.errors import ContextFullError, UsageError
-from slipstream.models.template import ChatTemplate, TemplatePart
 from slipstream.models.types import Token
 
 _REPLY_ROOM: Final = 256
 """Tokens kept free for the reply, or a quarter of a small context."""
+
+_LONG: Final = 50_000
+"""Characters of messages from which on a prompt may take longer than a stop may: a tenth of a second."""
+
+_LOOK_EVERY: Final = 0.02  # seconds
 
 _UNSURE: Final = 8
 """Last tokens of a text that is being typed: the next letters may join with them to others."""
@@ -65,14 +72,51 @@ class PromptBuilder:
     """
 
     def __init__(
-        self, template: ChatTemplate, tokenize: Callable[[str, bool], list[Token]], opening: list[Token]
+        self,
+        template: ChatTemplate,
+        tokenize: Callable[[str, bool], list[Token]],
+        opening: list[Token],
+        token_bytes: int = 0,
     ) -> None:
-        """Keeps the template, ``tokenize(text, special)`` and the tokens that every text starts with."""
-        self._template, self._tokenize, self._opening = template, tokenize, opening
+        """Keeps what a prompt is made with.
+
+        Args:
+            template: The model's chat template.
+            tokenize: Turns text into tokens; takes the text, and whether control tokens may come of it.
+            opening: The tokens that every text starts with.
+            token_bytes: See ``LlamaModel.token_bytes``.
+        """
+        self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
+        self._thread = ThreadPoolExecutor(1, "prompt")
+        self._made: Future[Prompt] | None = None  # in the thread
 
     def tokens_of(self, text: str) -> list[Token]:
         """Turns what a person or a model wrote into tokens, none of them special."""
         return self._tokenize(text, False)
+
+    def unless(self, cancelled: Callable[[], bool], size: int, make: Callable[[], Prompt]) -> Prompt | None:
+        """Makes a prompt, or none once that is cancelled.
+
+        A long one is made in a thread, which then goes on for nothing: neither the template nor llama.cpp's tokenizer
+        can be stopped amid a text. Only one prompt is made at a time.
+
+        Args:
+            cancelled: Whether to leave at once.
+            size: Characters of the messages.
+            make: Makes it: ``build`` or ``beginning``.
+        """
+        if size < _LONG and (self._made is None or self._made.done()):
+            return make()
+        made = self._made = self._thread.submit(make)
+        while not cancelled():
+            with suppress(TimeoutError):
+                return made.result(_LOOK_EVERY)
+        made.cancel()
+        return None
+
+    def close(self) -> None:
+        """Waits for a prompt that is still being made."""
+        self._thread.shutdown(cancel_futures=True)
 
     def build(self, messages: Sequence[Message], n_ctx: int) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
@@ -87,6 +131,7 @@ class PromptBuilder:
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
+        check_size(messages[-1].content if messages[-1].role == "user" else "", self._token_bytes, n_ctx)
         said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
         asked = messages[:-1] if messages[-1].role == "assistant" else messages
         whole = self._rendered(asked)
@@ -113,6 +158,9 @@ class PromptBuilder:
             SlipstreamError: If the chat template refuses the chat.
         """
         last = messages[-1]
+        least = least_tokens(last.content, self._token_bytes)
+        if least >= n_ctx:
+            return Prompt([], 0, 0, least)
         empty = not last.content.strip()
         whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last])
         kept = self._fitting(whole, n_ctx, _room(n_ctx))

@@ -1,100 +1,107 @@
-"""One loaded target, its drafters, and the replies they write. It knows no pipes and no screen."""
+"""One loaded model, its drafters, and the replies that they write; it knows neither pipes nor a screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from time import perf_counter
 from typing import Final
 
-from slipstream.app.engine.autopilot import Autopilot
+from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.budget import FixedBudget, Room
-from slipstream.app.engine.flight_log import FlightLog
-from slipstream.app.engine.keeper import Keeper
+from slipstream.app.engine.draft_trace import DraftTrace
+from slipstream.app.engine.drafter_list import Drafters
+from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
-from slipstream.app.engine.preparing import Reader
-from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import Counted, Done, Piece, Prefilling, Stepped
-from slipstream.app.engine.requests import AUTO, Generate, Message, Prepare
-from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.prefill import PromptReader
+from slipstream.app.engine.prompt import Prompt, PromptBuilder
 from slipstream.app.engine.stats import PlainClock, ReplyStats, drafter_of, origins
+from slipstream.app.engine.stopping import Rules
 from slipstream.app.engine.text import TextStream, Vocabulary, reusable
-from slipstream.app.engine.thinking import Thinking
-from slipstream.app.engine.threads import Threads
-from slipstream.app.engine.watching import Lookout
-from slipstream.drafters import registry
+from slipstream.app.engine.tune import Threads
+from slipstream.app.protocol import (
+    AUTO,
+    PLAIN,
+    Counted,
+    Divided,
+    Done,
+    Generate,
+    Message,
+    Piece,
+    Prefilling,
+    Prepare,
+    Stepped,
+)
 from slipstream.drafters.accept import accept_rule
-from slipstream.drafters.base import Drafter, Step
-from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
+from slipstream.drafters.autopilot.policy import Autopilot
+from slipstream.drafters.base import Step
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.runtime.target import Target
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.target import Target
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token, shared_prefix
 
-_SAY_EVERY: Final = 8
-"""Steps between two reasons: a sentence takes 3 us to make, and longer to read."""
+_EXPLAIN_EVERY: Final = 8
+"""Steps between two reasons of the autopilot: a sentence takes 3 us to make, and longer to read."""
+
+
+@dataclass(slots=True)
+class ChatModel:
+    """A model that can chat.
+
+    Attributes:
+        target: The model; between replies, others may use it too.
+        vocabulary: Its vocabulary.
+        prompts: Makes its prompts.
+        plain: The clock of plain decoding.
+        threads: Chooses the number of threads; None where it is fixed.
+    """
+
+    target: Target
+    vocabulary: Vocabulary
+    prompts: PromptBuilder
+    plain: PlainClock
+    threads: Threads | None = None
 
 
 class Session:
-    """Replies to chats with one target.
+    """Replies to chats with one model.
 
     The target's cache is the session's: the next turn of a chat reads only what is new, and an edited or shortened chat
     goes back to what both have in common.
+
+    Attributes:
+        model: The model.
+        drafters: Its drafters.
     """
 
     def __init__(
         self,
-        target: Target,
-        vocabulary: Vocabulary,
-        prompts: PromptBuilder,
-        parts: Parts,
-        plain: PlainClock,
-        threads: Threads | None,
-        keeper: Keeper,
-        opened: ExitStack,
-        log: FlightLog,
+        model: ChatModel,
+        drafters: Drafters,
+        kept: KvCacheStore,
         past_chats: PastChats | None = None,
-        left_out: Callable[[], frozenset[str]] = frozenset,
+        opened: ExitStack | None = None,
     ) -> None:
-        """Takes over a target.
+        """Takes over a model.
 
         Args:
-            target: The model; this session owns it from now on.
-            vocabulary: Its vocabulary.
-            prompts: Makes its prompts.
-            parts: What its drafters are made of.
-            plain: Clock of plain decoding.
-            threads: Chooses the number of threads; None where it is fixed.
-            keeper: Keeps the target's cache in files.
-            opened: Closes everything above.
-            log: Keeps what the autopilot learns.
+            model: The model.
+            drafters: Its drafters.
+            kept: Keeps the target's cache in files.
             past_chats: Keeps the index of text in step with the chats; None where they are not indexed.
-            left_out: Says which drafters the autopilot leaves out now.
+            opened: Closes the model, after everything else.
         """
-        self._target, self._vocabulary, self._prompts = target, vocabulary, prompts
-        self._parts, self._plain, self._threads = parts, plain, threads
-        self._keeper, self._opened, self._log, self._past_chats = keeper, opened, log, past_chats
-        self._reader = Reader(target, keeper)
-        self._drafters: dict[str, Drafter] = {}
-        self._left_out, self._left_out_before = left_out, frozenset[str]()
+        self.model, self.drafters = model, drafters
+        self._kept, self._past_chats, self._opened = kept, past_chats, opened or ExitStack()
+        self._reader = PromptReader(model.target, kept)
 
     @property
     def target(self) -> Target:
-        """The model that decides; between replies, others may use it too."""
-        return self._target
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Its vocabulary."""
-        return self._vocabulary
-
-    @property
-    def prompts(self) -> PromptBuilder:
-        """Makes its prompts."""
-        return self._prompts
+        """The model's target."""
+        return self.model.target
 
     def reply(
         self,
@@ -107,9 +114,9 @@ class Session:
 
         Args:
             request: What is asked.
-            emit: Hears how far the prompt is read, and every step.
-            cancelled: Asked between chunks and steps; what was written until then stays.
-            watched: Whether somebody looks at the drafts; asked at every step.
+            emit: Called with the progress of the prompt, and with every step.
+            cancelled: Called between chunks and steps; True ends the reply, and what was written until then stays.
+            watched: Whether steps are to carry their drafts; called at every step.
 
         Returns:
             How it ended.
@@ -118,66 +125,48 @@ class Session:
             SlipstreamError: If the request cannot be served; the session lives on.
         """
         asked = perf_counter()
-        drafter = self.drafter(request.drafter)
+        model, target = self.model, self.target
+        drafter = self.drafters.get(request.drafter)
         settings = asdict(request.sampling)
         rule = accept_rule(settings.pop("typical"), request.sampling.temperature)
         sampler = Sampler(**settings)
-        target, n_ctx = self._target, self._target.abilities.n_ctx
-        prompt = self._prompts.build(request.messages, n_ctx)
-        history = History(prompt.tokens, prompt.trimmed)
-        size = len(history.tokens)
-        vocabulary = self._vocabulary
-        rules = Rules(vocabulary.ends, n_ctx - size, request.max_tokens, request.stop, vocabulary.piece)
+        make = partial(model.prompts.build, request.messages, target.abilities.n_ctx)
+        prompt = model.prompts.unless(cancelled, _size(request.messages), make)
+        if prompt is None:
+            speed = ReplyStats(model.plain).speed()
+            return Done(request.request, "cancelled", "", [], 0, 0, 0, 0.0, speed)
+        pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
+        written = _Written(request, model, prompt, watched, pilot)
+        history = History([*prompt.tokens, *request.begun], prompt.trimmed)
 
-        def heard(done: int) -> None:
-            emit(Prefilling(request.request, done, size - 1))
+        def chunk_read(done: int) -> None:
+            emit(Prefilling(request.request, done, len(history.tokens) - 1))
 
-        prefill = self._reader.read(prompt, history, drafter, request.state, heard, cancelled)
-        if self._threads:
-            self._threads.begin()
-        stats, stream, budget = ReplyStats(self._plain), TextStream(request.stop), FixedBudget(rules)
-        lookout, mind = Lookout(watched, vocabulary, stats), Thinking.after(request.messages, prompt.thinks)
-        pilot = drafter if isinstance(drafter, Autopilot) else None
-        worth = Room(rules) if pilot else budget
-        first_token_ms = 0.0
-        before = perf_counter()
+        prefill = self._reader.read(prompt, history, drafter, request.state, chunk_read, cancelled)
+        if model.threads:
+            model.threads.begin()
+        rules, budget = written.rules, FixedBudget(written.rules)
+        should_extend = Room(rules) if pilot else budget
+        first_token_ms, before = 0.0, perf_counter()
         if prefill.complete:
-            for step in generate(target, drafter, sampler, history, worth, rules, cancelled, rule):
+            for step in generate(target, drafter, sampler, history, should_extend, rules, cancelled, rule):
                 now = perf_counter()
                 first_token_ms = first_token_ms or 1e3 * (now - asked)
                 milliseconds, before = 1e3 * (now - before), now
-                stats.hear(step, milliseconds)
                 budget.step += 1
-                if self._threads:
-                    self._threads.hear(step)
-                pieces = self._pieces(step, stream)
-                if mind.hears(pieces):
-                    stats.think()
-                depth, accepted = step.draft.tree.depth, len(step.path)
-                report = Stepped(
-                    request.request,
-                    pieces,
-                    list(step.tokens),
-                    drafter_of(step),
-                    depth,
-                    accepted,
-                    milliseconds,
-                    stats.speed(),
-                    pilot.choice.expected if pilot else 0.0,
-                    str(pilot.choice) if pilot and budget.step % _SAY_EVERY == 1 else "",
-                    lookout.tell(step, milliseconds),
-                )
-                emit(report)
-        rest = stream.finish(stopped=not rules.reason)
-        if rest:
-            emit(Stepped(request.request, rest, [], "none", 0, 0, 0.0, stats.speed()))
+                if model.threads:
+                    model.threads.hear(step)
+                emit(written.add(step, milliseconds))
+        if rest := written.rest():
+            emit(rest)
+        size, stats = len(prompt.tokens), written.stats
         return Done(
             request=request.request,
             reason=rules.reason or "cancelled",
-            text=stream.text,
-            tokens=reusable(history.tokens[size:], stream.text, vocabulary),
+            text=written.text,
+            tokens=reusable(history.tokens[size:], written.text, model.vocabulary),
             prompt_tokens=size,
-            prefilled_tokens=(size if prefill.complete else prefill.reused + prefill.decoded) - prefill.reused,
+            prefilled_tokens=prefill.decoded + prefill.complete,  # the first step reads the last one
             dropped_messages=prompt.dropped,
             ttft_ms=first_token_ms,
             speed=stats.speed(),
@@ -186,8 +175,9 @@ class Session:
             drafter_depths=stats.drafter_depths,
             phases=stats.phase_ms(),
             exact=request.sampling.typical is None,
-            auto={name: asdict(tally) for name, tally in pilot.books.tallies.items()} if pilot else {},
+            auto={name: asdict(tally) for name, tally in pilot.throughput.tallies.items()} if pilot else {},
             dropped_tokens=prompt.trimmed,
+            failed=self.drafters.new_failures(),
         )
 
     def prepare(
@@ -199,58 +189,28 @@ class Session:
     ) -> None:
         """Reads the beginning of a prompt that is still being typed, so that its reply begins sooner.
 
-        The reply reads what is missing, and rewinds what has changed. A cache that cannot be rewound is not written
-        on, only replaced: else another reply to the question before would have to read all of it again.
+        The reply reads what is missing, and rewinds what has changed. A cache that cannot be rewound is only replaced,
+        never extended: another reply to the question before would have to read all of it again.
 
         Args:
             request: What is typed so far.
-            waiting: Whether something else is asked, see ``Reader.read_ahead``.
+            waiting: Whether another request waits, see ``PromptReader.read_ahead``.
             cancelled: Whether to leave at once.
-            counted: Hears what it takes of the context, before anything is read.
+            counted: Called with what it takes of the context, before anything is read.
 
         Raises:
             SlipstreamError: If the reply could not be written either.
         """
-        drafter, abilities, cached = self.drafter(request.drafter), self._target.abilities, self._target.tokens
-        prompt = self._prompts.beginning(request.messages, abilities.n_ctx, typed=abilities.rewinds)
+        drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
+        prompts = self.model.prompts
+        make = partial(prompts.beginning, request.messages, abilities.n_ctx, typed=abilities.rewinds)
+        prompt = prompts.unless(cancelled, _size(request.messages), make)
+        if prompt is None:
+            return
         counted(Counted(request.request, prompt.size, prompt.dropped, prompt.trimmed))
         grows = cached and shared_prefix(cached, prompt.tokens) == len(cached)
         if request.read and prompt.tokens and not waiting() and (abilities.rewinds or not grows):
             self._reader.read_ahead(prompt, drafter, request.state, waiting, cancelled)
-
-    def drafter(self, name: str, on_progress: Callable[[float], None] = lambda _share: None) -> Drafter:
-        """Finds or makes a drafter.
-
-        Args:
-            name: Its name.
-            on_progress: Hears how far it is, 0 to 1: the autopilot measures the machine when it first meets a model.
-
-        Raises:
-            UsageError: If it is unknown or cannot serve this target.
-        """
-        if name == AUTO:
-            self._heed_left_out()
-        if name not in self._drafters:
-            made = self._autopilot(on_progress) if name == AUTO else registry.make(name, self._parts)
-            self._drafters[name] = made
-        return self._drafters[name]
-
-    def _heed_left_out(self) -> None:
-        """Drops an autopilot whose drafters are no longer those that its owner wants; the next knows what it knew."""
-        now = self._left_out()
-        pilot = self._drafters.pop(AUTO, None) if now != self._left_out_before else None
-        if isinstance(pilot, Autopilot):
-            self._log.keep(pilot)
-            pilot.close()
-        self._left_out_before = now
-
-    def _autopilot(self, on_progress: Callable[[float], None]) -> Autopilot:
-        plain_ms = self._plain.milliseconds
-        assert plain_ms is not None  # loading has measured it
-        wanted = [name for name in registry.METHODS if name != Plain.name and name not in self._left_out_before]
-        usable = [name for name in wanted if not registry.why_not(name, self._parts)]
-        drafters = {name: registry.make(name, self._parts) for name in usable}
-        return self._log.autopilot(drafters, self._target, plain_ms, on_progress)
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
         """The tokens that a reply to a chat begins after.
@@ -258,40 +218,103 @@ class Session:
         Raises:
             SlipstreamError: If there is nothing to answer, or it does not fit the context.
         """
-        return self._prompts.build(messages, self._target.abilities.n_ctx).tokens
+        return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
 
     def forget(self) -> None:
         """Empties the cache, so that the next prompt is read from its start."""
-        self._target.rewind(0)
+        self.target.rewind(0)
 
     def settle(self) -> None:
         """Keeps the number of threads as it is from now on: what is measured side by side must not differ in it."""
-        self._threads = None
+        self.model.threads = None
 
     def idle(self) -> bool:
-        """Does a little of what can wait while nothing is asked; says whether there is more of it."""
-        if self._keeper.due() == 0.0:
-            self._keeper.keep()
-        with suppress(SlipstreamError):  # costs speed, and is tried again after the next reply
+        """Does some of the work that can wait; returns whether there is more of it."""
+        if self._kept.due() == 0.0:
+            self._kept.keep()
+        with suppress(SlipstreamError, OSError):  # costs speed, and is tried again after the next reply
             return self._past_chats is not None and self._past_chats.catch_up()
         return False
 
     def due(self) -> float | None:
-        """Seconds after which ``idle`` has something to do though nothing was asked; None for never."""
-        return self._keeper.due()
+        """Seconds after which ``idle`` has work although nothing was asked; None for never."""
+        return self._kept.due()
 
     def close(self) -> None:
         """Frees the drafters, then the models."""
-        for drafter in self._drafters.values():
-            if isinstance(drafter, Autopilot):
-                self._log.keep(drafter)
-            drafter.close()
+        self.drafters.close()
         self.idle()
-        self._keeper.close()
+        self._kept.close()
         self._opened.close()
 
-    def _pieces(self, step: Step, stream: TextStream) -> list[Piece]:
+
+class _Written:
+    """The reply so far: its text, its figures, and when it is over."""
+
+    def __init__(
+        self,
+        request: Generate,
+        model: ChatModel,
+        prompt: Prompt,
+        watched: Callable[[], bool],
+        pilot: Autopilot | None,
+    ) -> None:
+        """Starts with the tokens that an earlier process wrote."""
+        vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
+        self.rules = Rules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
+        self.stats = ReplyStats(model.plain, len(request.begun))
+        self._request, self._piece, self._pilot = request.request, vocabulary.piece, pilot
+        self._stream, self._steps = TextStream(request.stop), 0
+        self._reasoning = Thinking.after(request.messages, prompt.thinks)
+        self._trace = DraftTrace(watched, vocabulary, self.stats)
+        for token in request.begun:
+            self.rules.commit((token,))
+            self._divide(self._stream.feed(self._piece(token), "plain"))
+
+    @property
+    def text(self) -> str:
+        """All text so far."""
+        return self._stream.text
+
+    def add(self, step: Step, milliseconds: float) -> Stepped:
+        """Takes a step of the loop; returns what is told of it."""
+        self.stats.hear(step, milliseconds)
+        self._steps += 1
         pieces: list[Piece] = []
         for token, (origin, source) in zip(step.tokens, origins(step), strict=True):
-            pieces += stream.feed(self._vocabulary.piece(token), origin, source)
-        return pieces
+            pieces += self._stream.feed(self._piece(token), origin, source)
+        divided = self._divide(pieces)
+        decision = self._pilot.decision if self._pilot else None
+        return Stepped(
+            self._request,
+            pieces,
+            list(step.tokens),
+            drafter_of(step),
+            step.draft.tree.depth,
+            len(step.path),
+            milliseconds,
+            self.stats.speed(),
+            decision.expected if decision else 0.0,
+            str(decision) if decision and self._steps % _EXPLAIN_EVERY == 1 else "",
+            self._trace.of(step, milliseconds),
+            divided,
+        )
+
+    def rest(self) -> Stepped | None:
+        """The text that was held back, once the reply is over."""
+        pieces = self._stream.finish(stopped=not self.rules.reason)
+        if not pieces:
+            return None
+        divided = self._reasoning.divide(pieces)
+        return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, self.stats.speed(), divided=divided)
+
+    def _divide(self, pieces: Sequence[Piece]) -> Divided | None:
+        """Divides new text into reasoning and answer; a step that reasons counts as reasoning."""
+        reasons, divided = self._reasoning.under_way, self._reasoning.divide(pieces)
+        if reasons or self._reasoning.under_way:
+            self.stats.think()
+        return divided
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) for message in messages)

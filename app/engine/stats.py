@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Final
 
-from slipstream.app.engine.protocol import Origin, Speed
+from slipstream.app.protocol import Origin, Speed
 from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT
 
@@ -15,7 +15,7 @@ _WINDOW: Final = 64
 """Steps that the speed-up looks back: sorting them costs 10 us a step."""
 
 _ENOUGH: Final = 8
-"""Plain steps of a reply from which on they alone say how long a plain step takes: the machine may have been faster."""
+"""Plain steps of a reply from which on earlier ones no longer count: the machine may have been faster then."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class PlainClock:
     """Milliseconds of a plain step on this machine, by the latest ones measured, of this reply if it has enough."""
 
     def __init__(self) -> None:
-        """Knows nothing yet."""
+        """Starts without a measurement."""
         self._recent: deque[float] = deque(maxlen=_WINDOW)
         self._here = 0  # of this reply
 
@@ -57,19 +57,21 @@ class ReplyStats:
     """The figures of one reply.
 
     Attributes:
-        plain: The clock of plain decoding; heard when a step drafted nothing.
-        tokens: Tokens emitted.
+        plain: The clock of plain decoding; takes the steps without a draft.
+        begun: Tokens of the reply that an earlier process wrote.
+        tokens: Tokens emitted, those included.
         thought: Those of the thinking part.
         thought_ms: Milliseconds that they took.
         seconds: Time of all steps, what is done between them included.
         phases: Milliseconds of it, phase by phase.
         whole: Sums over all steps.
-        by_drafter: Sums by who drafted.
-        drafter_depths: By who drafted, per depth from 1: [steps that reached it, accepted there]. A depth below the
+        by_drafter: Sums by drafter.
+        drafter_depths: By drafter, per depth from 1: [steps that reached it, accepted there]. A depth below the
             first rejection, or below the end of the reply, was not reached.
     """
 
     plain: PlainClock
+    begun: int = 0
     tokens: int = 0
     thought: int = 0
     thought_ms: float = 0.0
@@ -85,6 +87,7 @@ class ReplyStats:
     def __post_init__(self) -> None:
         """The reply begins."""
         self.plain.begin()
+        self.tokens = self.begun
 
     def hear(self, step: Step, milliseconds: float) -> None:
         """Adds a step that took ``milliseconds``, everything around it included."""
@@ -115,12 +118,12 @@ class ReplyStats:
             depths[at][1] += at < first_ranked
 
     def think(self) -> None:
-        """What was heard so far belongs to the thinking part, which comes first."""
+        """All steps so far belong to the reasoning, which comes first."""
         self.thought, self.thought_ms = self.tokens, 1e3 * self.seconds
 
     @property
     def by_depth(self) -> list[list[int]]:
-        """Per depth from 1: [steps that reached it, accepted there], whoever drafted."""
+        """Per depth from 1: [steps that reached it, accepted there], of all drafters."""
         depths = zip_longest(*self.drafter_depths.values(), fillvalue=(0, 0))
         return [[sum(reached), sum(accepted)] for reached, accepted in (zip(*at, strict=True) for at in depths)]
 
@@ -137,13 +140,14 @@ class ReplyStats:
 
     def speed(self) -> Speed:
         """The figures so far."""
-        rate = self.tokens / self.seconds if self.seconds else 0.0
+        here = self.tokens - self.begun
+        rate = here / self.seconds if self.seconds else 0.0
         plain = self.plain.milliseconds
         whole = self.whole
         return Speed(
             tok_per_s=rate,
             acceptance=whole.accepted / whole.drafted if whole.drafted else None,
-            tokens_per_step=self.tokens / whole.steps if whole.steps else 0.0,
+            tokens_per_step=here / whole.steps if whole.steps else 0.0,
             speedup=self._undisturbed_rate() * plain / 1e3 if plain and self._latest else None,
             drafted=whole.drafted,
             accepted=whole.accepted,
@@ -163,12 +167,12 @@ def _kept(count: int) -> int:
 
 
 def drafter_of(step: Step) -> str:
-    """Who drafted a step; "none" for a plain one."""
+    """The drafter of a step; "none" for a plain one."""
     return step.draft.sources[0] if step.draft.tree.drafted else "none"
 
 
 def origins(step: Step) -> list[tuple[Origin, str]]:
-    """Who wrote each of a step's tokens: its origin, and the drafter's name where it was accepted."""
+    """The origin of each of a step's tokens, and the drafter's name where it was accepted."""
     written: list[tuple[Origin, str]] = [("accepted", step.draft.sources[node]) for node in step.path]
     if not step.draft.tree.drafted:
         return [("plain", "")]

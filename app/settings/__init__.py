@@ -1,1 +1,1 @@
-"""What the owner has settled: one file, typed and explained."""
+"""The settings: one typed TOML file."""

@@ -1,13 +1,15 @@
-"""The settings and their file: one owner, who reads and writes both."""
+"""The settings and their file; options of the command line override them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
 
-from slipstream.app.paths import write_private
-from slipstream.app.safe_text import one_line
+from slipstream.app.platform.paths import write_private
+from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.reading import Read, load, nearest, parsed, text_of
 from slipstream.app.settings.setting import Setting, Value
 from slipstream.app.settings.text import with_value
@@ -16,23 +18,24 @@ from slipstream.models.errors import SlipstreamError, UsageError
 
 
 class SettingsFile:
-    """What the file says, what the command line said instead, and what could not be written."""
+    """The settings of the file, those of the command line that override them, and changes that could not be written."""
 
     def __init__(self, path: Path, given: Mapping[str, Value] | None = None) -> None:
         """Reads the file.
 
         Args:
             path: ``settings.toml``; need not exist.
-            given: Settings by name that hold in place of the file's until slipstream ends.
+            given: Settings by name that override the file's until slipstream ends.
         """
         self.path = path
         self._read: Read = load(path)
+        self._notice = ""
         self._over: dict[str, Value] = dict(given or {})
         self._given = frozenset(self._over)
 
     @property
     def settings(self) -> Settings:
-        """The settings that hold now."""
+        """The settings in effect."""
         return self._read.settings.having(self._over)
 
     @property
@@ -42,7 +45,7 @@ class SettingsFile:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the file, a line each."""
+        """The errors of the file, a line each."""
         return self._read.problems
 
     @property
@@ -51,23 +54,23 @@ class SettingsFile:
         return self._read.broken
 
     def where(self, name: str) -> str:
-        """Where a setting's value comes from, in words; empty for its default."""
+        """The origin of a setting's value, in words; empty for its default."""
         if name in self._over:
             return "given at the start" if name in self._given else "until slipstream ends"
         return "settled" if name in self._read.values else ""
 
     def change(self, name: str, value: Value) -> None:
-        """Settles a value.
+        """Sets a value in the file.
 
         Raises:
-            UsageError: If there is no such setting, it cannot be so, or the file is broken, which is left as it is.
-            SlipstreamError: If it cannot be written. Unless it is a wrong value, it holds until slipstream ends.
+            UsageError: If there is no such setting, the value is invalid, or the file is broken and left as it is.
+            SlipstreamError: If the file cannot be written. A valid value holds until slipstream ends nevertheless.
         """
         checked = known(name).checked(value)
         self._write({name: checked})
 
     def reset(self, *names: str) -> None:
-        """Takes settings back to their defaults.
+        """Resets settings to their defaults.
 
         Raises:
             UsageError: See ``change``.
@@ -76,7 +79,7 @@ class SettingsFile:
         self._write({known(name).name: None for name in names})
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
-        """Settles several at once: values by name, None for the default; ``keys.`` and an action name a key.
+        """Sets several values by name, None for the default; a key is named ``keys.`` and its action.
 
         Raises:
             UsageError: See ``change``.
@@ -85,7 +88,7 @@ class SettingsFile:
         self._write({name: _checked(name, value) for name, value in values.items()})
 
     def settled(self, name: str) -> Value | None:
-        """What the file sets, or what holds until slipstream ends; None where it is the default."""
+        """The value in the file or the one that overrides it; None for the default."""
         return self._over.get(name, self._read.values.get(name))
 
     def _write(self, values: Mapping[str, Value | None]) -> None:
@@ -103,13 +106,23 @@ class SettingsFile:
             self._read = replace(self._read, settings=replace(self._read.settings, keys=own))
             raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
+    def take_notice(self) -> str:
+        """What happened to the file since the last call, for the user; empty if nothing did."""
+        notice, self._notice = self._notice, ""
+        return notice
+
     def _put(self, values: Mapping[tuple[str, str], Value | None]) -> None:
         text = text_of(self.path)
         parsed(self.path, text)
+        gone = not text.strip() and bool(self._read.text.strip())
+        if gone:
+            text = self._read.text
         for (group, key), value in values.items():
             text = with_value(text, group, key, value)
         write_private(self.path, text)
         self._read = load(self.path)
+        if gone:
+            self._notice = f"{self.path.name} was deleted or emptied: all settings were written to a new one."
 
 
 def _checked(name: str, value: Value | None) -> Value | None:
@@ -131,3 +144,32 @@ def known(name: str) -> Setting:
         )
         raise UsageError(f"there is no setting {one_line(name)}.{like}", "slipstream settings lists all.")
     return every[name]
+
+
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "model": "model.name",
+        "drafter": "model.drafter",
+        "context": "model.context",
+        "gpu_layers": "model.gpu_layers",
+        "temp": "sampling.temperature",
+        "top_k": "sampling.top_k",
+        "top_p": "sampling.top_p",
+        "min_p": "sampling.min_p",
+        "repetition_penalty": "sampling.repetition_penalty",
+        "presence_penalty": "sampling.presence_penalty",
+        "typical": "sampling.typical",
+        "max_tokens": "reply.max_tokens",
+        "read_ahead": "ahead.read",
+    }
+)
+"""The setting that stands behind an option, by the option's name."""
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Value]:
+    """The settings that options set; they are not checked here.
+
+    Args:
+        options: What the command line was read to; None where an option was not given.
+    """
+    return {name: options[option] for option, name in OPTIONS.items() if options.get(option) is not None}

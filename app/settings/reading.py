@@ -1,7 +1,8 @@
-"""Reads the settings; whatever is wrong with the file, the program starts."""
+"""Reads the settings; a file with errors never keeps the program from starting."""
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,14 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, Settings, all_settings
 from slipstream.models.errors import UsageError, reason_of
-from slipstream.models.quoting import shown_path
+from slipstream.models.outside import read_limited
+from slipstream.models.sanitize import shown_path
 
 MOST_BYTES: Final = 1 << 20
-"""A larger file is none of settings."""
+"""Larger files are rejected."""
 _PLACE: Final = re.compile(
     r"^(?P<why>.*?)\s*\((?:at )?(?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$"
 )
@@ -24,19 +26,21 @@ _PLACE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
-        settings: The settings; a default where the file says nothing, or nothing that can be.
-        values: What it sets, by name.
+        settings: The settings; the default where the file has none, or an invalid one.
+        values: The settings in the file, by name.
         problems: What is wrong with it, a line each.
         broken: Why it cannot be read at all, or empty; nothing may be written to it then.
+        text: The file as it was read; empty where it is broken.
     """
 
     settings: Settings = field(default_factory=Settings)
     values: MappingProxyType[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     problems: tuple[str, ...] = ()
     broken: str = ""
+    text: str = ""
 
 
 def load(path: Path) -> Read:
@@ -63,11 +67,11 @@ def text_of(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():
             raise _broken(path, "it is no file")
-        raw = path.read_bytes() if path.exists() else b""
+        raw = read_limited(path, MOST_BYTES) if path.exists() else b""
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _broken(path, f"it has over {MOST_BYTES:,} bytes, more than settings ever need") from error
         raise UsageError(f"cannot read {shown_path(path)}: {reason_of(error)}.", "Fix its rights.") from error
-    if len(raw) > MOST_BYTES:
-        raise _broken(path, f"it has {len(raw):,} bytes, more than settings ever need")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -107,7 +111,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def line_of(text: str, group: str, key: str = "") -> int:
-    """The line where a table or a key of it stands, from 1; 0 where it cannot be told."""
+    """The line of a table or of its key, from 1; 0 if it is not found."""
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip()
@@ -166,4 +170,4 @@ def _checked(path: Path, text: str, table: dict[str, Any]) -> Read:
                     default = default.lower() if isinstance(known[name].default, bool) else default or "nothing"
                     wrong(f"{error.title.rstrip('.')}; {default} is taken.", group, key)
     settings = Settings(keys=MappingProxyType(keys)).having(values)
-    return Read(settings, MappingProxyType(values), tuple(problems))
+    return Read(settings, MappingProxyType(values), tuple(problems), text=text)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar, cast
 
 from slipstream.models.errors import UsageError
-from slipstream.models.quoting import quoted
+from slipstream.models.outside import decimal_number, whole_number
+from slipstream.models.sanitize import quoted
 
 Value = bool | int | float | str
 """What a setting may hold."""
 When = Literal["at once", "in the next chat", "when a model is loaded next", "at the next start"]
 """From when on a change counts."""
 ABOUT: Final = "slipstream.setting"
-"""Under this name a field's metadata keeps what is said of it."""
+"""Key of a field's metadata that holds its ``About``."""
 _MOST_TEXT: Final = 20_000
 
 V = TypeVar("V", bool, int, float, str)
@@ -21,7 +23,7 @@ V = TypeVar("V", bool, int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is said of a setting where it is declared.
+    """The description of a setting, given where it is declared.
 
     Attributes:
         text: What it does, in a line.
@@ -107,6 +109,7 @@ class Setting:
             good = isinstance(value, bool)
         elif isinstance(self.default, str):
             good = isinstance(value, str) and len(value) <= _MOST_TEXT and (not about.choices or value in about.choices)
+            good = good and bool(str(value).strip() or not self.default)  # empty only where that is the default
         elif isinstance(value, int | float) and not isinstance(value, bool):
             whole = isinstance(value, int) or not isinstance(self.default, int)
             low = value > about.low if about.above else value >= about.low
@@ -143,11 +146,10 @@ _WORDS: Final = {
 
 
 def _number(text: str) -> object:
-    for kind in (int, float):
-        try:
-            return kind(text.replace(",", "."))
-        except ValueError:
-            continue
+    text = text.replace(",", ".")
+    for read in (whole_number, decimal_number):
+        with suppress(ValueError):
+            return read(text)
     return text
 
 

@@ -1,4 +1,4 @@
-"""The text of the settings file: every setting explained, and what its owner wrote left as it is."""
+"""Edits the text of the settings file: every setting is explained, and the user's own text stays as it is."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _replaced(text: str, line: int, by: str) -> str:
 
 
 def _same(new: str, old: str, group: str, key: str, value: Value | None) -> bool:
-    """Whether a changed text says what the old one did, but for this key."""
+    """Whether a changed text has the same settings as the old one, except for this key."""
     import tomllib  # seldom needed: at most when something is settled
 
     with suppress(ValueError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.engine.requests import AUTO, STATES_LIMIT, Load, Sampling
+from slipstream.app.protocol import AUTO, STATES_LIMIT, Load, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 
 LAST: Final = "last"

@@ -8,28 +8,37 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, ClassVar
 
+from rich.console import Group, RenderableType
+from rich.control import Control
+from rich.text import Text
+from textual import events
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.geometry import Size
 from textual.notifications import Notify
 from textual.screen import Screen
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.requests import Load, Sampling
-from slipstream.app.paths import Paths
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
-from slipstream.app.tui.conversation import Conversation
-from slipstream.app.tui.engine import ChatEngine
-from slipstream.app.tui.engine_room import EngineRoom
+from slipstream.app.settings.presets import led_by, values_of
+from slipstream.app.tui.chat.conversation import Conversation
+from slipstream.app.tui.chat.help import HelpScreen
+from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.chat.slash import COMMANDS
+from slipstream.app.tui.engine_service import ChatEngine, EngineService
 from slipstream.app.tui.keys import teach_alt_enter
-from slipstream.app.tui.models import Desk, Models, manager
-from slipstream.app.tui.presets import led_by, values_of
-from slipstream.app.tui.screens.chat import ChatScreen
-from slipstream.app.tui.settled import Settled
-from slipstream.app.tui.slash import COMMANDS
+from slipstream.app.tui.models.context import Desk, Models, manager
+from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
+from slipstream.models.errors import UsageError
 
+SMALLEST = Size(20, 5)
+"""The smallest window that the chat is drawn in."""
 LAST_WORDS = 0.5
 """Seconds that a reply has to end by itself when the chat is closed."""
 
@@ -75,24 +84,25 @@ class ChatApp(App[int]):
         self._engine = engine
         file = settings or SettingsFile(Paths.default().settings)
         now = file.settings
-        self._room = EngineRoom(engine, store, now.ahead)
-        self._desk = Desk(models)
+        self._engine_room = EngineService(engine, store, now.ahead)
+        self.desk = Desk(models)
         drawn = sampling or now.sampling.sampling(seed=0)
         asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
         conversation = Conversation(store, drawn, chat, led_by(now.reply), asked)
-        self._chat = ChatScreen(self._room, load, store, conversation, model or Path(load.model).stem, self._desk)
-        self.settled = Settled(self, file, self._chat, self._desk)
-        self._chat.notes = [*notes, *self.settled.problems]
+        self.chat = ChatScreen(self._engine_room, load, store, conversation, model or Path(load.model).stem, self.desk)
+        self.settled = Settled(self, file, self.chat, self.desk)
+        self.chat.notes = [*notes, *self.settled.problems]
         self._shown = shown
+        self._too_small, self._window = False, Size(0, 0)
         self.stylesheet.set_variables(self.get_css_variables())  # those of the theme, before anything is read
         self._styled = self.theme
 
     def get_default_screen(self) -> Screen[None]:
         """The chat is the first screen, so that the first picture is already it."""
-        return self._chat
+        return self.chat
 
     def on_mount(self) -> None:
-        """Ends cleanly, with the terminal restored, when the system asks to or nobody waits for it any more."""
+        """Applies the settings, and ends cleanly on signals and when the launcher or terminal is gone."""
         self.settled.begin()
         if self._shown:
             self.call_after_refresh(self._shown)
@@ -102,13 +112,13 @@ class ChatApp(App[int]):
             leave_cleanly(self)
 
     def refresh_css(self, animate: bool = True) -> None:
-        """Reads the styles again for another theme; Textual would do so for the first one, too, which they know."""
+        """Reads the styles again when the theme changed; Textual would also do so for the first theme."""
         if self.theme != self._styled:
             self._styled = self.theme
             super().refresh_css(animate)
 
     def get_driver_class(self) -> type[Driver]:
-        """A driver that gives back a terminal whatever became of it."""
+        """Uses a driver that restores the terminal even after its launcher is gone."""
         usual = super().get_driver_class()
         if sys.platform != "win32":
             from slipstream.app.tui.terminal import chat_driver
@@ -116,13 +126,51 @@ class ChatApp(App[int]):
             return chat_driver(usual)
         return usual
 
+    async def on_event(self, event: events.Event) -> None:
+        """Hides a window that is too small from the screens: Textual cannot wrap text at a width of zero."""
+        if isinstance(event, events.Resize):
+            self._too_small = event.size.width < SMALLEST.width or event.size.height < SMALLEST.height
+            if self._too_small:
+                self._window = event.size
+                self._display(self.screen, None)
+                return
+            self.screen.refresh()
+        await super().on_event(event)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Draws the screen; in a window that is too small, says so instead."""
+        if self._too_small:
+            lines = wrap("too small", self._window.width)[: self._window.height]
+            renderable = Group(Control.clear(), Control.home(), Text("\n".join(lines), end=""))
+        super()._display(screen, renderable)
+
+    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
+        """Ends the chat, within a few seconds whatever the engine, a thread or the terminal does."""
+        super().exit(result, return_code, message)
+        if sys.platform != "win32" and not self.is_headless:
+            from slipstream.app.tui.terminal import end_in_time
+
+            end_in_time(return_code)
+
+    def action_suspend_job(self) -> None:
+        """Suspends the chat; the shell's ``fg`` continues it.
+
+        Raises:
+            UsageError: If there is no such shell.
+        """
+        if sys.platform == "win32" or self.is_headless:
+            raise UsageError("this system suspends no programs.", "Ctrl-Q quits.")
+        from slipstream.app.tui.terminal import suspend
+
+        suspend()
+
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
-        if self._chat.replying:
-            await self._room.end_reply(LAST_WORDS)
-        await self._chat.jobs.end()
-        if self._desk.made:
-            await asyncio.to_thread(self._desk.made.close)
+        if self.chat.reply.writing:
+            await self._engine_room.end_reply(LAST_WORDS)
+        await self.chat.jobs.end()
+        if self.desk.made:
+            await asyncio.to_thread(self.desk.made.close)
         await asyncio.to_thread(self._engine.close)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -130,13 +178,23 @@ class ChatApp(App[int]):
         for command in COMMANDS:
             if command.plain or isinstance(screen, ChatScreen):
                 shown = replace(command, key=self.settled.keys.now(command.key))
-                yield SystemCommand(command.title, shown.help, partial(self._chat.choose_command, command))
+                yield SystemCommand(command.title, shown.help, partial(self.chat.commands.choose, command))
 
     def on_notify(self, event: Notify) -> None:
-        """Takes a toast away that is still shown, before it is shown again."""
+        """Removes a toast with the same text before it is shown again."""
         for shown in list(self._notifications):
             if shown.message == event.notification.message:
                 self._unnotify(shown, refresh=False)
+
+    def action_help(self) -> None:
+        """Lists all keys of the chat."""
+        self.push_screen(HelpScreen(self.settled.keys))
+
+    def action_settings(self) -> None:
+        """Opens the settings."""
+        from slipstream.app.tui.settings.screen import SettingsScreen
+
+        self.push_screen(SettingsScreen(self.settled))
 
     def action_light_or_dark(self) -> None:
         """Switches between the two themes."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from rich.console import RenderableType
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,17 +18,17 @@ from textual.events import Key
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
+from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Loaded
-from slipstream.app.engine.requests import Load, Sampling
-from slipstream.app.engine.thinking import begins_inside, split
-from slipstream.app.safe_text import clean, typed
+from slipstream.app.platform.safe_text import clean, typed
+from slipstream.app.protocol import Load, Loaded, Sampling, failure_words
 from slipstream.app.settings.file import SettingsFile
-from slipstream.app.tui.conversation import Conversation, Turn
-from slipstream.app.tui.engine import ChatEngine
-from slipstream.app.tui.engine_room import EngineRoom
-from slipstream.app.tui.messages import (
+from slipstream.app.settings.presets import led_by, values_of
+from slipstream.app.tui.chat.conversation import Conversation, Turn
+from slipstream.app.tui.engine_service import (
+    ChatEngine,
     EngineEnded,
+    EngineService,
     LoadFailed,
     LoadProgress,
     ModelReady,
@@ -34,7 +37,7 @@ from slipstream.app.tui.messages import (
     ReplyPrefilling,
     ReplyStreamed,
 )
-from slipstream.app.tui.presets import led_by, values_of
+from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError
 
 MARK: Final = "\u203a "
@@ -103,15 +106,20 @@ class InlineChat(App[int]):
         super().__init__()
         now = settings.settings
         self._engine = engine
-        self._room, self._load = EngineRoom(engine, store, now.ahead), load
+        self._store = store
+        self._room, self._load = EngineService(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
         self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked)
-        self._ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
+        self.ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
         self._doing, self._column = Static(id="doing"), VerticalScroll(id="said")
-        self._loaded: Loaded | None = None
-        self._turn: Turn | None = None
+        self.loaded: Loaded | None = None
+        """The model, while it is loaded."""
+        self.turn: Turn | None = None
+        """The question that is being answered."""
+        self.text = self.shown = ""
+        """The reply so far, as the model wrote it and as it is shown."""
         self._answer = Static(classes="answer")
-        self._text = self._shown = self._waiting = ""
+        self._waiting = self._written = ""  # a question that waits for the model; the answer so far
         self.said: list[str] = []
         """All that was shown, in order, for the terminal to keep."""
 
@@ -120,30 +128,39 @@ class InlineChat(App[int]):
         self._column.can_focus = False
         yield self._column
         yield self._doing
-        yield self._ask
+        yield self.ask
         yield self._room
 
     def on_mount(self) -> None:
         """Loads the model; what is typed meanwhile waits."""
-        self._ask.focus()
+        self._store.listen(lambda words: self.post_message(ChatsChanged(words)))
+        self.ask.focus()
         self._start()
 
     def action_stop_or_leave(self) -> None:
         """Stops the reply that is being written; without one, leaves."""
-        if self._turn:
+        if self.turn:
             self._room.stop()
         else:
             self.exit(0)
 
     def action_leave(self) -> None:
         """Leaves; a reply that is being written stays as far as it is."""
-        if self._turn:
-            self._keep(self._shown)
+        if self.turn:
+            self._keep(self.shown)
         self.exit(0)
+
+    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
+        """Ends the session, within a few seconds whatever the engine or a thread does."""
+        super().exit(result, return_code, message)
+        if sys.platform != "win32" and not self.is_headless:
+            from slipstream.app.tui.terminal import end_in_time
+
+            end_in_time(result or return_code)
 
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
-        if self._turn:
+        if self.turn:
             await self._room.end_reply(LAST_WORDS)
         await asyncio.to_thread(self._engine.close)
 
@@ -160,9 +177,9 @@ class InlineChat(App[int]):
 
     @on(Ask.Sent)
     async def _sent(self, message: Ask.Sent) -> None:
-        if not message.text.strip() or self._turn or self._waiting:
+        if not message.text.strip() or self.turn or self._waiting:
             return
-        if self._loaded is None:
+        if self.loaded is None:
             self._waiting = message.text
             if not self._room.busy:
                 self._start()
@@ -170,17 +187,18 @@ class InlineChat(App[int]):
         self._waiting = ""
         try:
             request = self._room.next_request()
-            self._turn = self._conversation.ask(message.text, self._loaded, self._load.drafter, request)
+            self.turn = self._conversation.ask(message.text, self.loaded, self._load.drafter, request)
         except SlipstreamError as error:
             await self._fail(error)
             return
-        self._ask.text = ""
+        self.ask.text = ""
         question = clean(message.text)
         self.said.append(f"{MARK}{question}")
-        self._text, self._shown, self._answer = "", "", Static(classes="answer")
+        self.text = self.shown = self._written = ""
+        self._answer = Static(classes="answer")
         await self._column.mount(Static(Content(f"{MARK}{question}"), classes="asked"), self._answer)
         self._column.anchor()
-        self._room.reply(self._turn.generate, self._turn.reply.id, self._turn.before)
+        self._room.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
 
     @on(LoadProgress)
     def _progress(self, message: LoadProgress) -> None:
@@ -188,8 +206,9 @@ class InlineChat(App[int]):
 
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:
-        self._loaded = message.loaded
+        self.loaded = message.loaded
         self._say(f"{message.loaded.name} · Enter sends · Esc stops or leaves")
+        await self._remark(message.loaded.failed)
         if self._waiting:
             text, self._waiting = self._waiting, ""
             await self._sent(Ask.Sent(text))
@@ -205,47 +224,60 @@ class InlineChat(App[int]):
 
     @on(ReplyStreamed)
     def _streamed(self, message: ReplyStreamed) -> None:
-        for step in message.steps:
-            self._text += clean("".join(piece.text for piece in step.pieces), self._text)
-        speed = message.steps[-1].speed
-        self._shown = _answer(self._text, speed.thought)
-        self._answer.update(Content(self._shown or "thinking\u2026"))
+        step, speed = message.step, message.step.speed
+        self.text += "".join(piece.text for piece in step.pieces)
+        pieces = step.divided.answer if step.divided else step.pieces
+        self._written += clean("".join(piece.text for piece in pieces), self._written)
+        self.shown = self._written.strip("\n")
+        self._answer.update(Content(self.shown or "thinking\u2026"))
         rate = f"{speed.tok_per_s:.0f} tok/s" if speed.tok_per_s else ""
         self._say(" · ".join(filter(None, [rate, "Esc stops"])))
 
     @on(ReplyDone)
-    def _done(self, message: ReplyDone) -> None:
+    async def _done(self, message: ReplyDone) -> None:
         done = message.done
         text = _answer(clean(done.text), done.speed.thought)
         self._answer.update(Content(text))
         self._keep(text)
-        self._turn = None
+        await self._remark(done.failed)
+        self.turn = None
         self._say("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
 
     @on(ReplyFailed)
     async def _failed(self, message: ReplyFailed) -> None:
-        turn, self._turn = self._turn, None
+        turn, self.turn = self.turn, None
         if message.died:
-            self._loaded = None
-        if self._text:
-            self._keep(self._shown)
+            self.loaded = None
+        if self.text:
+            self._keep(self.shown)
         elif turn:  # refused: as if it had not been sent
-            self._ask.text = turn.asked.content
+            self.ask.text = turn.asked.content
             with suppress(SlipstreamError):  # the error that is shown below came first
                 self._conversation.withdraw(turn)
         await self._fail(message.error)
 
+    @on(ChatsChanged)
+    async def _chats_changed(self, message: ChatsChanged) -> None:
+        await self._show(message.words)
+
     @on(EngineEnded)
     def _ended(self) -> None:
         if not self._room.busy:
-            self._loaded = None
+            self.loaded = None
             self._say("the engine has ended; the next message starts it again")
 
+    async def _remark(self, failed: Mapping[str, str]) -> None:
+        for words in failure_words(failed):
+            self.said.append(f"{clean(words)}.")
+            await self._column.mount(Static(Content(self.said[-1]), classes="answer"))
+
     async def _fail(self, error: SlipstreamError) -> None:
-        words = clean(f"{error.title} {error.hint}".strip())
-        self.said.append(words)
-        await self._column.mount(Static(Content(words), classes="answer"))
+        await self._show(f"{error.title} {error.hint}".strip())
         self._say("Enter sends · Esc leaves")
+
+    async def _show(self, words: str) -> None:
+        self.said.append(clean(words))
+        await self._column.mount(Static(Content(clean(words)), classes="answer"))
 
 
 def _answer(text: str, thought: int) -> str:

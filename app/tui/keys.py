@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.keys import Keys
 from textual.widgets import TextArea
 
-from slipstream.app.safe_text import one_line
+from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.reading import nearest
 from slipstream.models.errors import UsageError
 

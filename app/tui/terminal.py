@@ -1,4 +1,4 @@
-"""The terminal that the chat draws on: given back as it was found, also where nobody waits for it or it is gone."""
+"""The terminal of the chat: restored at the end, also after the launcher or the terminal itself is gone."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
+from slipstream.models.errors import UsageError
+
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
-"""Signals that end the chat as its owner would; Ctrl-C is a key and sends none."""
+"""Signals that end the chat as Ctrl-Q does; Ctrl-C is a key here and sends no signal."""
 PATIENCE = 5.0
-"""Seconds that a chat has to end once it was told to; then its process is ended, and the launcher cleans up."""
+"""Seconds in which a chat must end; then its process is killed, and the launcher restores the terminal."""
 LOOK_EVERY = 0.5
-"""Seconds between two looks at whether the launcher and the terminal are still there."""
+"""Seconds between two checks that the launcher and the terminal are still there."""
 
 
 class ChatDriver(LinuxDriver):
-    """Textual's driver for Linux and macOS, for a terminal that may be gone or another's by the time the chat ends."""
+    """Textual's driver for Linux and macOS; the terminal may be gone, or used by the shell, when the chat ends."""
 
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
-        """Takes what Textual gives."""
+        """Prepares the driver; the arguments are Textual's."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = cast(Any, _Output(cast(IO[str], self._file), self._lost))
         self._drawing: list[Any] | None = None  # the terminal's attributes while the chat draws
 
     def start_application_mode(self) -> None:
-        """Takes the terminal."""
+        """Switches the terminal to the chat's mode."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._drawing = self._attributes()
 
     def stop_application_mode(self) -> None:
-        """Gives the terminal back.
+        """Restores the terminal, unless its attributes have changed.
 
-        A shell whose job, the launcher, was killed has the terminal already: writing to its attributes would stop this
+        After its launcher was killed, the shell has the terminal again: setting the attributes would stop this
         process, or undo what the shell has set.
         """
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -51,8 +53,14 @@ class ChatDriver(LinuxDriver):
             self.attrs_before = None
         super().stop_application_mode()
 
+    def _sigtstp_application(self, *_: object) -> None:
+        """Restores the terminal, then stops the whole job: the shell takes over once the launcher has stopped."""
+        self.suspend_application_mode()
+        self._must_signal_resume = True
+        os.killpg(0, signal.SIGSTOP)
+
     def _sigcont_application(self, *_: object) -> None:
-        """Goes on after a stop; one that nobody announced (SIGSTOP, a terminal that hung up) has kept the terminal."""
+        """Continues after a stop. After SIGSTOP the terminal is still in the chat's mode and only has to be redrawn."""
         if self._must_signal_resume:
             super()._sigcont_application()
         else:
@@ -70,12 +78,12 @@ class ChatDriver(LinuxDriver):
 
 
 def chat_driver(usual: type[Driver]) -> type[Driver]:
-    """The driver for a chat: this module's, unless another than the system's is asked for."""
+    """Replaces Textual's Linux driver by ``ChatDriver``; others (headless, web) stay."""
     return ChatDriver if usual is LinuxDriver else usual
 
 
 class _Output:
-    """A terminal to write to; what is written once it is gone is gone, too, and keeps nobody waiting."""
+    """Writes to the terminal; once the terminal is gone, drops the text and reports it."""
 
     def __init__(self, file: IO[str], lost: Callable[[], None]) -> None:
         self._file, self._lost = file, lost
@@ -97,18 +105,16 @@ class _Output:
 
 
 def leave_cleanly(app: App[int]) -> None:
-    """Ends an app that runs, the terminal restored and all kept, on a signal or once launcher or terminal are gone.
+    """Ends an app in order on a signal, or once the launcher or the terminal is gone.
 
-    An app that does not end in time, because it waits for something, is ended: its launcher restores the terminal.
+    An app that does not end in time is killed; the launcher restores the terminal.
     """
     loop = asyncio.get_running_loop()
     launcher, terminal = os.getppid(), os.isatty(0)
 
     def end(number: int) -> None:
         app.exit(None, 128 + number)
-        last = threading.Timer(PATIENCE, os._exit, (128 + number,))  # a part of the screen may never answer
-        last.daemon = True
-        last.start()
+        end_in_time(128 + number)
 
     def look() -> None:  # a timer of the app's would wait as the app does
         if os.getppid() != launcher or (terminal and _hung_up(0)):
@@ -121,8 +127,26 @@ def leave_cleanly(app: App[int]) -> None:
     look()
 
 
+def end_in_time(code: int) -> None:
+    """Ends this process with an exit code after ``PATIENCE``, whatever it still waits for."""
+    last = threading.Timer(PATIENCE, os._exit, (code,))  # a thread or a part of the screen may never answer
+    last.daemon = True
+    last.start()
+
+
+def suspend() -> None:
+    """Stops this job with its launcher and returns to the shell; ``fg`` continues it.
+
+    Raises:
+        UsageError: If the session has no shell with job control.
+    """
+    if os.getpgrp() == os.getsid(0):
+        raise UsageError("there is no shell to return to; nothing was suspended.", "Ctrl-Q quits.")
+    os.kill(os.getpid(), signal.SIGTSTP)
+
+
 def _hung_up(terminal: int) -> bool:
-    """Whether the other end was closed."""
+    """Whether the terminal's other end was closed."""
     poll = select.poll()
     poll.register(terminal, 0)
     return any(found & select.POLLHUP for _, found in poll.poll(0))

@@ -1,7 +1,8 @@
-"""The index: adds, removes and finds text, and keeps its folder whole."""
+"""The index: adds, removes and finds text, and keeps its folder whole; which index serves a model."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,20 +10,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from slipstream.drafters.text_index.files import locked, make_folder, sync_folder, worded
-from slipstream.drafters.text_index.manifest import MANIFEST, Manifest, due, is_ours, read_manifest, write_manifest
-from slipstream.drafters.text_index.search import Found, search
-from slipstream.drafters.text_index.segment import Segment, write_segment
-from slipstream.drafters.text_index.suffix_array import Ids, sorted_contexts
-from slipstream.drafters.text_index.text import Document, Piece, Text, combined
+from slipstream.drafters.text_index.segment import Found, Segment, search, write_segment
+from slipstream.drafters.text_index.storage import (
+    MANIFEST,
+    Manifest,
+    due,
+    is_ours,
+    locked,
+    make_folder,
+    read_manifest,
+    sync_folder,
+    worded,
+    write_manifest,
+)
+from slipstream.drafters.text_index.text import Document, Ids, Piece, Text, combined, sorted_contexts
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.quoting import shown_path
+from slipstream.models.gguf.reader import Header
+from slipstream.models.sanitize import shown_path
 from slipstream.models.types import Token
 
 _AT_ONCE: Final = 1 << 15
 """Most tokens that ``add`` merges while its caller waits; larger merges are left to ``tidy``."""
 
 _LARGEST: Final = 1 << 31
+_SPELLING: Final = "tokenizer.ggml."
+_NOT_SPELLING: Final = ("_token", "_token_id")  # which tokens begin, end and pad a text: uploads of one model differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +58,9 @@ class TextIndex:
     """Token ids of one vocabulary in one folder; threads and processes may share it.
 
     Searching takes no lock: segments never change, and the tuple of live ones is replaced whole. A change sorts first
-    and then takes the folder's lock for as long as writing takes, so that nobody waits for a large merge. The manifest
-    is replaced last: killed at any moment, the index holds what it held before the change or what it holds after it,
-    and the next one to open or change it deletes what was left behind.
+    and then takes the folder's lock for as long as writing takes, so that no process waits for a large merge. The
+    manifest is replaced last: killed at any moment, the index holds what it held before the change or what it holds
+    after it, and the next process to open or change it deletes what was left behind.
 
     A search reads log2(n) + 3 contexts in each segment, twice log2(n) more in those that hold the longest match, and
     ``most`` continuations; the length of the text that it continues plays no part.
@@ -92,6 +104,11 @@ class TextIndex:
         return TextIndex(folder, manifest.vocabulary, manifest.n_vocab)
 
     @property
+    def segments(self) -> Sequence[Segment]:
+        """The files that are live."""
+        return self._live
+
+    @property
     def empty(self) -> bool:
         """Whether nothing can be found in it."""
         return not any(document.tokens for segment in self._live for document in segment.documents)
@@ -110,15 +127,15 @@ class TextIndex:
         return search(self._live, tail, least, most)
 
     def add(self, pieces: Iterable[Piece], still_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Adds text, to documents that it knows or to new ones; it can be found at once.
+        """Adds text, to documents that it holds or to new ones; it can be found at once.
 
         A reply takes one small file, merged with small ones before it. Text of many documents should come in one call,
         up to some million tokens each, and ``tidy`` should follow.
 
         Args:
             pieces: The text.
-            still_wanted: Asked when nothing but writing is left, while no other process can change the index: text that
-                is deleted at its source first and then here does not come back.
+            still_wanted: Called when only writing is left, while no other process can change the index: text that is
+                deleted at its source first and then here does not come back.
 
         Returns:
             Whether it was still wanted.
@@ -144,7 +161,7 @@ class TextIndex:
         return True
 
     def tidy(self) -> None:
-        """Merges until n tokens stand in at most log2(n) + 1 segments; may take long, and disturbs nobody.
+        """Merges until n tokens stand in at most log2(n) + 1 segments; may take long, and holds up no other process.
 
         Raises:
             SlipstreamError: If it cannot be written; the index stays as it is then.
@@ -188,7 +205,7 @@ class TextIndex:
         return Size(tokens, len(documents), len(live), sum(segment.file_size for segment in live))
 
     def refresh(self) -> None:
-        """Hears of changes by other processes; costs one look at a file where there are none.
+        """Takes over changes by other processes; costs one look at a file where there are none.
 
         Raises:
             SlipstreamError: If the index was damaged or its vocabulary changed; what was open stays open.
@@ -289,3 +306,60 @@ class TextIndex:
         for path in left:
             path.unlink()
         sync_folder(self._folder)
+
+
+def fingerprint(header: Header) -> str:
+    """Names a tokenizer by its content: SHA-256 in hex of what decides how plain text is spelled in its tokens."""
+    digest = hashlib.sha256()
+    for key in sorted(header.metadata):
+        if key.startswith(_SPELLING) and not key.endswith(_NOT_SPELLING):
+            digest.update(repr((key, header.metadata[key])).encode())
+    return digest.hexdigest()
+
+
+def folder_of(root: Path, header: Header) -> Path:
+    """The folder below ``root`` of the index that serves a model."""
+    return root / fingerprint(header)[:16]
+
+
+def open_index(root: Path, header: Header) -> TextIndex:
+    """Opens the index that serves a model, or makes an empty one.
+
+    Args:
+        root: Folder of all indexes.
+        header: The model's.
+
+    Raises:
+        SlipstreamError: If it is damaged, in use for long, or cannot be written.
+    """
+    with worded(root):
+        make_folder(root)
+    return TextIndex(folder_of(root, header), fingerprint(header), header.n_vocab)
+
+
+def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
+    """Removes documents from every index in the folders of ``root``.
+
+    Args:
+        root: Folder of indexes.
+        unwanted: Tells by its name whether a document is to go.
+
+    Returns:
+        The names of what was removed.
+
+    Raises:
+        SlipstreamError: If an index cannot be read or written; the others are done all the same.
+    """
+    removed, failure = set[str](), None
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        try:
+            index = TextIndex.existing(folder) if folder.is_dir() else None
+            names = set(filter(unwanted, index.documents())) if index else set()
+            if index and names:
+                index.remove(names)
+            removed |= names
+        except SlipstreamError as error:
+            failure = error
+    if failure:
+        raise failure
+    return removed

@@ -1,4 +1,4 @@
-"""One immutable file of the index: a text, its sorted contexts, its documents."""
+"""The immutable files of an index, each a text with its sorted contexts and documents, and a search over them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 import mmap
 import struct
 from bisect import bisect_left
-from dataclasses import astuple
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from slipstream.drafters.text_index.files import write_file
-from slipstream.drafters.text_index.suffix_array import DEPTH, SEPARATOR, Ids
-from slipstream.drafters.text_index.text import PADDING, Document, Text
+from slipstream.drafters.text_index.storage import write_file
+from slipstream.drafters.text_index.text import DEPTH, PADDING, SEPARATOR, Document, Ids, Text
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.quoting import shown_path
+from slipstream.models.sanitize import shown_path
 from slipstream.models.types import Token
 
 _MAGIC: Final = b"SLIPTXT1"
@@ -25,6 +25,22 @@ _SAME_ORDER: Final = 0x01020304
 _CONTEXT: Final = 4 * DEPTH
 _AHEAD: Final = struct.Struct(f">{DEPTH}i")
 _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What followed the longest match.
+
+    Attributes:
+        matched: Length of the match.
+        places: How many places match.
+        ahead: For some of the places, the ``DEPTH`` tokens that followed, the next one *last*. At -1 the piece had
+            ended; what stands before that is of another.
+    """
+
+    matched: int = 0
+    places: int = 0
+    ahead: tuple[tuple[Token, ...], ...] = ()
 
 
 def context_key(tail: tuple[Token, ...]) -> bytes:
@@ -42,7 +58,7 @@ def write_segment(path: Path, text: Text, contexts: Ids) -> None:
 class Segment:
     """A segment, memory-mapped.
 
-    The contexts are sorted by what was said last, then by what was said before it, and so on. All places that agree
+    The contexts are sorted by their last token, then by the one before it, and so on. All places that agree
     with the end of a text in m tokens stand together, for every m at once; and where the end of the text itself would
     stand, the best of them are neighbours. One binary search therefore finds the longest match, where a suffix array
     of the forward text (REST's) takes one for each length.
@@ -152,6 +168,39 @@ class Segment:
             f"the text index in {shown_path(self._path.parent)} is damaged: {self.name}: {why}.",
             "Delete that folder and index the text again; chats and files are not touched by that.",
         )
+
+
+def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most: int) -> Found:
+    """Finds the longest match, then reads what followed it.
+
+    Args:
+        segments: Where to look.
+        tail: The text, or its last ``DEPTH`` tokens: more are not looked at.
+        least: Fewest tokens of a match.
+        most: Most places of which the continuation is read: where more match, they are spread evenly over all.
+    """
+    recent = tuple(tail[-DEPTH:])
+    key = context_key(recent)
+    matched, spots = max(least, 1), list[tuple[Segment, int]]()
+    for segment in segments:
+        at, shared = segment.find(key)
+        shared = min(shared, len(recent))  # a short key is filled up with separators
+        if shared > matched:
+            matched, spots = shared, []
+        if shared == matched:
+            spots.append((segment, at))
+    ranges = [(segment, *segment.matching(key, at, matched)) for segment, at in spots]
+    places = sum(high - low for _, low, high in ranges)
+    if not places:
+        return Found()
+    wanted = iter(range(places) if places <= most else [(2 * i + 1) * places // (2 * most) for i in range(most)])
+    ahead, passed, place = list[tuple[Token, ...]](), 0, next(wanted, places)
+    for segment, low, high in ranges:
+        while place < passed + high - low:
+            ahead.append(segment.ahead(low + place - passed))
+            place = next(wanted, places)
+        passed += high - low
+    return Found(matched, places, tuple(ahead))
 
 
 def _raw(values: Ids) -> memoryview:

@@ -28,10 +28,10 @@ from slipstream.drafters.training.stages import (
     WINDOW,
     say,
 )
-from slipstream.models.gguf import read_header
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.heads import HeadsInfo, identity, read_heads, write_heads
-from slipstream.models.heads_check import Method
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.heads.check import Method
+from slipstream.models.heads.file import HeadsInfo, identity, read_heads, write_heads
 
 TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"

@@ -18,10 +18,9 @@ from torch import nn
 from slipstream.drafters.training.corpus import Sampler
 from slipstream.drafters.training.loop import BatchLoss, Say
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.runtime.target import PrefillChunk
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions, PrefillChunk
 from slipstream.models.types import Floats
 
 _PROGRESS = "progress.json"

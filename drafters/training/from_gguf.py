@@ -14,10 +14,10 @@ from torch import Tensor
 
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import Header, read_header
-from slipstream.models.gguf_parse import TensorInfo, Value
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.quoting import quoted, shown_path
+from slipstream.models.gguf.parse import TensorInfo, Value
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.sanitize import quoted, shown_path
 
 ARCHITECTURES: Final = ("llama", "qwen3")
 """Architectures that the decoder computes."""

@@ -25,12 +25,12 @@ from slipstream.drafters.training.medusa import MedusaShape
 from slipstream.drafters.training.memory import available_memory, check_memory
 from slipstream.drafters.training.pace import Pace, forecast
 from slipstream.models.errors import ModelFileError, SlipstreamError
-from slipstream.models.gguf import Header, read_header
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.heads import HeadsInfo, Text, identity, write_heads
-from slipstream.models.heads_check import Method
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.heads.check import Method
+from slipstream.models.heads.file import HeadsInfo, Text, identity, write_heads
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN
 
 Messages = Sequence[Mapping[str, str]]

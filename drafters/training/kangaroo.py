@@ -167,7 +167,7 @@ def acceptance(model: Adapter, held_out: Features, exit_at: Exit, depth: int) ->
 
 
 def tensors(model: Adapter) -> dict[str, NDArray[Any]]:
-    """What a heads file holds, see ``slipstream.models.heads``."""
+    """What a heads file holds, see ``slipstream.models.heads.file``."""
     return {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters()}
 
 

@@ -160,7 +160,7 @@ def guesses(best: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
-    """What a heads file holds, see ``slipstream.models.heads``."""
+    """What a heads file holds, see ``slipstream.models.heads.file``."""
     found: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
     for name, parameter in model.named_parameters():
         found[name + ("" if name.startswith("head.") else ".weight")] = parameter.detach().float().cpu().numpy()

@@ -11,8 +11,8 @@ import torch
 
 from slipstream.drafters.training.from_gguf import shape_of
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import Header
-from slipstream.models.quoting import shown_path
+from slipstream.models.gguf.reader import Header
+from slipstream.models.sanitize import shown_path
 
 BATCH_TOKENS: Final = 2048
 """Rows of all windows of one step, for which memory is counted unless said otherwise."""

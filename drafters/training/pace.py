@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from slipstream.drafters.training.loop import Say
-from slipstream.models.heads import Text
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.runtime.replies import ManyReplies
-from slipstream.models.sampling import Sampler
+from slipstream.models.heads.file import Text
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.replies import ManyReplies
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 
 _TRAINED_AS_READ = 3.0
 """Training heads on a token is taken to cost this many times reading it: two passes back and one forward."""

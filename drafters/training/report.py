@@ -11,9 +11,9 @@ from slipstream.drafters.training import corpus, plain, stages, texts
 from slipstream.drafters.training.curves import curves
 from slipstream.drafters.training.decoders import held_out_loss, load_decoder
 from slipstream.drafters.training.family import REPORT_FILE
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.replies import ManyReplies
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.replies import ManyReplies
+from slipstream.models.sampling.sampler import Sampler
 
 CURVES_FILE = "curves.svg"
 EXAM_FILE = "exam.md"

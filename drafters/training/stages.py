@@ -17,8 +17,8 @@ from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
 from slipstream.drafters.training.model import Shape, grow
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
 
 TOKENIZER_FILE = "tokenizer.json"
 CORPUS_FILE = "corpus.npz"

@@ -10,12 +10,12 @@ import numpy as np
 from slipstream.drafters.training import plain
 from slipstream.drafters.training.corpus import SHARES, Source
 from slipstream.drafters.training.loop import Say
+from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.runtime.replies import ManyReplies
-from slipstream.models.sampling import Sampler
-from slipstream.models.template import ChatTemplate
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.replies import ManyReplies
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 
 Prompts = Iterator[tuple[Sequence[int], Sampler]]
 

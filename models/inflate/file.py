@@ -12,11 +12,10 @@ import gguf
 import numpy as np
 
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import REAL_TOKENS, Header, read_header
-from slipstream.models.gguf_parse import TensorInfo, Value
-from slipstream.models.gguf_types import STRING, U32
-from slipstream.models.gguf_write import Metadata, NewTensor, write_gguf
-from slipstream.models.heads import DERIVED_FROM, identity
+from slipstream.models.gguf.parse import STRING, U32, TensorInfo, Value
+from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
+from slipstream.models.gguf.writer import Metadata, NewTensor, write_gguf
+from slipstream.models.heads.file import DERIVED_FROM, identity
 from slipstream.models.inflate.shapes import Growth, cannot
 from slipstream.models.inflate.tensor import block
 

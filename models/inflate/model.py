@@ -10,17 +10,14 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.gguf import Header
-from slipstream.models.gguf_parse import TensorInfo
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.gguf_types import STRING
-from slipstream.models.gguf_write import NewTensor
+from slipstream.models.gguf.parse import STRING, TensorInfo
+from slipstream.models.gguf.reader import Header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.writer import NewTensor
 from slipstream.models.inflate.file import Inflated, derived_from, made_as, spare_token, target_identity, widened
-from slipstream.models.inflate.layout import Layout, matrix, vocabulary
-from slipstream.models.inflate.mixes import MIXES, kind_of
-from slipstream.models.inflate.shapes import Growth, Shape, cannot, growth, measures
-from slipstream.models.inflate.tensor import Filler, LargeTensor
-from slipstream.models.quoting import quoted
+from slipstream.models.inflate.shapes import MIXES, Growth, Shape, cannot, growth, kind_of, measures
+from slipstream.models.inflate.tensor import Filler, LargeTensor, Layout, matrix, vocabulary
+from slipstream.models.sanitize import quoted
 from slipstream.models.types import Floats
 
 NORMS: Final = ("attn_norm", "ffn_norm")

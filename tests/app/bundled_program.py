@@ -12,7 +12,7 @@ from typing import Final
 from tests.app.terminal import ROOT
 
 SEED: Final = 7
-PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli", "-m", "bundled", "--seed", str(SEED))
+PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main", "-m", "bundled", "--seed", str(SEED))
 
 
 def words(text: str) -> list[str]:

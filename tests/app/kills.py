@@ -26,7 +26,7 @@ ENGINE_ENDS: Final = 2.0
 """Seconds in which the engine of a killed interface ends."""
 Moment = Literal["loading", "idle", "writing"]
 MOMENTS: Final[tuple[Moment, ...]] = ("loading", "idle", "writing")
-_WORKER: Final = "slipstream.app.engine.worker"
+_WORKER: Final = "slipstream.app.engine.process.worker"
 
 
 def kill_played(home: Path, chance: random.Random) -> list[str]:

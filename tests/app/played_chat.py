@@ -19,8 +19,7 @@ from tests.app.tui.scripted import ScriptedEngine
 from tests.app.tui.scripted_models import ScriptedModels
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, Piece, Prefilling, Speed, Stepped
-from slipstream.app.engine.requests import Generate, Load
+from slipstream.app.protocol import Done, Generate, Load, Piece, Prefilling, Speed, Stepped
 from slipstream.app.tui.app import ChatApp
 
 STEP = 0.004

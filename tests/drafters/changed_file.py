@@ -9,10 +9,10 @@ from typing import Any
 import gguf
 from numpy.typing import NDArray
 
-from slipstream.models.gguf import read_header
-from slipstream.models.gguf_parse import Value
-from slipstream.models.gguf_tensors import PLAIN, read_tensor
-from slipstream.models.gguf_write import NewTensor, write_gguf
+from slipstream.models.gguf.parse import Value
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import PLAIN, read_tensor
+from slipstream.models.gguf.writer import NewTensor, write_gguf
 
 
 def changed(

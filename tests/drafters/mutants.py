@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from tests.drafters import test_accept, test_accept_exact, test_accept_typical, test_tree
-from tests.models import test_sampling, test_types
+from tests.models import test_types
+from tests.models.sampling import test_sampling
 
 Check = Callable[[], object]
 

@@ -9,10 +9,10 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.gguf import read_header
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.gguf_types import F32, I32, STRING, U32
-from slipstream.models.gguf_write import NewTensor, write_gguf
+from slipstream.models.gguf.parse import F32, I32, STRING, U32
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.writer import NewTensor, write_gguf
 
 _PERMUTED = ("token_embd.weight", "output.weight")
 _CONTROL, _BYTE = 3, 6

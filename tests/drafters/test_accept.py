@@ -9,7 +9,7 @@ import pytest
 from slipstream.drafters.accept import accept
 from slipstream.drafters.base import NO_DRAFT, Draft
 from slipstream.drafters.tree import TreeBuilder, chain_draft
-from slipstream.models.sampling import Sampler
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token, TokenTree
 
 

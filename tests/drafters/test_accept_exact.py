@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from slipstream.drafters.accept import accept
 from slipstream.drafters.base import Draft
 from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.sampling import Sampler
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token, TokenTree
 
 Vector = NDArray[np.float64]

@@ -4,7 +4,8 @@ import pytest
 from tests.drafters.mutants import Mutant, checks, killer, planted
 
 from slipstream.drafters import accept, tree
-from slipstream.models import sampling, types
+from slipstream.models import types
+from slipstream.models.sampling import sampler as sampling
 
 _CHILD = "child = None if ended else draft.tree.child(node, token)"
 _PICK = "token = sampler.pick(evaluation.logits[node + 1], history, tokens)"

@@ -10,9 +10,9 @@ import pytest
 from slipstream.drafters.accept import Typical, accept, accept_rule
 from slipstream.drafters.base import NO_DRAFT, Draft
 from slipstream.drafters.tree import TreeBuilder, chain_draft
-from slipstream.models.best_tokens import Doubles, Ids
 from slipstream.models.errors import UsageError
-from slipstream.models.sampling import Sampler
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.top_k import Doubles, Ids
 from slipstream.models.types import ROOT, Evaluation, Floats, History, Token, TokenTree
 
 PROMPT = History([1, 2])

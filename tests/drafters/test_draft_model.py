@@ -5,11 +5,11 @@ from itertools import pairwise
 import pytest
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
+from slipstream.drafters.draft_cache import DraftCache
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.drafters.follower import Follower
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.runtime.target import Prefill
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.llama.target import Prefill
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token
 
 GREEDY = Sampler(temperature=0.0)
@@ -107,8 +107,8 @@ class Slow(FakeTarget):
 
 def test_a_piece_takes_no_longer_than_a_twentieth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Slow()
-    monkeypatch.setattr("slipstream.drafters.follower.perf_counter", lambda: model.clock)
-    follower = Follower(model)
+    monkeypatch.setattr("slipstream.drafters.draft_cache.perf_counter", lambda: model.clock)
+    follower = DraftCache(model)
     text = [at % 64 for at in range(400)]
     follower.follow(text)
     lengths = [0]
@@ -120,7 +120,7 @@ def test_a_piece_takes_no_longer_than_a_twentieth_of_a_second(monkeypatch: pytes
 
 def test_it_says_how_long_it_will_read(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Slow()
-    monkeypatch.setattr("slipstream.drafters.follower.perf_counter", lambda: model.clock)
+    monkeypatch.setattr("slipstream.drafters.draft_cache.perf_counter", lambda: model.clock)
     some = DraftModel(model, FakeTarget().abilities)
     history = History([at % 64 for at in range(400)])
     assert some.reading_ms(history) == 0  # it has never read

@@ -14,20 +14,22 @@ import pytest
 from tests.drafters.changed_file import changed
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import Drafter, Step, Worth
-from slipstream.drafters.eagle import METHOD, Eagle
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import Drafter, ShouldExtend, Step
+from slipstream.drafters.eagle3 import METHOD, open_eagle3
+from slipstream.drafters.feature_drafter import FeatureDrafter
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
-from slipstream.models.eagle_check import target_layers, unfit
+from slipstream.drafters.registry import why_not
+from slipstream.drafters.resources import Resources
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import read_header
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.runtime.features import ROWS, FeatureContext, Guess
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.heads.check import target_layers, unfit
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.features import ROWS, FeatureContext, Guess
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
@@ -54,8 +56,8 @@ def target(model: LlamaModel) -> Iterator[LlamaTarget]:
 
 
 @pytest.fixture
-def eagle(target: LlamaTarget) -> Iterator[Eagle]:
-    with closing(Eagle(HEAD, target)) as drafter:
+def eagle(target: LlamaTarget) -> Iterator[FeatureDrafter]:
+    with closing(open_eagle3(HEAD, target)) as drafter:
         yield drafter
 
 
@@ -69,14 +71,14 @@ def reply(
     history: History,
     sampler: Sampler = Sampler(temperature=0),  # noqa: B008 (frozen)
     size: int = 30,
-    worth: Worth = three,
+    should_extend: ShouldExtend = three,
 ) -> list[Step]:
     """Goes on with a text; returns the steps, without what is valid for one step only."""
     target.request(drafter.needs.hidden)
     drafter.begin(history)
-    target.prefill(history.tokens[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
+    target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
     rules = Rules(frozenset(), 900, size, (), lambda token: b"")
-    return list(generate(target, drafter, sampler, history, worth, rules, lambda: False))
+    return list(generate(target, drafter, sampler, history, should_extend, rules, lambda: False))
 
 
 def features(target: LlamaTarget, text: list[Token], layers: tuple[int, ...]) -> Floats:
@@ -120,7 +122,7 @@ def test_the_pair_of_a_place_tells_the_token_after_the_next(model: LlamaModel, t
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_two_turns_have_the_text_of_plain_decoding(
-    model: LlamaModel, target: LlamaTarget, eagle: Eagle, temperature: float
+    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter, temperature: float
 ) -> None:
     """The second turn reuses the first one's cells, the third begins where the first did."""
     accepted = 0
@@ -141,28 +143,28 @@ def test_two_turns_have_the_text_of_plain_decoding(
     assert accepted > 0
 
 
-def follows(drafter: Eagle, history: History) -> Guess:
+def follows(drafter: FeatureDrafter, history: History) -> Guess:
     """What the head says of the end of a text."""
     drafter._text += history.tokens[len(drafter._text) :]
     guess = drafter._settle(len(drafter._waiting), answer=True)
-    assert guess and drafter._places[-1] == len(history.tokens) - 2
+    assert guess and drafter.paired[-1] == len(history.tokens) - 2
     return Guess(guess.logits[-1].copy(), guess.features[-1].copy())
 
 
 def test_a_head_that_lived_through_a_reply_says_what_a_fresh_one_says(
-    model: LlamaModel, target: LlamaTarget, eagle: Eagle
+    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
 ) -> None:
     """Rejected branches, skipped steps and held features leave no trace in its cache."""
     history = History(ask(model, PROMPTS[1]))
     steps = iter([True, True, True, False] * 40)
-    reply(target, eagle, history, size=60, worth=lambda _p, depth: depth <= 4 and (depth > 1 or next(steps)))
+    reply(target, eagle, history, size=60, should_extend=lambda _p, depth: depth <= 4 and (depth > 1 or next(steps)))
     lived = follows(eagle, history)
-    with closing(Eagle(HEAD, target)) as fresh:
+    with closing(open_eagle3(HEAD, target)) as fresh:
         fresh.begin(history)
         target.rewind(0)
-        target.prefill(history.tokens[:-1], lambda chunk: fresh.prefilled(chunk.tokens, chunk.hidden))
+        target.prefill(history.tokens[:-1], lambda chunk: fresh.on_prefill(chunk.tokens, chunk.hidden))
         anew = follows(fresh, history)
-    assert len(eagle._places) == len(history.tokens) - 1
+    assert len(eagle.paired) == len(history.tokens) - 1
     for one, other in zip(lived, anew, strict=True):
         np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
 
@@ -194,8 +196,11 @@ def test_every_branch_of_a_tree_says_what_a_chain_says(target: LlamaTarget) -> N
     weights.close()
 
 
-def test_trees_find_more_than_chains(model: LlamaModel, target: LlamaTarget, eagle: Eagle) -> None:
-    with closing(LlamaTarget(model, replace(STRICT, max_leaves=1))) as narrow, closing(Eagle(HEAD, narrow)) as chain:
+def test_trees_find_more_than_chains(model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter) -> None:
+    with (
+        closing(LlamaTarget(model, replace(STRICT, max_leaves=1))) as narrow,
+        closing(open_eagle3(HEAD, narrow)) as chain,
+    ):
         accepted = Counter[str]()
         beside = 0
         for prompt in PROMPTS[:2]:
@@ -208,7 +213,9 @@ def test_trees_find_more_than_chains(model: LlamaModel, target: LlamaTarget, eag
     assert accepted["tree"] > accepted["chain"] > 0 and beside > 0
 
 
-def test_it_drafts_after_a_prefix_that_it_never_heard(model: LlamaModel, target: LlamaTarget, eagle: Eagle) -> None:
+def test_it_drafts_after_a_prefix_that_it_never_heard(
+    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
+) -> None:
     history = History(ask(model, PROMPTS[0]))
     reply(target, Plain(), history)
     plain = History(list(history.tokens))
@@ -222,24 +229,24 @@ def test_it_drafts_after_a_prefix_that_it_never_heard(model: LlamaModel, target:
     assert len(steps[0].draft.tree) == 0 and sum(len(step.draft.tree) for step in steps) > 0
 
 
-def test_held_features_are_read_in_time(model: LlamaModel, target: LlamaTarget, eagle: Eagle) -> None:
+def test_held_features_are_read_in_time(model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter) -> None:
     """While another method drafts, features do not pile up, and none is lost."""
     history = History(ask(model, PROMPTS[2]))
-    reply(target, eagle, history, size=120, worth=lambda _p, _d: False)
-    assert 0 < len(eagle._heard) < 40
+    reply(target, eagle, history, size=120, should_extend=lambda _p, _d: False)
+    assert 0 < len(eagle.waiting) < 40
     follows(eagle, history)
-    assert eagle._places == list(range(len(history.tokens) - 1))
+    assert eagle.paired == list(range(len(history.tokens) - 1))
 
 
 def test_it_stops_where_it_is_not_worth_it_and_where_the_context_ends(
-    model: LlamaModel, target: LlamaTarget, eagle: Eagle
+    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
 ) -> None:
     history = History(ask(model, PROMPTS[0]))
-    for step in reply(target, eagle, history, worth=lambda path, depth: path >= 0.3 and depth <= 60):
+    for step in reply(target, eagle, history, should_extend=lambda path, depth: path >= 0.3 and depth <= 60):
         assert step.draft.tree.leaves <= 3 and set(step.draft.sources) <= {"eagle3"}
         assert all(prob >= 0.3 for prob in step.draft.probs)
     full = History((ask(model, PROMPTS[0]) * 64)[: STRICT.n_ctx - 3])
-    steps = reply(target, eagle, full, size=3, worth=lambda _p, _d: True)
+    steps = reply(target, eagle, full, size=3, should_extend=lambda _p, _d: True)
     assert sum(len(step.tokens) for step in steps) == 3
 
 
@@ -251,7 +258,7 @@ def reduced(folder: Path, ids: list[int]) -> Path:
 
 
 def test_a_reduced_vocabulary_drafts_its_own_tokens(
-    model: LlamaModel, target: LlamaTarget, eagle: Eagle, tmp_path: Path
+    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter, tmp_path: Path
 ) -> None:
     whole = History(ask(model, PROMPTS[1]))
     steps = reply(target, eagle, whole, size=40)
@@ -260,7 +267,7 @@ def test_a_reduced_vocabulary_drafts_its_own_tokens(
     path = reduced(tmp_path, ids[::-1])
     assert unfit(read_header(path), target.abilities) == ""
     history = History(ask(model, PROMPTS[1]))
-    with closing(Eagle(path, target)) as drafter:
+    with closing(open_eagle3(path, target)) as drafter:
         found = reply(target, drafter, history, size=40)
     assert history.tokens == whole.tokens
     chosen = [token for step in found for token in step.draft.tree.tokens]
@@ -293,33 +300,33 @@ def test_a_head_that_would_end_the_process_is_refused(
     target: LlamaTarget, tmp_path: Path, keys: Any, tensors: Any, reason: str
 ) -> None:
     path = changed(HEAD, tmp_path / "bad.gguf", keys, tensors)
-    assert reason in METHOD.lacks(Parts(target.abilities, heads={"eagle3": path}, llama=target))
+    assert reason in why_not("eagle3", Resources(target.abilities, heads={"eagle3": path}, llama=target))
 
 
 def test_what_it_lacks_is_said(target: LlamaTarget, tmp_path: Path) -> None:
-    assert METHOD.lacks(Parts(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
-    assert METHOD.lacks(Parts(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
+    assert METHOD.lacks(Resources(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
+    assert METHOD.lacks(Resources(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
     other = replace(target.abilities, n_vocab=4000)
-    assert "knows 4,096 tokens" in METHOD.lacks(Parts(other, heads={"eagle3": HEAD}, llama=target))
+    assert "knows 4,096 tokens" in METHOD.lacks(Resources(other, heads={"eagle3": HEAD}, llama=target))
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(HEAD.read_bytes()[:100])
-    assert "cannot be read" in METHOD.lacks(Parts(target.abilities, heads={"eagle3": cut}, llama=target))
+    assert "is cut short" in why_not("eagle3", Resources(target.abilities, heads={"eagle3": cut}, llama=target))
 
 
 def test_a_file_that_llama_cpp_refuses_is_an_error(target: LlamaTarget, tmp_path: Path) -> None:
     broken = changed(HEAD, tmp_path / "broken.gguf", tensors={"fc.weight": None})
     with pytest.raises(SlipstreamError, match="cannot load"):
-        Eagle(broken, target)
+        open_eagle3(broken, target)
 
 
 def test_a_failed_pass_is_an_error_and_leaves_the_cache_in_order(
-    model: LlamaModel, target: LlamaTarget, eagle: Eagle
+    model: LlamaModel, target: LlamaTarget, eagle: FeatureDrafter
 ) -> None:
     history = History(ask(model, PROMPTS[0]))
     reply(target, eagle, history)
     eagle.begin(History([1] * (ROWS + 8) + [5000]))  # no such token: of two passes, the second fails
-    eagle._hear(0, [np.zeros((ROWS + 8, 256), np.float32)] * 3)
+    eagle._take(0, [np.zeros((ROWS + 8, 256), np.float32)] * 3)
     with pytest.raises(SlipstreamError, match="could not be evaluated"):
         eagle._settle(ROWS + 8)
-    assert eagle._head.length == len(eagle._places) == 0
+    assert eagle._head.length == len(eagle.paired) == 0
     assert sum(len(step.draft.tree) for step in reply(target, eagle, history)) > 0

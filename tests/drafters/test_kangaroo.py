@@ -12,18 +12,18 @@ import pytest
 from tests.models.conftest import small_model
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.stopping import Rules
 from slipstream.drafters import registry
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.kangaroo import Kangaroo, Sureness
-from slipstream.drafters.parts import Parts
+from slipstream.drafters.resources import Resources
 from slipstream.models.errors import UsageError
-from slipstream.models.gguf import read_header
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, History
 
 GREEDY = Sampler(temperature=0.0)
@@ -45,10 +45,10 @@ def drafter(sure: float, n_ctx: int = 4096, max_leaves: int = 16, max_rows: int 
     return Kangaroo(model, abilities, sure), model
 
 
-def draft_of(some: Kangaroo, tokens: list[int], worth: Worth = four, sampler: Sampler = GREEDY) -> Draft:
+def draft_of(some: Kangaroo, tokens: list[int], should_extend: ShouldExtend = four, sampler: Sampler = GREEDY) -> Draft:
     history = History(list(tokens))
     some.begin(history)
-    return some.draft(history, worth, sampler)
+    return some.draft(history, should_extend, sampler)
 
 
 def test_it_drafts_what_its_model_would_draw() -> None:
@@ -109,11 +109,11 @@ def test_runners_up_stand_beside_the_unsure_token() -> None:
 
 
 def test_runners_up_fit_what_the_target_takes_and_what_is_worth_it() -> None:
-    def leaves(worth: Worth = four, **limits: int) -> list[int]:
+    def leaves(should_extend: ShouldExtend = four, **limits: int) -> list[int]:
         found = []
         for seed in range(10):
             some, _ = drafter(1.1, **limits)  # unsure of everything
-            draft = draft_of(some, [2, seed, 3], worth)
+            draft = draft_of(some, [2, seed, 3], should_extend)
             assert draft.tree.depth == 1
             found.append(draft.tree.leaves)
         return found
@@ -156,7 +156,7 @@ def step_of(draft: Draft, tokens: list[int]) -> Step:
 
 def test_it_records_what_the_target_has_seen_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[float, bool, bool]] = []
-    monkeypatch.setattr(Sureness, "hear", lambda _self, *pair: heard.append(pair))
+    monkeypatch.setattr(Sureness, "add", lambda _self, *pair: heard.append(pair))
     some, _ = drafter(sure=0.0)
     history = History([1, 2, 3])
     some.begin(history)
@@ -187,7 +187,7 @@ def test_it_records_what_the_target_has_seen_and_no_more(monkeypatch: pytest.Mon
 
 def test_whoever_drafted_the_step_its_own_draft_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[bool] = []
-    monkeypatch.setattr(Sureness, "hear", lambda _self, _prob, right, _after: heard.append(right))
+    monkeypatch.setattr(Sureness, "add", lambda _self, _prob, right, _after: heard.append(right))
     some, _ = drafter(sure=0.0)
     history = History([1, 2, 3])
     some.begin(history)
@@ -201,7 +201,7 @@ def tuned(accepted: Callable[[float], float], price: float, pairs: int = 3000, s
     """Where the bound goes if a token of probability p is accepted with probability ``accepted(p)``."""
     sureness, rng = Sureness(start), np.random.default_rng(4)
     for probability in rng.random(pairs):
-        sureness.hear(float(probability), bool(rng.random() < accepted(probability)), True)
+        sureness.add(float(probability), bool(rng.random() < accepted(probability)), True)
         sureness.settle(price)
     return sureness.bound
 
@@ -220,9 +220,9 @@ def test_what_comes_first_says_nothing_of_what_comes_after() -> None:
     """First tokens are often wrong, those after an accepted one seldom: to go on pays."""
     sureness = Sureness(0.9)
     for at in range(1000):
-        sureness.hear(0.55, at % 2 == 0, False)
+        sureness.add(0.55, at % 2 == 0, False)
         if at % 2 == 0:
-            sureness.hear(0.55, at % 20 > 0, True)
+            sureness.add(0.55, at % 20 > 0, True)
         sureness.settle(0.4)
     assert sureness.bound < 0.56
 
@@ -235,7 +235,7 @@ def test_the_bound_notices_a_change_of_text() -> None:
     sureness = Sureness(0.6)
     for right in (True, False):
         for at in range(1500):
-            sureness.hear(at % 20 / 20, right, True)
+            sureness.add(at % 20 / 20, right, True)
             sureness.settle(0.3)
         assert sureness.bound < 0.1 if right else sureness.bound > 0.9
 
@@ -252,13 +252,15 @@ def test_a_lower_price_lets_it_draft_longer() -> None:
     assert bound(0.1) < bound(0.5)
 
 
-def run(some: Drafter, target: FakeTarget | LlamaTarget, sampler: Sampler, worth: Worth, size: int) -> list[Step]:
+def run(
+    some: Drafter, target: FakeTarget | LlamaTarget, sampler: Sampler, should_extend: ShouldExtend, size: int
+) -> list[Step]:
     prompt = [3, 1, 4, 1, 5, 9, 2, 6]
     history = History(list(prompt))
     rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     target.prefill(prompt[:-1])
     some.begin(history)
-    return list(generate(target, some, sampler, history, worth, rules, lambda: False))
+    return list(generate(target, some, sampler, history, should_extend, rules, lambda: False))
 
 
 def text_of(steps: list[Step]) -> list[int]:
@@ -272,9 +274,9 @@ def target() -> Iterator[LlamaTarget]:
         yield context
 
 
-def parts_of(target: LlamaTarget, folder: Path | None) -> Parts:
+def parts_of(target: LlamaTarget, folder: Path | None) -> Resources:
     header = read_header(TARGET)
-    return Parts(target.abilities, heads={"kangaroo": ADAPTER}, llama=target, folder=folder, header=header)
+    return Resources(target.abilities, heads={"kangaroo": ADAPTER}, llama=target, folder=folder, header=header)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -9,13 +9,12 @@ import pytest
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import NO_DRAFT, Drafter, Step, Worth
-from slipstream.drafters.lookahead import Lookahead
-from slipstream.drafters.ngram_pool import NGramPool, Share
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
+from slipstream.drafters.lookahead import Lookahead, NGramPool
 from slipstream.drafters.none import Plain
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token, TokenTree
 
 ABILITIES = Abilities(n_vocab=64, n_ctx=4096, n_embd=8, n_layer=2, max_rows=64, max_leaves=16)
@@ -37,7 +36,7 @@ def dear(path: float, depth: int) -> bool:
 
 
 def steps_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, worth: Worth | None = None, size: int = 150
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None, size: int = 150
 ) -> Iterator[tuple[Step, History]]:
     prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
     history = History(list(prompt))
@@ -45,13 +44,15 @@ def steps_of(
     budget = FixedBudget(rules)
     target.prefill(prompt[:-1])
     drafter.begin(history)
-    for step in generate(target, drafter, sampler, history, worth or budget, rules, lambda: False):
+    for step in generate(target, drafter, sampler, history, should_extend or budget, rules, lambda: False):
         budget.step += 1
         yield step, history
 
 
-def text_of(drafter: Drafter, target: FakeTarget, sampler: Sampler, worth: Worth | None = None) -> list[Token]:
-    return [token for step, _ in steps_of(drafter, target, sampler, worth) for token in step.tokens]
+def text_of(
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None
+) -> list[Token]:
+    return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]
 
 
 def heard(drafter: Drafter, history: History, tokens: list[Token]) -> None:
@@ -84,20 +85,9 @@ def test_an_ngram_is_guessed_until_the_text_holds_it() -> None:
     assert len(pool) == 1 and not pool.after(1)[0].guessed
 
 
-def test_a_share_starts_at_its_prior_and_follows_what_it_hears() -> None:
-    share = Share()
-    assert share.given(0.3, 4) == pytest.approx(0.3)
-    for _ in range(400):
-        share.hear(1)
-    assert share.given(0.3, 4) > 0.95
-    for _ in range(400):
-        share.hear(0)
-    assert share.given(0.3, 4) < 0.05
-
-
 def test_the_window_is_a_chain_of_probes_with_a_branch_for_each_column() -> None:
     drafter = Lookahead(ABILITIES, columns=3, length=4, ngrams=2)
-    trees = [step.draft.tree for step, _ in steps_of(drafter, FakeTarget(), GREEDY, size=4, worth=always)]
+    trees = [step.draft.tree for step, _ in steps_of(drafter, FakeTarget(), GREEDY, size=4, should_extend=always)]
     windows = []
     for tree in trees:
         assert tree.probes == frozenset(range(tree.drafted, len(tree)))
@@ -115,7 +105,9 @@ def test_the_window_and_its_ngrams_are_those_of_the_definition(columns: int, len
     drafter = Lookahead(ABILITIES, columns, length, ngrams=4)
     target, other = FakeTarget(), FakeTarget()
     levels: list[list[Token]] = []
-    for step, history in steps_of(drafter, target, Sampler(temperature=temperature, seed=5), worth=always, size=60):
+    for step, history in steps_of(
+        drafter, target, Sampler(temperature=temperature, seed=5), should_extend=always, size=60
+    ):
         before = history.tokens[: -len(step.tokens)]
         tree = step.draft.tree
         probes = [tree.tokens[node] for node in sorted(tree.probes)]
@@ -129,7 +121,7 @@ def test_the_window_and_its_ngrams_are_those_of_the_definition(columns: int, len
         if len(levels) == length - 1:
             levels[0][0] = before[-1]
             for gram in zip(*levels, top, strict=True):
-                drafted = [each.tokens for each in drafter._pool.after(gram[0])]
+                drafted = [each.tokens for each in drafter.pool.after(gram[0])]
                 assert gram[1:] in drafted or len(drafted) == 4
             levels.pop(0)
         levels.append(top)
@@ -170,9 +162,11 @@ def test_trees_stay_within_the_rows_and_the_context(rows: int) -> None:
     assert text == plain
 
 
-@pytest.mark.parametrize("worth", [None, dear])
-def test_where_rows_are_dear_a_repeating_text_is_drafted_without_a_window(worth: Worth | None) -> None:
-    steps = [step for step, _ in steps_of(Lookahead(ABILITIES), FakeTarget(order=1, n_vocab=24), Sampler(), worth)]
+@pytest.mark.parametrize("should_extend", [None, dear])
+def test_where_rows_are_dear_a_repeating_text_is_drafted_without_a_window(should_extend: ShouldExtend | None) -> None:
+    steps = [
+        step for step, _ in steps_of(Lookahead(ABILITIES), FakeTarget(order=1, n_vocab=24), Sampler(), should_extend)
+    ]
     assert sum(len(step.tokens) for step in steps) / len(steps) > 1.2
     assert not any(step.draft.tree.probes for step in steps)
 
@@ -180,8 +174,8 @@ def test_where_rows_are_dear_a_repeating_text_is_drafted_without_a_window(worth:
 def test_the_windows_ngrams_are_accepted_where_the_text_has_taught_none() -> None:
     """The first words of a greedy text that is about to become a cycle: only the window can know them."""
     counts = []
-    for worth in (dear, always):
-        steps = list(steps_of(Lookahead(ABILITIES), FakeTarget(order=1, n_vocab=200), GREEDY, worth, size=24))
+    for should_extend in (dear, always):
+        steps = list(steps_of(Lookahead(ABILITIES), FakeTarget(order=1, n_vocab=200), GREEDY, should_extend, size=24))
         counts.append(len(steps))
     assert counts[1] < counts[0]
 
@@ -227,10 +221,10 @@ def test_an_end_of_the_step_says_nothing_of_later_tokens() -> None:
     drafter, history = Lookahead(ABILITIES), History([1, 2, 3, 4, 1])
     drafter.begin(history)
     heard(drafter, history, [2])
-    assert (drafter._first[0].tries, drafter._later[0].tries) == (1, 0)
+    assert (drafter.first[0].expected, drafter.later[0].expected) == (1, 0)
     history.tokens[-1:] = [1]
     heard(drafter, history, [2, 9])
-    assert (drafter._later[0].tries, drafter._later[0].sum, drafter._later[1].tries) == (1, 0, 0)
+    assert [(ratio.expected, ratio.observed) for ratio in drafter.later] == [(1, 0), (0, 0)]
 
 
 def test_ngrams_of_prompt_and_reply_share_their_first_nodes() -> None:
@@ -248,7 +242,7 @@ def test_no_ngram_spans_a_cut() -> None:
     history.tokens[3:] = [7]
     drafter.begin(history)
     heard(drafter, history, [8, 9])
-    known = {first: [gram.tokens for gram in drafter._pool.after(first)] for first in range(1, 7)}
+    known = {first: [gram.tokens for gram in drafter.pool.after(first)] for first in range(1, 7)}
     assert known == {
         1: [(2, 3, 7), (2, 3, 4)],
         2: [(3, 7, 8), (3, 4, 5)],
@@ -258,7 +252,7 @@ def test_no_ngram_spans_a_cut() -> None:
         6: [],
     }
     drafter.close()
-    assert len(drafter._pool) == 0
+    assert len(drafter.pool) == 0
 
 
 def test_the_next_turn_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +260,7 @@ def test_the_next_turn_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -
     drafter.begin(history)
     heard(drafter, history, [6, 7])
     added: list[Token] = []
-    monkeypatch.setattr(drafter._pool, "add", lambda first, rest, guessed: added.append(first))
+    monkeypatch.setattr(drafter.pool, "add", lambda first, rest, guessed: added.append(first))
     drafter.begin(History([*history.tokens, 8, 9]))
     assert added == [5, 6]
 

@@ -15,20 +15,19 @@ import pytest
 from numpy.typing import NDArray
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
-from slipstream.drafters.medusa import METHOD, Medusa, RankRecord
-from slipstream.drafters.medusa_heads import MedusaHeads, rank_accuracies, unfit
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.medusa import METHOD, Medusa, MedusaHeads, RankRecord, rank_accuracies, unfit
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
-from slipstream.models.errors import ModelFileError
-from slipstream.models.gguf import read_header
-from slipstream.models.heads import HeadsInfo, Kind, identity, read_heads, write_heads
-from slipstream.models.noise import gumbel
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.drafters.resources import Resources
+from slipstream.models.errors import ModelFileError, NotANumberError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.file import HeadsInfo, Kind, identity, read_heads, write_heads
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.noise import gumbel
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import LAST_HIDDEN, Abilities, Evaluation, Floats, History, Token, TokenTree
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
@@ -117,12 +116,13 @@ def test_heads_say_what_numpy_says(tmp_path: Path, kind: Kind, shared: bool, cut
 
 def test_heads_that_do_not_fit_are_refused_in_words(tmp_path: Path) -> None:
     path = saved(tmp_path / "heads.gguf", random_heads())
-    parts = Parts(ABILITIES, heads={"medusa": path}, llama=SimpleNamespace())  # type: ignore[arg-type]
+    parts = Resources(ABILITIES, heads={"medusa": path}, llama=SimpleNamespace())  # type: ignore[arg-type]
     assert METHOD.lacks(parts) == unfit(path, ABILITIES) == ""
     assert "64 numbers, and this model's have 32" in unfit(path, replace(ABILITIES, n_embd=32))
     assert f"{VOCABULARY - 10} " in unfit(path, replace(ABILITIES, n_vocab=VOCABULARY - 10)) + " "
     assert "space heads" in unfit(BUNDLED / "slipstream-mini-space.gguf", ABILITIES)
-    assert METHOD.lacks(replace(parts, heads={"medusa": TARGET})).startswith("its medusa heads cannot be read: ")
+    with pytest.raises(ModelFileError):  # the registry words it
+        METHOD.lacks(replace(parts, heads={"medusa": TARGET}))
     assert METHOD.lacks(replace(parts, heads={})).endswith("slipstream drafters train medusa -m MODEL trains them")
     assert METHOD.lacks(replace(parts, llama=None))
 
@@ -178,7 +178,7 @@ def lists(depths: int, ranks: int, seed: int) -> Said:
 
 def ready(heads: Said, abilities: Abilities = ABILITIES, nodes: int = 63) -> Medusa:
     drafter = Medusa(heads, abilities, nodes)  # type: ignore[arg-type]
-    drafter.prefilled([1], {LAST_HIDDEN: np.zeros((1, WIDTH), np.float32)})
+    drafter.on_prefill([1], {LAST_HIDDEN: np.zeros((1, WIDTH), np.float32)})
     return drafter
 
 
@@ -239,7 +239,8 @@ def test_heads_are_asked_only_where_a_draft_may_pay() -> None:
         assert drafter.draft(History([5]), always, GREEDY) is NO_DRAFT
     assert heads.asked == 0
     heads.said[1, 2] = np.nan
-    assert ready(heads).draft(History([5]), always, GREEDY) is NO_DRAFT
+    with pytest.raises(NotANumberError):  # the guard takes it out
+        ready(heads).draft(History([5]), always, GREEDY)
 
 
 def step(drafter: Medusa, tokens: tuple[Token, ...], path: tuple[int, ...] = (), draft: Draft = NO_DRAFT) -> None:
@@ -278,10 +279,10 @@ def test_a_record_starts_from_training_and_ends_with_what_was_heard() -> None:
     record = RankRecord(np.array([[0.6, 0.2]], np.float32), 3)
     assert record.corrected(said) == pytest.approx(said)
     for turn in range(1500):
-        record.hear(0, said[0], (0, 0, 0, 2, None)[turn % 5])
+        record.add(0, said[0], (0, 0, 0, 2, None)[turn % 5])
     assert record.corrected(said)[0] == pytest.approx([0.6, 0.0, 0.2], abs=0.03)
     for _ in range(1500):
-        record.hear(0, said[0], 0)
+        record.add(0, said[0], 0)
     assert 0.9 < record.corrected(said)[0, 0] <= 0.98
 
 
@@ -320,18 +321,23 @@ def prompts(model: LlamaModel) -> list[list[Token]]:
 
 
 def made(target: LlamaTarget, path: Path = HEADS) -> Drafter:
-    return METHOD.make(Parts(target.abilities, heads={"medusa": path}, llama=target))
+    return METHOD.make(Resources(target.abilities, heads={"medusa": path}, llama=target))
 
 
 def written(
-    target: LlamaTarget, drafter: Drafter, prompt: list[Token], sampler: Sampler, worth: Worth, size: int = 24
+    target: LlamaTarget,
+    drafter: Drafter,
+    prompt: list[Token],
+    sampler: Sampler,
+    should_extend: ShouldExtend,
+    size: int = 24,
 ) -> tuple[list[Token], list[Step]]:
     history = History(list(prompt))
     rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
     target.request(drafter.needs.hidden)
     drafter.begin(history)
-    target.prefill(prompt[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
-    steps = list(generate(target, drafter, sampler, history, worth, rules, lambda: False))
+    target.prefill(prompt[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
+    steps = list(generate(target, drafter, sampler, history, should_extend, rules, lambda: False))
     return history.tokens[len(prompt) :], steps
 
 

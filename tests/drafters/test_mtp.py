@@ -14,17 +14,17 @@ from tests.drafters.changed_file import changed
 from tests.drafters.mtp_file import ARCHITECTURES, LAYERS, TOKENS, WIDTH, Guesses, follower, write_mtp
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
+from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.base import Drafter, Step
-from slipstream.drafters.mtp import METHOD, Mtp
+from slipstream.drafters.mtp import METHOD, open_mtp
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
-from slipstream.models.gguf import read_header
-from slipstream.models.mtp_check import without_mtp
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.drafters.resources import Resources
+from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import MTP_HIDDEN, Abilities, History, Token
 
 OPTIONS = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
@@ -64,7 +64,7 @@ def reply(
     """Goes on with a text, without the step that its end cuts short."""
     target.request(drafter.needs.hidden)
     drafter.begin(history)
-    target.prefill(history.tokens[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
+    target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
     rules = Rules(frozenset(), 450, 40, (), lambda token: b"")
     sampler = Sampler(temperature=temperature, seed=3)
     steps = generate(target, drafter, sampler, history, lambda _p, depth: depth <= deep, rules, lambda: False)
@@ -79,7 +79,7 @@ def test_the_text_is_plain_decodings_whether_drafts_are_right_or_wrong(
 ) -> None:
     target = open_target(architecture, guesses)
     plain, drafted = History(prompt()), History(prompt())
-    with closing(Mtp(target)) as drafter:
+    with closing(open_mtp(target)) as drafter:
         reply(target, Plain(), plain, temperature)
         target.rewind(0)
         steps = reply(target, drafter, drafted, temperature)
@@ -93,7 +93,7 @@ def test_the_text_is_plain_decodings_whether_drafts_are_right_or_wrong(
 def test_each_token_is_paired_with_the_feature_of_the_place_before_it(open_target: Open, architecture: str) -> None:
     """This layer hears the feature alone: one place off in the prompt or after a step, and it is always wrong."""
     target, history = open_target(architecture, "from the feature"), History(prompt())
-    with closing(Mtp(target)) as drafter:
+    with closing(open_mtp(target)) as drafter:
         steps = reply(target, drafter, history, deep=1)
         assert all(len(step.path) == len(step.draft.tree) == 1 for step in steps) and len(steps) > 15
         history.tokens += [follower(history.tokens[-1])]  # a second turn, on top of the first
@@ -104,7 +104,7 @@ def test_each_token_is_paired_with_the_feature_of_the_place_before_it(open_targe
 
 def test_a_target_that_takes_leaves_gets_trees(open_target: Open) -> None:
     target, plain, drafted = open_target("glm4moe", "from the feature", 4), History(prompt()), History(prompt())
-    with closing(Mtp(target)) as drafter:
+    with closing(open_mtp(target)) as drafter:
         reply(target, Plain(), plain, 1.5)
         target.rewind(0)
         steps = reply(target, drafter, drafted, 1.5)
@@ -115,7 +115,7 @@ def test_a_target_that_takes_leaves_gets_trees(open_target: Open) -> None:
 
 def test_a_long_prompt_a_rewind_and_an_unheard_prefix(open_target: Open) -> None:
     target, long = open_target("glm4moe", "from the feature"), prompt(300)
-    with closing(Mtp(target)) as drafter:
+    with closing(open_mtp(target)) as drafter:
         steps = reply(target, drafter, History(list(long)), deep=1)
         assert steps and all(len(step.path) == 1 for step in steps)
         steps = reply(target, drafter, History(long[:100]), deep=1)
@@ -129,10 +129,10 @@ def test_a_long_prompt_a_rewind_and_an_unheard_prefix(open_target: Open) -> None
 def test_what_it_lacks_is_said(open_target: Open, tmp_path: Path) -> None:
     open_target("glm4moe", "right")
     path = tmp_path / "glm4moe.gguf"
-    assert METHOD.lacks(Parts(FACTS, header=read_header(path))) == ""
-    assert METHOD.lacks(Parts(FACTS)) == "it needs MTP layers, and this model has none"
+    assert METHOD.lacks(Resources(FACTS, header=read_header(path))) == ""
+    assert METHOD.lacks(Resources(FACTS)) == "it needs MTP layers, and this model has none"
     bundled = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
-    assert METHOD.lacks(Parts(FACTS, header=read_header(bundled))) == "it needs MTP layers, and this model has none"
+    assert METHOD.lacks(Resources(FACTS, header=read_header(bundled))) == "it needs MTP layers, and this model has none"
 
 
 @pytest.mark.parametrize(

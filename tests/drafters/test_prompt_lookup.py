@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Step
-from slipstream.drafters.prompt_lookup import PromptLookup, copy_probability
-from slipstream.drafters.suffix_automaton import SuffixAutomaton
-from slipstream.models.sampling import Sampler
+from slipstream.drafters.prompt_lookup import PromptLookup, SuffixAutomaton, copy_probability
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Evaluation, History, Token, TokenTree
 
 NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
@@ -124,14 +123,14 @@ def test_the_limit_holds() -> None:
 def test_worth_cuts_the_draft() -> None:
     asked: list[tuple[float, int]] = []
 
-    def worth(path: float, depth: int) -> bool:
+    def should_extend(path: float, depth: int) -> bool:
         asked.append((path, depth))
         return depth < 3
 
     history = History([1, 2, 3, 4, 5, 6, 1, 2, 3, 4])
     lookup = PromptLookup()
     lookup.begin(history)
-    draft = lookup.draft(history, worth, Sampler())
+    draft = lookup.draft(history, should_extend, Sampler())
     assert draft.tree.tokens == (5, 6)
     assert [depth for _, depth in asked] == [1, 2, 3]
     assert [path for path, _ in asked] == pytest.approx(np.cumprod([copy_probability(n) for n in (4, 5, 6)]))
@@ -160,9 +159,9 @@ def test_the_next_turn_reuses_the_index() -> None:
     lookup = PromptLookup()
     first = [5, 6, 7, 8]
     lookup.begin(History(first))
-    index = lookup._index
+    index = lookup.index
     lookup.begin(History([*first, 9, 5, 6]))
-    assert lookup._index is index
+    assert lookup.index is index
     assert lookup.draft(History([*first, 9, 5, 6]), always, Sampler()).tree.tokens == (7, 8, 9)
     lookup.begin(History([5, 6, 0, 5, 6]))
     assert lookup.draft(History([5, 6, 0, 5, 6]), always, Sampler()).tree.tokens == (0, 5, 6)
@@ -184,10 +183,10 @@ def test_text_that_comes_back_after_a_cut_keeps_the_index() -> None:
     lookup = PromptLookup()
     history = History([1, 2, 3, 1, 2])
     lookup.begin(history)
-    index = lookup._index
+    index = lookup.index
     lookup.rewind(4)
     lookup.begin(History([1, 2, 3, 1, 2, 3]))
-    assert lookup._index is index
+    assert lookup.index is index
 
 
 def test_a_trimmed_history_is_indexed_anew() -> None:
@@ -205,7 +204,7 @@ def test_close_frees_the_index() -> None:
     lookup = PromptLookup()
     lookup.begin(History([1, 2] * 50))
     lookup.close()
-    assert len(lookup._index) == 0
+    assert len(lookup.index) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

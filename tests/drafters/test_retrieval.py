@@ -11,17 +11,17 @@ import pytest
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
 from slipstream.app.engine.stats import PlainClock, ReplyStats
+from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import copy_probability
 from slipstream.drafters.retrieval import Acceptance, Retrieval
 from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.manifest import MANIFEST
+from slipstream.drafters.text_index.storage import MANIFEST
 from slipstream.drafters.text_index.text import Piece
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Evaluation, History, Token
 
 NO_ROWS = Evaluation(np.zeros((1, 1), np.float32))
@@ -113,12 +113,12 @@ def test_worth_decides_node_by_node_best_first(index: TextIndex) -> None:
     add(index, *([[1, 2, 3, 4, 5]] * 3), [1, 2, 6, 7])
     asked: list[tuple[float, int]] = []
 
-    def worth(path: float, depth: int) -> bool:
+    def should_extend(path: float, depth: int) -> bool:
         asked.append((path, depth))
         return path > 0.15
 
     drafter = Retrieval(index)
-    draft = drafter.draft(History([1, 2]), worth, Sampler())
+    draft = drafter.draft(History([1, 2]), should_extend, Sampler())
     assert draft.tree.tokens == (3, 4)
     assert asked[0] == (1.0, 1)
     paths = [path for path, _ in asked[1:]]
@@ -182,7 +182,7 @@ def test_depths_behind_the_first_mistake_are_not_judged(index: TextIndex) -> Non
         history = History([1, 2])
         drafter.draft(history, always, Sampler())
         step(drafter, history, [3, 9])
-    trust = drafter._acceptance.trust
+    trust = drafter.acceptance.trust
     assert trust(2) > 0.8 and trust(3) < 0.3
     assert trust(4) == copy_probability(4)
 
@@ -190,8 +190,8 @@ def test_depths_behind_the_first_mistake_are_not_judged(index: TextIndex) -> Non
 def test_lengths_of_match_are_told_apart() -> None:
     acceptance = Acceptance()
     for _ in range(200):
-        acceptance.hear(5, 1.0, False)
-        acceptance.hear(40, 1.0, True)  # as 16
+        acceptance.add(5, 1.0, False)
+        acceptance.add(40, 1.0, True)  # as 16
     assert acceptance.trust(5) < 0.1
     assert acceptance.trust(16) == acceptance.trust(99) == pytest.approx(0.98)
     assert acceptance.trust(6) == copy_probability(6)
@@ -201,7 +201,7 @@ def test_shares_that_keep_their_promise_are_worth_themselves() -> None:
     acceptance = Acceptance()
     rng = np.random.default_rng(1)
     for right in rng.random(2000) < 0.4:
-        acceptance.hear(2, 0.4, bool(right))
+        acceptance.add(2, 0.4, bool(right))
     assert acceptance.trust(2) == pytest.approx(0.98, abs=0.2)
 
 
@@ -215,7 +215,7 @@ def test_a_guess_is_judged_only_by_the_step_that_follows_it(index: TextIndex) ->
     drafter.draft(History([1, 2]), lambda path, depth: False, Sampler())
     step(drafter, History([1, 2]), [9])
     step(drafter, History([1, 2]), [9])
-    assert drafter._acceptance.trust(2) == copy_probability(2)
+    assert drafter.acceptance.trust(2) == copy_probability(2)
 
 
 def test_what_is_indexed_elsewhere_is_heard_at_the_next_reply(tmp_path: Path, index: TextIndex) -> None:

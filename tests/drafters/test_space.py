@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.none import Plain
 from slipstream.drafters.space import Gains, Space
 from slipstream.drafters.tree import chain_draft
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Evaluation, History, Token, TokenTree
 
 N_VOCAB, MASKS = 24, 3
@@ -32,7 +32,7 @@ def never(path: float, depth: int) -> bool:
     return False
 
 
-def at_least(least: float) -> Worth:
+def at_least(least: float) -> ShouldExtend:
     return lambda path, depth: path >= least
 
 
@@ -43,18 +43,20 @@ def fake(n_ctx: int = 4096, order: int = 3, blur: float = 0.0) -> FakeTarget:
 
 
 def steps_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, worth: Worth = always, size: int = 120
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend = always, size: int = 120
 ) -> Iterator[tuple[Step, History]]:
     history = History(list(PROMPT))
     rules = Rules(frozenset(), target.abilities.n_ctx - len(PROMPT), size, (), lambda token: b"")
     target.prefill(PROMPT[:-1])
     drafter.begin(history)
-    for step in generate(target, drafter, sampler, history, worth, rules, lambda: False):
+    for step in generate(target, drafter, sampler, history, should_extend, rules, lambda: False):
         yield step, history
 
 
-def text_of(drafter: Drafter, target: FakeTarget, sampler: Sampler, worth: Worth = always) -> list[Token]:
-    return [token for step, _ in steps_of(drafter, target, sampler, worth) for token in step.tokens]
+def text_of(
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend = always
+) -> list[Token]:
+    return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]
 
 
 def groups_of(tree: TokenTree) -> dict[int, list[int]]:
@@ -77,15 +79,17 @@ def path_to(tree: TokenTree, node: int) -> list[Token]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("worth", [always, at_least(0.1), at_least(0.3)])
-def test_below_the_root_and_every_candidate_hangs_a_chain_of_masks(worth: Worth, temperature: float) -> None:
+@pytest.mark.parametrize("should_extend", [always, at_least(0.1), at_least(0.3)])
+def test_below_the_root_and_every_candidate_hangs_a_chain_of_masks(
+    should_extend: ShouldExtend, temperature: float
+) -> None:
     shapes = Counter[tuple[int, int]]()
-    for step, _ in steps_of(Space(fake().abilities, MASKS), fake(), Sampler(temperature=temperature), worth):
+    for step, _ in steps_of(Space(fake().abilities, MASKS), fake(), Sampler(temperature=temperature), should_extend):
         tree = step.draft.tree
         for nodes in groups_of(tree).values():
             assert [tree.tokens[node] for node in nodes] == [N_VOCAB + mask for mask in range(len(nodes))]
             assert [tree.parents[node] for node in nodes[1:]] == nodes[:-1]
-        if worth is always and tree.leaves < 16 and len(tree) < 63:
+        if should_extend is always and tree.leaves < 16 and len(tree) < 63:
             assert set(groups_of(tree)) == {ROOT} | set(range(len(tree))) - tree.probes
             assert all(len(nodes) == MASKS for nodes in groups_of(tree).values())
         shapes[tree.drafted, len(tree.probes)] += 1
@@ -128,17 +132,17 @@ def test_candidates_are_what_the_group_below_the_accepted_end_has_guessed(temper
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.2, 0.8, 1.5])
-@pytest.mark.parametrize("worth", [always, at_least(0.05), at_least(0.5)])
-def test_wrong_masks_leave_the_text_alone(temperature: float, worth: Worth) -> None:
+@pytest.mark.parametrize("should_extend", [always, at_least(0.05), at_least(0.5)])
+def test_wrong_masks_leave_the_text_alone(temperature: float, should_extend: ShouldExtend) -> None:
     sampler = Sampler(temperature=temperature, seed=3)
     plain = text_of(Plain(), fake(order=1), sampler)
     text, drafted = list[Token](), 0
-    for step, _ in steps_of(Space(fake().abilities, MASKS), fake(order=1), sampler, worth):
+    for step, _ in steps_of(Space(fake().abilities, MASKS), fake(order=1), sampler, should_extend):
         assert not step.draft.tree.probes.intersection(step.path) and max(step.tokens) < N_VOCAB
         text += step.tokens
         drafted += step.draft.tree.drafted
     assert text == plain
-    assert drafted > 0 or worth(0.4, 1) is False
+    assert drafted > 0 or should_extend(0.4, 1) is False
 
 
 @pytest.mark.parametrize(
@@ -158,8 +162,8 @@ def test_trees_stay_within_what_the_target_takes(rows: int, leaves: int, n_ctx: 
 def prepared(gains: list[float], guesses: list[list[float]], abilities: Abilities | None = None) -> Space:
     """A drafter whose masks have guessed, with given rates of acceptance and a given row of logits each."""
     drafter = Space(abilities or fake().abilities, len(gains))
-    drafter._gains._tries = [1e6] * len(gains)
-    drafter._gains._accepted = [1e6 * gain for gain in gains]
+    for ratio, gain in zip(drafter.gains.ratios, gains, strict=True):
+        ratio.observed, ratio.expected = 1e6 * gain, 1e6
     for mask, row in enumerate(guesses):
         drafter._rows[mask] = -50.0
         drafter._rows[mask, : len(row)] = np.log(row)
@@ -173,13 +177,13 @@ def test_masks_are_worth_their_chance_to_bring_a_token() -> None:
     asked: dict[int, list[float]] = {}
 
     def draft(least: float) -> Draft:
-        def worth(path: float, depth: int) -> bool:
+        def should_extend(path: float, depth: int) -> bool:
             asked.setdefault(depth, []).append(path)
             return path >= least
 
         asked.clear()
         guesses = [[0.9] + [0.01] * 10, [0.8] + [0.02] * 10]
-        return prepared([0.5, 0.4, 0.3], guesses).draft(history, worth, GREEDY)
+        return prepared([0.5, 0.4, 0.3], guesses).draft(history, should_extend, GREEDY)
 
     draft(0.03)
     ends = {0: 0.1 - 2 * 0.01, 1: 0.9 * 0.2, 2: 0.72}  # by depth of the place: the walk ends there
@@ -218,17 +222,17 @@ def test_what_masks_bring_is_hoped_for_then_measured_then_hoped_for_again() -> N
     gains = Gains(2)
     assert gains.expected() == [1.0, 1.0]
     for _ in range(60):
-        gains.hear(2, 0)
+        gains.add(2, 0)
     low = gains.expected()
     assert low[0] < 0.15 and low[1] < low[0]
     tried = 0
     for _ in range(400):  # worthless masks, where a row must bring half a token
-        worth = gains.expected()[0] >= 0.5
-        gains.hear(int(worth), 0)
-        tried += worth
+        pays = gains.expected()[0] >= 0.5
+        gains.add(int(pays), 0)
+        tried += pays
     assert 20 < tried < 80
     for _ in range(60):
-        gains.hear(2, 1)
+        gains.add(2, 1)
     first, second = gains.expected()
     assert first > 0.99 and second < 0.15
 

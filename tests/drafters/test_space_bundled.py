@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import Drafter, Step, Worth
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import Drafter, ShouldExtend, Step
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
+from slipstream.drafters.resources import Resources
 from slipstream.drafters.space import METHOD, Space
-from slipstream.models.heads import read_heads
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.models.heads.file import read_heads
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, History, Token, TokenTree
 
 BUNDLED = Path(__file__).parents[2] / "models" / "bundled"
@@ -31,22 +31,24 @@ GREEDY = Sampler(temperature=0)
 SIZE = 40
 
 
-def at_least(least: float) -> Worth:
+def at_least(least: float) -> ShouldExtend:
     return lambda path, depth: path >= least
 
 
 def steps_of(
-    drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], worth: Worth
+    drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], should_extend: ShouldExtend
 ) -> Iterator[Step]:
     history = History(list(prompt))
     rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), SIZE, (), lambda token: b"")
     target.prefill(prompt[:-1])
     drafter.begin(history)
-    yield from generate(target, drafter, sampler, history, worth, rules, lambda: False)
+    yield from generate(target, drafter, sampler, history, should_extend, rules, lambda: False)
 
 
-def text_of(drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], worth: Worth) -> list[Token]:
-    return [token for step in steps_of(drafter, target, sampler, prompt, worth) for token in step.tokens]
+def text_of(
+    drafter: Drafter, target: LlamaTarget, sampler: Sampler, prompt: list[Token], should_extend: ShouldExtend
+) -> list[Token]:
+    return [token for step in steps_of(drafter, target, sampler, prompt, should_extend) for token in step.tokens]
 
 
 @pytest.fixture(scope="module", params=TARGETS)
@@ -66,7 +68,7 @@ def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temper
     model, masks = pair
     accepted = rejected = 0
     with closing(LlamaTarget(model, STRICT)) as target:
-        drafter = METHOD.make(Parts(target.abilities, heads={"space": masks}, llama=target))
+        drafter = METHOD.make(Resources(target.abilities, heads={"space": masks}, llama=target))
         for seed, text in enumerate(("Who are you?", "Tell me about the sea", "Name five animals.")):
             sampler, prompt = Sampler(temperature=temperature, seed=seed), prompt_of(model, text)
             plain = text_of(Plain(), target, sampler, prompt, at_least(0.5))
@@ -117,9 +119,9 @@ def test_the_method_says_what_it_lacks(pair: tuple[LlamaModel, Path]) -> None:
     model, masks = pair
     with closing(LlamaTarget(model, STRICT)) as target:
         heads = {"space": masks}
-        assert METHOD.lacks(Parts(target.abilities, heads=heads, llama=target)) == ""
-        assert "no" in METHOD.lacks(Parts(target.abilities, llama=target))
+        assert METHOD.lacks(Resources(target.abilities, heads=heads, llama=target)) == ""
+        assert "no" in METHOD.lacks(Resources(target.abilities, llama=target))
         without = replace(target.abilities, masks=False)
-        assert "vectors" in METHOD.lacks(Parts(without, heads=heads, llama=target))
+        assert "vectors" in METHOD.lacks(Resources(without, heads=heads, llama=target))
         with pytest.raises(ValueError, match="masks"):
             Space(without, 3)

@@ -15,14 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.drafters.text_index import files
-from slipstream.drafters.text_index.forget import forget
-from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.manifest import MANIFEST, due
-from slipstream.drafters.text_index.search import Found
-from slipstream.drafters.text_index.segment import Segment
-from slipstream.drafters.text_index.suffix_array import DEPTH, SEPARATOR, sorted_contexts
-from slipstream.drafters.text_index.text import Piece, Text
+from slipstream.drafters.text_index import storage
+from slipstream.drafters.text_index.index import TextIndex, forget
+from slipstream.drafters.text_index.segment import Found, Segment
+from slipstream.drafters.text_index.storage import MANIFEST, due
+from slipstream.drafters.text_index.text import DEPTH, SEPARATOR, Piece, Text, sorted_contexts
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
@@ -232,7 +229,7 @@ def test_any_life_finds_what_a_plain_list_of_texts_holds(seed: int, tmp_path: Pa
             index = opened(tmp_path)
         else:
             index.tidy()
-            sizes = sorted(segment.slots for segment in index._live)
+            sizes = sorted(segment.slots for segment in index.segments)
             assert all(2 * smaller <= larger for smaller, larger in pairwise(sizes))
         assert {name: d.tokens for name, d in index.documents().items()} == {
             name: sum(map(len, parts)) for name, parts in texts.items()
@@ -241,7 +238,7 @@ def test_any_life_finds_what_a_plain_list_of_texts_holds(seed: int, tmp_path: Pa
         tail = rng.choice(flat)[:20] if flat else [1, 2]
         found = index.search(tail, most=10_000)
         assert (found.matched, continuations(found)) == plain_search(flat, tail)
-        assert {path.name for path in tmp_path.iterdir()} == {s.name for s in index._live} | {MANIFEST, files.LOCK}
+        assert {path.name for path in tmp_path.iterdir()} == {s.name for s in index.segments} | {MANIFEST, storage.LOCK}
 
 
 @given(st.lists(st.integers(1, 400), max_size=80))
@@ -289,7 +286,7 @@ def test_removed_tokens_are_in_no_file(tmp_path: Path) -> None:
 def test_a_search_that_runs_meanwhile_keeps_what_it_reads(tmp_path: Path) -> None:
     index = opened(tmp_path)
     index.add([Piece("a", words(1, 500))])
-    segment = index._live[0]
+    segment = index.segments[0]
     index.remove(["a"])
     assert segment.ahead(3)  # its file is gone, its pages are not
 

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.text_index import files
+from slipstream.drafters.text_index import storage
 from slipstream.drafters.text_index.index import TextIndex
-from slipstream.drafters.text_index.manifest import MANIFEST
-from slipstream.drafters.text_index.search import Found
-from slipstream.drafters.text_index.suffix_array import Ids, sorted_contexts
-from slipstream.drafters.text_index.text import PADDING, Piece
+from slipstream.drafters.text_index.segment import Found
+from slipstream.drafters.text_index.storage import MANIFEST
+from slipstream.drafters.text_index.text import PADDING, Ids, Piece, sorted_contexts
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
@@ -110,7 +109,7 @@ def test_killed_at_any_call_it_holds_the_old_or_the_new(
         state = tuple(sorted((name, document.tokens) for name, document in again.documents().items()))
         seen.add(state)
         assert continuations(again.search([5, 6])) == {(7,): 2}
-        assert {path.name for path in folder.iterdir()} == {s.name for s in again._live} | {MANIFEST, files.LOCK}
+        assert {path.name for path in folder.iterdir()} == {s.name for s in again.segments} | {MANIFEST, storage.LOCK}
         if ended:
             assert at > 6, "nothing was cut"
             break
@@ -211,8 +210,8 @@ def test_threads_may_add_tidy_and_search_at_once(tmp_path: Path) -> None:
 
 def test_waiting_for_the_lock_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = opened(tmp_path)
-    monkeypatch.setattr(files, "_PATIENCE", -1.0)
-    with files.locked(tmp_path), pytest.raises(SlipstreamError, match="another slipstream"):
+    monkeypatch.setattr(storage, "_LOCK_SECONDS", 0.01)
+    with storage.locked(tmp_path), pytest.raises(SlipstreamError, match="another slipstream"):
         index.add([Piece("a", [1, 2, 3])])
     index.add([Piece("a", [1, 2, 3])])
 

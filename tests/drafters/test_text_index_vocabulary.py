@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.models.conftest import TOKENS, TYPES, RawModel, small_model
 
+from slipstream.drafters.text_index.index import fingerprint, folder_of, open_index
 from slipstream.drafters.text_index.text import Piece
-from slipstream.drafters.text_index.vocabulary import fingerprint, folder_of, open_index
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf.reader import Header, read_header
 
 
 def header(tmp_path: Path, model: RawModel) -> Header:

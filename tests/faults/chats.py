@@ -13,7 +13,7 @@ from tests.faults.outcome import Outcome
 
 from slipstream.app.chats.recording import Event, recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import Done, Piece, Speed, Stepped
+from slipstream.app.protocol import Done, Piece, Speed, Stepped
 from slipstream.models.errors import SlipstreamError
 
 WORDS = tuple(f"word{number} " * 40 for number in range(6))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from tests.app.chats_damaged import filled, kept
-from tests.app.chats_older import OLDER, older
+from tests.app.chats.damaged import filled, kept
+from tests.app.chats.older import OLDER, older
 from tests.faults.outcome import Outcome
 
 from slipstream.app.chats.store import ChatStore
@@ -66,7 +66,7 @@ class Opening:
         """What is wrong with the file after it all."""
         try:
             with closing(ChatStore(path)) as store:
-                faults = store._db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
+                faults = store.database.execute("PRAGMA integrity_check").fetchall() != [("ok",)]
                 lost = kept(store) != self.texts
         except Exception as error:
             return [f"afterwards: {error!r}"]

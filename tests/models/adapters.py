@@ -10,12 +10,11 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
 
-from slipstream.models.gguf import Header, read_header
-from slipstream.models.heads import HeadsInfo, identity, write_heads
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.runtime.target import PrefillChunk
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.heads.file import HeadsInfo, identity, write_heads
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions, PrefillChunk
 from slipstream.models.types import Floats, TokenTree
 
 EXACT = ContextOptions(n_ctx=256, kv="f32", flash=False, max_leaves=1, threads=1)

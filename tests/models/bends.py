@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.models.conftest import ARRAY, BOOL, CODES, F32, I32, STRING, U32, U64, RawModel
 
-from slipstream.models.gguf_types import TENSOR_TYPES
+from slipstream.models.gguf.parse import TENSOR_TYPES
 
 INTEGERS: Final = [0, 1, 2, 3, 5, 7, 31, 63, 64, 255, 512, 513, 2**16, 2**31 - 1, 2**31, 2**32 - 1]
 LONGS: Final = [0, 1, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1, 2**40, 512, 513]

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slipstream.models.download import Download, Tuning
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.hub import Hub, RemoteFile
-from slipstream.models.hub_address import quieten
+from slipstream.models.hub.address import disable_telemetry
+from slipstream.models.hub.downloads import Download, Tuning
+from slipstream.models.hub.repositories import Hub, RemoteFile
 
 
 def say(row: dict[str, Any]) -> None:
@@ -31,8 +31,8 @@ def download(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    quieten()
-    from slipstream.models.hub_client import trust
+    disable_telemetry()
+    from slipstream.models.hub.client import trust
 
     trust()
     for line in sys.stdin:

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 from tests.models.hub_server import HubServer
 
-from slipstream.models.download import Download, Progress, Tuning
-from slipstream.models.hub import Hub, Quant, RemoteFile
+from slipstream.models.hub.downloads import Download, Progress, Tuning
+from slipstream.models.hub.repositories import Hub, Quant, RemoteFile
 
 REPO: Final = "acme/Tiny-GGUF"
 NAME: Final = "Tiny-F32.gguf"

@@ -6,14 +6,17 @@
         Hub().quants("acme/Tiny-GGUF")
 
 Large files are served by a second server, a stranger's host to the first: tokens have no business there.
+:class:`HostileHub` sends whatever bytes a test names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,7 +25,7 @@ import pytest
 from tests.models.hub_facts import Fault, Repo, Seen
 from tests.models.hub_handler import HubHandler, StoreHandler
 
-from slipstream.models.hub_address import quieten
+from slipstream.models.hub.address import disable_telemetry
 
 
 class HubServer:
@@ -78,7 +81,7 @@ class HubServer:
 
     def adopt(self, monkeypatch: pytest.MonkeyPatch, home: Path, token: str | None = None) -> None:
         """Points everything in this process at this hub, with the given token and no proxy."""
-        quieten()  # before the library is imported
+        disable_telemetry()  # before the library is imported
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
             monkeypatch.delenv(name.lower(), raising=False)
@@ -167,3 +170,94 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Says nothing: clients that hang up are part of the tests."""
+
+
+Answer = bytes | Callable[[socket.socket], None]
+
+
+class HostileHub:
+    """A hub that sends exactly the bytes that a test names, and keeps no rule of HTTP.
+
+    Attributes:
+        api: The answer to every request of the API, or what writes it to the connection.
+        file: The answer to every request of a file.
+        blob: The answer to requests that ``/blob`` begins.
+        requests: How many came.
+        ended: Set at the end: an answer that waits for it has waited for the whole test.
+    """
+
+    def __init__(self) -> None:
+        self.api: Answer = raw(404)
+        self.file: Answer = raw(404)
+        self.blob: Answer = raw(404)
+        self.requests = 0
+        self.ended = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self._listener.close()
+
+    @property
+    def endpoint(self) -> str:
+        """Address of the hub."""
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def lists(self, *files: tuple[object, object], **more: object) -> None:
+        """Answers the API with these names and sizes of files; ``more`` overrides what else it says."""
+        siblings = [{"rfilename": name, "size": size} for name, size in files]
+        self.api = raw(200, json.dumps({"id": "a/b", "sha": "0" * 40, "siblings": siblings, **more}).encode())
+
+    def dribble(self, head: bytes, pause: float = 0.02) -> Callable[[socket.socket], None]:
+        """What sends a beginning, and then a byte now and then."""
+
+        def send(connection: socket.socket) -> None:
+            connection.sendall(head)
+            while not self.ended.wait(pause):
+                connection.sendall(b" ")
+
+        return send
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            head = b""
+            while b"\r\n\r\n" not in head:
+                if not (more := connection.recv(1 << 16)):
+                    return
+                head += more
+            self.requests += 1
+            path = head.split(b" ")[1]
+            answer = self.api if path.startswith(b"/api") else self.blob if path.startswith(b"/blob") else self.file
+            if isinstance(answer, bytes):
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+            else:
+                answer(connection)
+
+
+def raw(status: int, body: bytes = b"", length: bool = True, **headers: str) -> bytes:
+    """An answer as it goes over the wire; ``X_Linked_Size="5"`` sets that header."""
+    lines = [f"HTTP/1.1 {status} X", *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
+    lines += [f"Content-Length: {len(body)}"] if length else []
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def endless(head: bytes, block: bytes = b" " * 65_536) -> Callable[[socket.socket], None]:
+    """What sends a beginning, and then the same bytes until the other side hangs up."""
+
+    def send(connection: socket.socket) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(block)
+
+    return send

@@ -12,7 +12,7 @@ from tests.models.bends import BENDS, LONGS
 from tests.models.conftest import ARRAY, CODES, STRING, RawModel
 from tests.models.kinds import KINDS, write_kind
 
-from slipstream.models.gguf_types import TENSOR_TYPES
+from slipstream.models.gguf.parse import TENSOR_TYPES
 
 DRAFT: Final = Path(__file__).parents[2] / "models" / "bundled" / "slipstream-mini-draft-q8_0.gguf"
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
 
-from slipstream.models.runtime.library import model_params
+from slipstream.models.llama.library import model_params
 
 SECONDS: Final = 10.0
 _TEXT: Final = "Hello, the world \u20ac \U0001f600 of 1234!\n\x00\xff".encode()

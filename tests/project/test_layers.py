@@ -12,13 +12,13 @@ HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "torch"}
 @pytest.mark.parametrize(
     ("module", "banned"),
     [
-        ("slipstream.app.cli", HEAVY | {"textual"}),
-        ("slipstream.app.launcher", HEAVY | {"textual"}),
-        ("slipstream.app.engine.host", {"textual", "torch", "llama_cpp"}),
+        ("slipstream.app.cli.main", HEAVY | {"textual"}),
+        ("slipstream.app.cli.launcher", HEAVY | {"textual"}),
+        ("slipstream.app.engine.process.client", {"textual", "torch", "llama_cpp"}),
         ("slipstream.app.engine.session", {"textual", "torch"}),
-        ("slipstream.app.engine.loading", {"textual", "torch"}),
+        ("slipstream.app.engine.load", {"textual", "torch"}),
         ("slipstream.drafters.registry", {"textual", "torch"}),
-        ("slipstream.app.chat", HEAVY | {"textual"}),
+        ("slipstream.app.cli.chat", HEAVY | {"textual"}),
         ("slipstream.app.tui.app", HEAVY),
     ],
 )

@@ -53,6 +53,8 @@ RUNS: Final = (
     Run("engine_ends", "the screen says why the engine ended", (None, "2", "15")),
     Run("cancels", "replies stopped", ("50", "400", "1000")),
     Run("kills", "the interface killed while a reply streams", ("5", "100", "1000")),
+    Run("strangers", "what a stranger does to the program", (None, "1", "10")),
+    Run("install", "installed as a user does", (None, "", "")),
     Run("signals", "endings of the chat, the terminal afterwards", (None, "2", "15")),
     Run("gguf", "damaged model files", ("300", "4000", "20000")),
     Run("headers", "fuzzed headers", ("--fuzz 60", "--fuzz 1800", "--fuzz 14400"), module="gguf"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.app.engine.disturbed import Disturbed, bundled
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.host import Engine
+from slipstream.app.engine.process.client import Engine
 
 
 def main(count: int = 1000, seed: int = 1) -> int:

@@ -11,7 +11,7 @@ import traceback
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from tests.app.test_chats_model import Chats
+from tests.app.chats.test_model import Chats
 
 _AT_ONCE = 50
 

@@ -13,7 +13,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from tests.app.chats_damaged import filled, kept, left_open
+from tests.app.chats.damaged import filled, kept, left_open
 
 from slipstream.app.chats.backups import of_days, verify
 from slipstream.app.chats.store import ChatStore
@@ -49,7 +49,7 @@ def harmed(raw: bytearray, chance: random.Random) -> bytearray:
 def opened(path: Path) -> tuple[Texts, str]:
     """What a start finds, and says; raises where the file is not whole then, or takes no more."""
     with closing(ChatStore(path)) as store:
-        verify(store._db)
+        verify(store.database.connection)
         store.search("message")
         found = kept(store)
         store.add_user(store.create().id, "goes on")

@@ -23,9 +23,9 @@ from tests.models.hub_facts import ALWAYS, FAULTS, Fault, Kind
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
-from slipstream.models import download_part
-from slipstream.models.download import Tuning, partials
 from slipstream.models.errors import DownloadError
+from slipstream.models.hub import part_file as download_part
+from slipstream.models.hub.downloads import Tuning, partials
 
 BODY = tiny_gguf()
 ATTEMPTS = 20

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.app.engine.disturbed import SIGNALS
 from tests.app.kills import MOMENTS, Moment, end_engine
 
-from slipstream.app.engine.patience import Limits
+from slipstream.app.engine.process.watchdog import Limits
 
 SAID = 1.0
 """Seconds after which the screen says why it ended."""

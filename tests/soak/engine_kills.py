@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.app.engine.disturbed import PHASES, SIGNALS, Disturbed, bundled
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.host import Engine
+from slipstream.app.engine.process.client import Engine
 
 LATE = 1000.0  # milliseconds
 

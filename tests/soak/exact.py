@@ -23,8 +23,8 @@ from tests.drafters.test_same_text import TEMPERATURES, Forced, parts, write
 
 from slipstream.drafters import registry
 from slipstream.drafters.accept import accept
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History
 
 ERROR = 1e-12

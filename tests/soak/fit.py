@@ -13,12 +13,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.models import fit_child
+from tests.models.memory import fit_child
 from tests.models.sparse import MODELS, write_sparse
 
-from slipstream.models.fit import need
-from slipstream.models.gguf import read_header
-from slipstream.models.runtime.options import KvType
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.memory.fit import need
+from slipstream.models.types import KvType
 
 WITHIN = 0.05
 KINDS: tuple[KvType, ...] = ("f16", "q8_0")

@@ -24,9 +24,9 @@ from tests.models.gguf_fuzz import headers
 from tests.models.mutants import good_files, mutant
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
-from slipstream.models.gguf import read_header, read_streams
-from slipstream.models.probe import Prober
-from slipstream.models.vocabulary import check_vocabulary
+from slipstream.models.gguf.probe import Prober
+from slipstream.models.gguf.reader import read_header, read_streams
+from slipstream.models.gguf.vocabulary import check_vocabulary
 
 SECONDS, MEGABYTES, SHARE = 2.0, 256, 0.98
 _EXAMPLES = 500

@@ -14,15 +14,15 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from tests.models.test_inflate import MINI, requantized, see
+from tests.models.inflate.test_inflate import MINI, requantized, see
 
-from slipstream.models.derive import derive
-from slipstream.models.gguf import read_header
+from slipstream.models.gguf.reader import read_header
 from slipstream.models.inflate.model import inflated_model, model_growth
+from slipstream.models.inflate.requantize import derive
 from slipstream.models.inflate.shapes import SHAPES
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN, TokenTree
 
 USUAL = ("1b:Q8_0", "1b:BF16", "3b:Q8_0", "7b:Q8_0")

@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.importing import import_chats
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.protocol import Load, Sampling
 from slipstream.app.tui.app import ChatApp
 
 WORDS = (
@@ -103,10 +103,10 @@ async def on_screen(times: Times, store: ChatStore, chat: str) -> None:
     app = ChatApp(ScriptedEngine(), Load("mini.gguf"), store, None, Sampling())
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        await times.show("open on the screen", pilot, app._chat._open(chat, None))
-        await times.show("open once more", pilot, app._chat._open(chat, None))
-        await times.show("earlier messages", pilot, app._chat._earlier())
-        await times.show("go to a message far up", pilot, app._chat._open(chat, store.messages(chat)[40].id))
+        await times.show("open on the screen", pilot, app.chat.chats.open(chat, None))
+        await times.show("open once more", pilot, app.chat.chats.open(chat, None))
+        await times.show("earlier messages", pilot, app.chat.page.show_earlier())
+        await times.show("go to a message far up", pilot, app.chat.chats.open(chat, store.messages(chat)[40].id))
 
 
 def main(messages: int = 500, chats: int = 200) -> int:

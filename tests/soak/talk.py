@@ -19,12 +19,10 @@ from pathlib import Path
 
 from tests.app.engine.disturbed import bundled
 
-from slipstream.app.chats.history import history
-from slipstream.app.chats.recording import recorded
+from slipstream.app.chats.recording import history, recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Loaded, Stepped
-from slipstream.app.engine.requests import Generate, Sampling
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.protocol import Generate, Loaded, Sampling, Stepped
 from slipstream.models.errors import SlipstreamError
 
 WORDS = (

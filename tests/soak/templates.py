@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.models.test_template_sandbox import ENDLESS, ESCAPES, GREEDY, INERT
+from tests.models.chat_template.test_template_sandbox import ENDLESS, ESCAPES, GREEDY, INERT
 
 SECONDS, MEGABYTES = 5.0, 256
 _DEEP = 2000
@@ -35,7 +35,7 @@ MORE = (
 CHILD = """
 import resource, sys
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.template import ChatTemplate
+from slipstream.models.chat_template.template import ChatTemplate
 try:
     parts = ChatTemplate(sys.stdin.read()).parts([{"role": "user", "content": "hi"}])
     told = f"text of {sum(len(part.text) for part in parts)}"

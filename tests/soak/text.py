@@ -11,7 +11,7 @@ import unicodedata
 
 from tests.app.hostile import PAYLOADS
 
-from slipstream.app.safe_text import MOST_MARKS, clean
+from slipstream.app.platform.safe_text import MOST_MARKS, clean
 
 _ALLOWED_CONTROLS = "\t\n"
 _HIDING = {0x061C, 0x200E, 0x200F, 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)}

@@ -8,7 +8,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.models.runtime.library import model_params
+from slipstream.models.llama.library import model_params
 
 
 @llama_cpp.llama_log_callback

@@ -17,8 +17,8 @@ from tests.training.synthetic import rows
 from slipstream.drafters.training.export import write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import read_header
-from slipstream.models.heads import check_target, identity, read_heads
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.file import check_target, identity, read_heads
 
 TINY = Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=64, vocabulary=600, context=1024)
 DEPTHS = {"medusa": 4, "kangaroo": 6, "space": 4}
@@ -56,7 +56,17 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start(target: Path, tmp_path: Path) -> Start:
     def popen(method: str, *words: str, room: int = resource.RLIM_INFINITY) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "slipstream.app.cli", "drafters", "train", method, "-m", str(target), *words]
+        command = [
+            sys.executable,
+            "-m",
+            "slipstream.app.cli.main",
+            "drafters",
+            "train",
+            method,
+            "-m",
+            str(target),
+            *words,
+        ]
         return subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@ from tests.training.llama_file import LlamaFile
 from slipstream.drafters.training import eagle
 from slipstream.drafters.training.export import write_eagle, write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
-from slipstream.models.runtime.library import model_params
+from slipstream.models.llama.library import model_params
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=600, context=256)
 

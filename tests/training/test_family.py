@@ -16,9 +16,9 @@ from slipstream.drafters.training import family, stages, tokenizer
 from slipstream.drafters.training.__main__ import main
 from slipstream.drafters.training.sizes import TINY
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import read_header
-from slipstream.models.heads import check_target, read_heads
-from slipstream.models.heads_check import Method
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.check import Method
+from slipstream.models.heads.file import check_target, read_heads
 
 HEADS: dict[str, tuple[Method, str]] = {
     "medusa": ("medusa", stages.TARGET_NAME),

@@ -11,10 +11,10 @@ from slipstream.drafters.training.attention import frequencies, rotations
 from slipstream.drafters.training.from_gguf import shape_of
 from slipstream.drafters.training.heads import rope_factors
 from slipstream.drafters.training.kangaroo import Adapter, Exit, tensors
-from slipstream.models.cut import cut
-from slipstream.models.gguf import read_header
-from slipstream.models.gguf_tensors import read_tensor
-from slipstream.models.heads import read_heads, write_heads
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.heads.file import read_heads, write_heads
+from slipstream.models.heads.self_draft import cut
 
 EXIT, LENGTH = 2, 40
 

@@ -10,7 +10,7 @@ from slipstream.drafters.training import memory
 from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.model import Shape
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.gguf import Header, read_header
+from slipstream.models.gguf.reader import Header, read_header
 
 LLAMA = Shape(width=64, layers=3, heads=4, kv_heads=2, head_size=32, ffn=160, vocabulary=300, tied=False)
 QWEN3 = replace(LLAMA, rope="halves", qk_norm=True, tied=True)

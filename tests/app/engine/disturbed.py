@@ -14,11 +14,10 @@ from pathlib import Path
 
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Done, Prefilling, Stepped
-from slipstream.app.engine.requests import Generate, Load, Message, Sampling
-from slipstream.app.model_choice import choose
-from slipstream.app.paths import Paths
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
 from slipstream.models.errors import EngineDiedError
 
 SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
@@ -26,7 +25,7 @@ PHASES = ("load", "prefill", "decode")
 TOKENS = 24
 _DELAYS = {"load": 0.03, "prefill": 0.004, "decode": 0.03}  # seconds at most
 _BUNDLED = replace(
-    choose(Paths.default({}), drafter="lookup"), draft_model=None, heads=[], index=None, chats=None, threads=1
+    choose(Paths.default({}), drafter="none"), draft_model=None, heads=[], index=None, chats=None, threads=1
 )
 _PROMPTS = ("Tell me about the sea. ", "What do ships carry? ")
 _TIMES = 30  # that a prompt says it: it is read in several chunks
@@ -156,7 +155,7 @@ class Disturbed:
     def _reply_until_it_dies(self, prompt: str, phase: str, blow: _Blow) -> tuple[EngineDiedError, str, str, str]:
         chat = self.store.create().id
         self.store.add_user(chat, prompt)
-        message = self.store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=1).id
+        message = self.store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1).id
         heard = ""
         error: EngineDiedError | None = None
         wanted = self.chance.randrange(0, 4)
@@ -198,7 +197,7 @@ class Disturbed:
     def _request(self, prompt: str) -> Generate:
         self._requests += 1
         sampling = Sampling(temperature=1.2, seed=5)
-        return Generate(self._requests, [Message("user", prompt * _TIMES)], sampling, "lookup", max_tokens=TOKENS)
+        return Generate(self._requests, [Message("user", prompt * _TIMES)], sampling, "none", max_tokens=TOKENS)
 
 
 class _Blow:

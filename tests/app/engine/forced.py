@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.rules import Rules
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step, Worth
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.tree import TreeBuilder, chain_draft
-from slipstream.models.runtime.target import Target
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.target import Target
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Evaluation, History, Token
 
 
@@ -42,7 +42,7 @@ class Forced(Drafter):
     def begin(self, history: History) -> None:
         self._start = len(history.tokens)
 
-    def draft(self, history: History, worth: Worth, sampler: Sampler) -> Draft:
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         at = len(history.tokens) - self._start
         room = min(self._abilities.n_ctx - len(history.tokens), self._abilities.max_rows - 1)
         if at < self._skip or room < 1 or not self._abilities.max_leaves:
@@ -82,7 +82,7 @@ def write(
     budget = FixedBudget(rules)
     target.request(drafter.needs.hidden)
     drafter.begin(history)
-    target.prefill(prompt[:-1], lambda chunk: drafter.prefilled(chunk.tokens, chunk.hidden))
+    target.prefill(prompt[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
     steps = list[Step]()
     for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
         budget.step += 1

@@ -8,14 +8,14 @@ from statistics import median
 
 import pytest
 
-from slipstream.app.engine import attention
-from slipstream.app.engine.attention import writes_scores
-from slipstream.app.engine.loading import load
-from slipstream.app.model_choice import BUNDLED_DRAFT, BUNDLED_TARGET, choose
-from slipstream.app.paths import Paths
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.runtime.target import Target
+from slipstream.app.engine import tune as attention
+from slipstream.app.engine.load import load
+from slipstream.app.engine.tune import writes_scores
+from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.target import ContextOptions, Target
 
 BUNDLED = Paths.default({}).bundled
 
@@ -96,7 +96,7 @@ def test_without_the_small_model_it_is_llama_cpps_choice(tmp_path: Path) -> None
 def test_a_model_and_its_draft_model_are_opened_as_was_found(
     found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("slipstream.app.engine.loading.writes_scores", lambda small, folder: found)
+    monkeypatch.setattr("slipstream.app.engine.load.writes_scores", lambda small, folder: found)
     opened: list[bool] = []
     opens = LlamaTarget.__init__
 
@@ -116,6 +116,6 @@ def test_a_model_and_its_draft_model_are_opened_as_was_found(
 
 
 def test_where_the_same_text_is_promised_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("slipstream.app.engine.loading.writes_scores", None)
+    monkeypatch.setattr("slipstream.app.engine.load.writes_scores", None)
     with closing(load(choose(Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})), lambda share: None)[0]):
         pass

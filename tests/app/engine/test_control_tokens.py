@@ -7,9 +7,9 @@ import gguf
 import pytest
 
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.requests import Message
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.template import ChatTemplate
+from slipstream.app.protocol import Message
+from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import Token
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"

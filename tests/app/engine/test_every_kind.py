@@ -13,16 +13,16 @@ import pytest
 from tests.app.engine.forced import Forced, write
 from tests.models.kinds import CHAINS, DIFFUSES, KINDS, PLAIN, TREES, write_kind
 
-from slipstream.app.engine.loading import load
-from slipstream.app.engine.requests import Generate, Load, Message, Sampling
+from slipstream.app.engine.load import load
+from slipstream.app.protocol import Generate, Load, Message, Sampling
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
+from slipstream.drafters.resources import Resources
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
 OPTIONS: Final = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
@@ -42,7 +42,7 @@ class Made:
     kind: str
     model: LlamaModel
     target: LlamaTarget
-    parts: Parts
+    parts: Resources
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -53,7 +53,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         small = opened.enter_context(closing(LlamaModel(write_kind(folder / "draft.gguf", kind, blur=0.03))))
         target = opened.enter_context(closing(LlamaTarget(model, OPTIONS)))
         draft_model = opened.enter_context(closing(LlamaTarget(small, OPTIONS)))
-        yield Made(kind, model, target, Parts(target.abilities, draft_model, llama=target, header=model.header))
+        yield Made(kind, model, target, Resources(target.abilities, draft_model, llama=target, header=model.header))
 
 
 def check_same(target: LlamaTarget, sampler: Sampler, plain: list[Token], text: list[Token]) -> None:
@@ -119,7 +119,7 @@ def test_a_whole_engine_serves_the_kind_and_tells_what_it_cannot(tmp_path: Path,
             assert done.reason in ("length", "stop") and done.speed.tokens
         for name in {offer.name for offer in loaded.drafters} - {*usable}:
             with pytest.raises(UsageError, match="cannot serve this model"):
-                session.drafter(name)
+                session.drafters.get(name)
     if kind in PLAIN:
         with pytest.raises(UsageError, match="take back"):
             load(Load(path, n_ctx=512, drafter="lookup"), lambda _: None)

@@ -11,18 +11,17 @@ from typing import Final
 import pytest
 from tests.app.engine.forced import Forced, write
 
-from slipstream.app.engine.loading import load
-from slipstream.app.engine.protocol import Done, Stepped
-from slipstream.app.engine.requests import Generate, Load, Message, Sampling
+from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
+from slipstream.app.protocol import Done, Generate, Load, Message, Sampling, Stepped
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
-from slipstream.drafters.parts import Parts
-from slipstream.models.derive import derive
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
-from slipstream.models.sampling import Sampler
+from slipstream.drafters.resources import Resources
+from slipstream.models.inflate.requantize import derive
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Token
 
 BUNDLED: Final = Path(__file__).parents[3] / "models" / "bundled"
@@ -42,7 +41,7 @@ class Endless:
     ends = frozenset[Token]()
 
     def __init__(self, session: Session) -> None:
-        self.piece = session._vocabulary.piece
+        self.piece = session.model.vocabulary.piece
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,13 @@ class Reply:
 def reply(session: Session, request: Generate, forced: Forced | None = None) -> Reply:
     steps = list[Stepped]()
     if forced:
-        session._drafters["forced"] = forced
+        session.drafters.put("forced", forced)
     request = replace(request, drafter="forced" if forced else "none")
     done = session.reply(
         request, lambda event: steps.append(event) if isinstance(event, Stepped) else None, lambda: False
     )
     tokens = [token for step in steps for token in step.tokens]
-    return Reply(done, tokens, list(session._target.tokens), [step.accepted for step in steps if step.tokens])
+    return Reply(done, tokens, list(session.target.tokens), [step.accepted for step in steps if step.tokens])
 
 
 def open_session(n_ctx: int = 0) -> Session:
@@ -99,7 +98,7 @@ def session() -> Iterator[Session]:
 def small_session() -> Iterator[Session]:
     """A context that a reply fills."""
     opened = open_session(n_ctx=96)
-    opened._vocabulary = Endless(opened)
+    opened.model.vocabulary = Endless(opened)
     yield opened
     opened.close()
 
@@ -110,7 +109,7 @@ def test_drafts_that_are_right_or_wrong_change_nothing(session: Session, samplin
     plain = reply(session, request)
     for right in (0.0, 0.5, 1.0):
         for width in (1, 3):
-            forced = Forced(plain.tokens, session._target.abilities, right, DEPTH, width)
+            forced = Forced(plain.tokens, session.target.abilities, right, DEPTH, width)
             drafted = reply(session, request, forced)
             assert drafted.same(plain), f"right {right}, {width} leaves"
             speed = drafted.done.speed
@@ -142,7 +141,7 @@ def test_a_reply_ends_where_it_should_at_each_place_of_an_accepted_run(
     assert plain.done.reason == ("context" if end == "full context" else "stop")
     places = set[int]()
     for skip in range(DEPTH + 1):
-        drafted = reply(session, request, Forced(plain.tokens, session._target.abilities, 1.0, DEPTH, width, skip))
+        drafted = reply(session, request, Forced(plain.tokens, session.target.abilities, 1.0, DEPTH, width, skip))
         assert drafted.same(plain), f"first draft after {skip} tokens"
         places.add(drafted.accepted[-1])
     assert len(places) == DEPTH + 1 or (end == "full context" and len(places) > 2)  # drafts shrink with the room
@@ -152,7 +151,7 @@ def test_the_turn_after_a_reply_that_ended_in_a_draft_is_the_same_too(session: S
     request = Generate(1, [Message("user", STORY)], Sampling(0.2), max_tokens=40)
     replies = list[tuple[Reply, Reply]]()
     for right in (None, 1.0, 0.5):
-        forced = None if right is None else Forced(replies[0][0].tokens, session._target.abilities, right, 7, 3)
+        forced = None if right is None else Forced(replies[0][0].tokens, session.target.abilities, right, 7, 3)
         first = reply(session, request, forced)
         said = [
             *request.messages,
@@ -177,7 +176,7 @@ def test_f32_weights_without_flash_attention_give_the_same_text_in_any_layout(tm
         closing(LlamaTarget(model, options)) as target,
         closing(LlamaTarget(small, options)) as draft_model,
     ):
-        parts = Parts(target.abilities, draft_model, llama=target)
+        parts = Resources(target.abilities, draft_model, llama=target)
         names = [name for name in registry.METHODS if name != Plain.name and not registry.why_not(name, parts)]
         assert len(names) >= 4
         prompt = model.tokenize(f"<|im_start|>user\n{STORY}<|im_end|>\n<|im_start|>assistant\n", True)

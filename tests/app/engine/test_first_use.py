@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from tests.app.bundled_program import PROGRAM
 from tests.app.terminal import Terminal
-from tests.models.test_probe import crasher
+from tests.models.gguf.test_probe import crasher
 
-from slipstream.app.cli import main
-from slipstream.app.engine.host import Engine
-from slipstream.app.engine.requests import Load
-from slipstream.app.model_choice import BUNDLED_DRAFT, choose
-from slipstream.app.paths import Paths
+from slipstream.app.cli.main import main
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.library.load_request import BUNDLED_DRAFT
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Load
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slipstream.app.engine.flight_log import FlightLog
-from slipstream.app.engine.keeper import QUIET, WORTH, Keeper
-from slipstream.app.engine.loading import load
+from slipstream.app.engine.drafter_list import Drafters
+from slipstream.app.engine.kv_cache_store import QUIET, WORTH, KvCacheStore
+from slipstream.app.engine.load import load
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.protocol import Done
-from slipstream.app.engine.requests import Generate, Message, Prepare, Sampling
-from slipstream.app.engine.session import Session
+from slipstream.app.engine.session import ChatModel, Session
 from slipstream.app.engine.stats import PlainClock
-from slipstream.app.model_choice import choose
-from slipstream.app.paths import Paths
-from slipstream.drafters.parts import Parts
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Done, Generate, Message, Prepare, Sampling
+from slipstream.drafters.autopilot.profile import Profile
+from slipstream.drafters.resources import Resources
+from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.runtime.fake import FakeTarget
-from slipstream.models.template import ChatTemplate
+from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.types import Token
 
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
@@ -62,11 +62,11 @@ class Process:
         self.target.abilities = replace(self.target.abilities, rewinds=rewinds)
         plain.hear(1.0)
         self.clock, self.folder = Clock(), folder
-        self.keeper = Keeper(self.target, key, limit, folder, self.clock)
+        self.keeper = KvCacheStore(self.target, key, limit, folder, self.clock)
         prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
-        parts = Parts(self.target.abilities)
-        log = FlightLog(None, "")
-        self.session = Session(self.target, letters, prompts, parts, plain, None, self.keeper, ExitStack(), log)
+        parts = Resources(self.target.abilities)
+        drafters = Drafters(parts, self.target, plain, Profile(None, ""))
+        self.session = Session(ChatModel(self.target, letters, prompts, plain), drafters, self.keeper)
 
     def reply(self, chat: str, *said: str, system: str = "") -> Done:
         messages = [Message("system", system)] if system else []

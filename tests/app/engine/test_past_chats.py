@@ -21,12 +21,11 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine import past_chats
 from slipstream.app.engine.past_chats import PastChats
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.requests import Message
+from slipstream.app.protocol import Message
 from slipstream.drafters.text_index.index import TextIndex
+from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.heads import HeadsInfo, write_heads
-from slipstream.models.heads_stale import stale
-from slipstream.models.template import ChatTemplate
+from slipstream.models.heads.file import HeadsInfo, stale, write_heads
 from slipstream.models.types import Token
 
 MINE = "f" * 64
@@ -187,8 +186,8 @@ def test_a_chat_that_was_deleted_by_a_killed_process_leaves_at_the_next_look(tmp
     chat, index = store.create().id, index_at(tmp_path)
     say(store, chat, "Hello?", "xyzzy")
     all_of(past_of(tmp_path, index))
-    with store._write(durable=True):  # the first half of a deletion
-        store._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
+    with store.database.write(durable=True):  # the first half of a deletion
+        store.database.execute("DELETE FROM chats WHERE id = ?", (chat,))
     assert follows(index, "xyz") == {"zy"}
     all_of(past_of(tmp_path, index))
     assert not index.documents() and index.empty

@@ -9,14 +9,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from slipstream.app.chats.deletion_hooks import switch
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.drafters.indexed import switch
-from slipstream.app.engine.host import Engine
-from slipstream.app.engine.protocol import Done, Loaded
-from slipstream.app.engine.requests import Generate, Message, Sampling
-from slipstream.app.model_choice import choose
-from slipstream.app.paths import HOME_VARIABLE, Paths
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.protocol import Done, Generate, Loaded, Message, Sampling
 from slipstream.drafters.text_index.index import TextIndex
 
 ASKED = "Tell me about the sea"
@@ -67,7 +66,7 @@ def test_one_reply_is_indexed_before_the_command_ends_unless_the_index_is_off(tm
 
     def run(*more: str) -> None:
         words = ["run", "-p", ASKED, "--max-tokens", "9", *more]
-        program = [sys.executable, "-c", "from slipstream.app.cli import main; main()", *words]
+        program = [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *words]
         environment = {**os.environ, HOME_VARIABLE: str(tmp_path)}
         subprocess.run(program, stdin=subprocess.DEVNULL, check=True, timeout=300, env=environment)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from slipstream.app.engine.prompt import PromptBuilder
-from slipstream.app.engine.requests import Message
+from slipstream.app.protocol import Message
+from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import ContextFullError
-from slipstream.models.template import ChatTemplate
 
 N_CTX = 1024
 ROOM = 768
@@ -112,3 +114,29 @@ def test_a_template_of_channels_gets_answers_alone() -> None:
     assert "assistant\nHello.<|im_end|>" in text_of(builder().build(messages, N_CTX).tokens)
     goes_on = builder().build(messages[:2], N_CTX)  # the reply itself stays as it is
     assert goes_on.tokens[-3:] == [1, 2, 3]
+
+
+def test_a_long_prompt_is_left_at_once_and_the_next_waits_for_its_end() -> None:
+    go, begun, made = threading.Event(), threading.Event(), builder()
+
+    def slow(text: str, special: bool) -> list[int]:
+        begun.set()
+        assert go.wait(60)
+        return letters(text, special)
+
+    stuck = PromptBuilder(ChatTemplate.default(), slow, [])
+    long = chat(40, 2000)
+    size = sum(len(message.content) for message in long)
+    assert stuck.unless(begun.is_set, size, lambda: stuck.build(long, N_CTX)) is None
+    threading.Timer(0.1, go.set).start()
+    short = stuck.unless(lambda: False, 8, lambda: stuck.build(chat(0, 0), N_CTX))
+    assert short == made.build(chat(0, 0), N_CTX)
+    assert stuck.unless(lambda: False, size, lambda: stuck.build(long, N_CTX)) == made.build(long, N_CTX)
+    stuck.close()
+
+
+def test_what_a_long_prompt_raises_is_raised() -> None:
+    made, long = builder(), [Message("user", "x" * 60_000)]
+    with pytest.raises(ContextFullError):
+        made.unless(lambda: False, 60_000, lambda: made.build(long, N_CTX))
+    made.close()

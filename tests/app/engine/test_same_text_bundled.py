@@ -15,18 +15,18 @@ from typing import Final
 import pytest
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.loading import load
-from slipstream.app.engine.measuring import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
-from slipstream.app.engine.protocol import Done, Loaded
-from slipstream.app.engine.requests import AUTO, Generate, Message, Sampling
+from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAME_TEXT, measure_promise
+from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.text import Vocabulary
-from slipstream.app.model_choice import BUNDLED_TARGET, TUNED, choose
-from slipstream.app.paths import HOME_VARIABLE, Paths
+from slipstream.app.library.load_request import BUNDLED_TARGET, TUNED
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.protocol import AUTO, Done, Generate, Loaded, Message, Sampling
 from slipstream.drafters import registry
-from slipstream.models.runtime.llama import LlamaTarget
-from slipstream.models.runtime.model import LlamaModel
-from slipstream.models.runtime.options import ContextOptions
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Token
 
 NOT_SERVED: Final = MappingProxyType({"mtp": "MTP"})
@@ -73,10 +73,10 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
 @pytest.fixture(scope="module")
 def endless(bundled: tuple[Session, Loaded]) -> Iterator[Session]:
     session, _ = bundled
-    vocabulary = session._vocabulary
-    session._vocabulary = Endless(vocabulary)
+    vocabulary = session.model.vocabulary
+    session.model.vocabulary = Endless(vocabulary)
     yield session
-    session._vocabulary = vocabulary
+    session.model.vocabulary = vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.app.engine.protocol import Piece
 from slipstream.app.engine.text import TextStream
+from slipstream.app.protocol import Piece
 
 
 def stream(chunks: Sequence[bytes], stops: Sequence[str] = ()) -> tuple[list[list[Piece]], TextStream]:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from slipstream.app.engine.threads import Threads
+from slipstream.app.engine.tune import Threads
 from slipstream.drafters.base import NO_DRAFT, Step, Timings
-from slipstream.models.runtime.fake import FakeTarget
+from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
 
 NOTHING = Evaluation(np.zeros((1, 1), np.float32))
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("slipstream.app.engine.threads.perf_counter", made)
+    monkeypatch.setattr("slipstream.app.engine.tune.perf_counter", made)
     monkeypatch.setattr(Machine, "clock", made)
     return made
 
@@ -60,7 +60,7 @@ def test_all_cores_unless_fewer_are_clearly_faster() -> None:
 
 
 def test_one_pass_is_enough_of_threads_that_wait_for_busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.app.engine.threads._SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.app.engine.tune._SECONDS", 0.0)
     target = Machine({2: 4.0, 1: 1.0})
     assert Threads(target, [], 2).count == 1
     assert target.passes == [(2, 1), (1, 1)]

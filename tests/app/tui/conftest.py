@@ -9,7 +9,7 @@ from tests.app.tui.scripted_models import ScriptedModels
 from textual.message import Message
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 
@@ -19,7 +19,7 @@ Open = Callable[..., AbstractAsyncContextManager[Driver]]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
-    monkeypatch.setattr("slipstream.app.tui.screens.models_talk.OFFER_AFTER", 0.001)
+    monkeypatch.setattr("slipstream.app.tui.chat.downloads.OFFER_AFTER", 0.001)
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS", "TEXTUAL_LOG"):
         monkeypatch.delenv(name, raising=False)
 
@@ -55,7 +55,7 @@ def open_chat(store: ChatStore, tmp_path: Path) -> Open:
         async with app.run_test(size=size, message_hook=log.append) as pilot:
             driver = Driver(app, pilot, engine, store, log)
             if not engine.hold_load:
-                await driver.until(lambda: driver.screen._loaded is not None or bool(driver.notices()))
+                await driver.until(lambda: driver.screen.model.loaded is not None or bool(driver.notices()))
             yield driver
 
     return opened

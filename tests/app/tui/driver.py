@@ -15,10 +15,10 @@ from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.app import ChatApp
-from slipstream.app.tui.screens.chat import ChatScreen
-from slipstream.app.tui.widgets.notice import Notice
-from slipstream.app.tui.widgets.question import Question
-from slipstream.app.tui.widgets.reply import Reply
+from slipstream.app.tui.chat.message import Question
+from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.parts.notice import Notice
 
 M = TypeVar("M", bound=Message)
 PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long has failed
@@ -36,7 +36,7 @@ class Driver:
 
     @property
     def screen(self) -> ChatScreen:
-        return self.app._chat
+        return self.app.chat
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Lets the chat run until something holds."""
@@ -59,10 +59,10 @@ class Driver:
 
     async def held(self, text: str) -> None:
         """Waits until the reply that is being written reads so."""
-        await self.until(lambda: self.screen._reply is not None and self.screen._reply.text == text)
+        await self.until(lambda: self.screen.reply.widget is not None and self.screen.reply.widget.text == text)
 
     def idle(self) -> bool:
-        return self.screen._turn is None and not self.screen._room.busy
+        return not self.screen.reply.writing and not self.screen.engine.busy
 
     def posted(self, kind: type[M]) -> list[M]:
         """The messages of a kind, each once."""
@@ -88,6 +88,10 @@ class Driver:
 
     def footnote(self, at: int = -1) -> str:
         return str(self.replies()[at].query_one(".footnote", Static).content)
+
+    def toasts(self) -> list[str]:
+        """What was said in passing and is still shown."""
+        return [notification.message for notification in self.app._notifications]
 
     def shown(self) -> str:
         """The screen as text."""

@@ -19,7 +19,9 @@ from tests.app.terminal import Terminal, gone
 from slipstream.app.chats.store import ChatStore
 
 Victim = Literal["chat", "launcher"]
-LAUNCH: Final = "import sys; from slipstream.app.launcher import run; sys.exit(run([sys.executable, *sys.argv[1:]]))"
+LAUNCH: Final = (
+    "import sys; from slipstream.app.cli.launcher import run; sys.exit(run([sys.executable, *sys.argv[1:]]))"
+)
 SIZES: Final = ((80, 24), (40, 12), (200, 60), (20, 5), (120, 3), (81, 25), (60, 40))
 LOST: Final = 0.25
 """Seconds of a streaming reply that may be lost."""

@@ -9,20 +9,23 @@ from dataclasses import dataclass, field, replace
 
 from tests.app.tui.scripted_drafts import DEPTHS, counts, watched
 
-from slipstream.app.engine.protocol import (
+from slipstream.app.chats.reasoning import Thinking
+from slipstream.app.protocol import (
     Counted,
     Done,
     DrafterOffer,
+    Generate,
+    Load,
     Loaded,
     Piece,
     Prefilling,
+    Prepare,
     Speed,
     Stepped,
 )
-from slipstream.app.engine.requests import Generate, Load, Prepare
-from slipstream.app.engine.thinking import Thinking
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
+PATIENCE = 60.0  # seconds that a hold lasts at most; a busy machine takes long to come to the next key
 LOADED = Loaded(
     name="slipstream-mini",
     architecture="llama",
@@ -51,6 +54,7 @@ class Script:
         fails: Raised at the hold, or at once where there is none.
         dropped: Messages left out.
         opened: Whether the prompt has opened a thinking part.
+        failed: Drafters that fail meanwhile, and why.
     """
 
     text: str = "The sea is wide and blue."
@@ -59,6 +63,7 @@ class Script:
     fails: SlipstreamError | None = None
     dropped: int = 0
     opened: bool = False
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,7 +92,7 @@ class ScriptedEngine:
             if on_progress:
                 on_progress(share)
         if self.hold_load:
-            self._go_load.wait(10)
+            self._go_load.wait(PATIENCE)
         if self.load_fails:
             raise self.load_fails.pop(0)
         return self.loaded
@@ -108,7 +113,7 @@ class ScriptedEngine:
         thought = (0, 0.0)
         for stepped in play(generate, script.text):
             if script.hold is not None and len(written) >= script.hold:
-                signal = self._signals.get(timeout=10)
+                signal = self._signals.get(timeout=PATIENCE)
                 if signal == "stop":
                     reason = "cancelled"
                     break
@@ -119,11 +124,12 @@ class ScriptedEngine:
                 script.hold = None
             written += "".join(piece.text for piece in stepped.pieces)
             tokens += stepped.tokens
-            if mind.hears(stepped.pieces):
+            reasons, divided = mind.under_way, mind.divide(stepped.pieces)
+            if reasons or mind.under_way:
                 thought = (len(tokens), 1000.0 * len(tokens))
             speed = replace(stepped.speed, thought=thought[0], thought_ms=thought[1])
             seen = watched(stepped, generate.drafter) if self.watched else None
-            yield replace(stepped, speed=speed, watched=seen)
+            yield replace(stepped, speed=speed, watched=seen, divided=divided)
         yield Done(
             generate.request,
             reason,  # type: ignore[arg-type]
@@ -139,6 +145,7 @@ class ScriptedEngine:
             by_depth=DEPTHS if speed.drafted else [],
             drafter_depths={generate.drafter: DEPTHS} if speed.drafted else {},
             dropped_tokens=100 * script.dropped,
+            failed=script.failed,
         )
 
     def prepare(self, prepare: Prepare) -> None:

@@ -81,7 +81,7 @@ def scripted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     """Has such processes run in place of slipstream's commands."""
     made = Commands(folder)
     os.mkfifo(made.gate)
-    monkeypatch.setattr("slipstream.app.background.command", made.command)
+    monkeypatch.setattr("slipstream.app.tui.jobs.command", made.command)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.app.engine.protocol import DraftTree, Speed, Stepped, Watched
+from slipstream.app.protocol import DraftTree, Speed, Stepped, Watched
 
 DEPTHS = [[8, 6], [4, 2]]
 """At each depth: steps that reached it, accepted there."""

@@ -9,16 +9,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from slipstream.app.engine.requests import Load
-from slipstream.app.models.manager import CatalogOffer, QuantOffer, Removal
-from slipstream.models.catalog import CatalogFile, CatalogPair
-from slipstream.models.download_types import Discarded, Job, Progress
+from slipstream.app.library.manager import CatalogOffer, QuantOffer, Removal
+from slipstream.app.protocol import Load
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.fit import Fit, Need, Verdict
-from slipstream.models.hub_types import Quant, RemoteFile, RepoSummary, Sort
-from slipstream.models.pairing import PairOffer
-from slipstream.models.runtime.devices import Device
-from slipstream.models.store_types import Checked, Installed, Origin, Removed
+from slipstream.models.hub.progress import Discarded, Job, Progress
+from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort
+from slipstream.models.library.catalog import CatalogFile, CatalogPair
+from slipstream.models.library.pairing import PairOffer
+from slipstream.models.library.records import Checked, Installed, Origin, Removed
+from slipstream.models.llama.devices import Device
+from slipstream.models.memory.fit import Fit, Verdict
+from slipstream.models.memory.need import Need
 
 T = TypeVar("T")
 GB = 1_000_000_000

@@ -1,6 +1,6 @@
 from slipstream.app.chats.records import Figures
-from slipstream.app.engine.protocol import Speed
-from slipstream.app.tui.figures import ago, bar, duration, footnote, percent, plural, rate, sparkline, times
+from slipstream.app.protocol import Speed
+from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent, plural, rate, sparkline, times
 
 
 def test_words() -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.scripted import ScriptedEngine
 
-from slipstream.app.tui.messages import LoadProgress
+from slipstream.app.tui.engine_service import LoadProgress
 
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])

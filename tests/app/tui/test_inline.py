@@ -13,10 +13,10 @@ from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.pilot import Pilot
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.requests import Load, Sampling
+from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
+from slipstream.app.tui.engine_service import EngineEnded, LoadProgress
 from slipstream.app.tui.inline import InlineChat
-from slipstream.app.tui.messages import EngineEnded, LoadProgress
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 
 TEXT = "The sea is wide and blue."
@@ -51,6 +51,15 @@ async def until(app: InlineChat, pilot: Pilot[int], done: Callable[[], bool]) ->
     await pilot.pause()
 
 
+async def test_a_drafter_that_fails_is_named(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT, failed={"draft": "memory ran out"})])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        words = "drafter draft is left out of this chat: memory ran out."
+        await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT, words])
+        assert "memory ran out" in shown(app)
+
+
 @pytest.mark.parametrize("leave", ["escape", "ctrl+d"])
 async def test_a_question_is_answered_kept_and_left_in_the_terminal(
     store: ChatStore, tmp_path: Path, leave: str
@@ -59,7 +68,7 @@ async def test_a_question_is_answered_kept_and_left_in_the_terminal(
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "ctrl+j", *"you", "enter")
         await until(app, pilot, lambda: app.said == ["\u203a Hi\nyou", TEXT])
-        assert TEXT in shown(app) and "\u203a Hi" in shown(app) and app._ask.text == ""
+        assert TEXT in shown(app) and "\u203a Hi" in shown(app) and app.ask.text == ""
         await pilot.press("enter")  # nothing to send
         await pilot.press(leave)
         await until(app, pilot, lambda: app.return_value == 0)
@@ -83,26 +92,26 @@ async def test_escape_stops_a_reply_before_it_leaves(store: ChatStore, tmp_path:
     engine = ScriptedEngine([Script(TEXT, hold=2)])
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "enter")
-        await until(app, pilot, lambda: bool(app._text))
+        await until(app, pilot, lambda: bool(app.text))
         await pilot.press("x", "enter")  # is not sent while a reply is written
         assert len(engine.asked) == 1
         await pilot.press("escape")
-        await until(app, pilot, lambda: app._turn is None)
+        await until(app, pilot, lambda: app.turn is None)
         assert engine.stopped and TEXT.startswith(app.said[1]) and app.return_value is None and not engine.closed
-        assert app._ask.text == "x"
+        assert app.ask.text == "x"
 
 
 async def test_to_leave_amid_a_reply_keeps_what_came(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(TEXT, hold=2)])
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "enter")
-        await until(app, pilot, lambda: bool(app._text))
+        await until(app, pilot, lambda: bool(app.text))
         await pilot.press("ctrl+q")
         await until(app, pilot, lambda: app.return_value == 0)
-        assert app.said == ["\u203a Hi", app._shown]
+        assert app.said == ["\u203a Hi", app.shown]
     assert engine.stopped and engine.closed
     (kept,) = store.list_chats()
-    assert store.messages(kept.id)[-1].content.startswith(app._shown)
+    assert store.messages(kept.id)[-1].content.startswith(app.shown)
 
 
 async def test_what_is_sent_before_the_model_is_loaded_waits(store: ChatStore, tmp_path: Path) -> None:
@@ -130,7 +139,7 @@ async def test_a_refused_question_comes_back(store: ChatStore, tmp_path: Path) -
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "enter")
         await until(app, pilot, lambda: "too long. Shorten it." in app.said)
-        assert app._ask.text == "Hi" and "too long." in shown(app)
+        assert app.ask.text == "Hi" and "too long." in shown(app)
 
 
 @pytest.mark.parametrize("hold", [None, 2])
@@ -142,10 +151,10 @@ async def test_a_dead_engine_is_started_again_by_the_next_question(
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"Hi", "enter")
         if hold:
-            await until(app, pilot, lambda: bool(app._text))
+            await until(app, pilot, lambda: bool(app.text))
             engine.go()
         await until(app, pilot, lambda: "the engine ended. Ask again." in app.said)
-        app._ask.text = "Again"
+        app.ask.text = "Again"
         await pilot.press("enter")
         await until(app, pilot, lambda: app.said[-1] == TEXT)
         assert len(engine.loads) == 2
@@ -162,7 +171,7 @@ async def test_what_a_model_thinks_is_not_left_in_the_terminal(store: ChatStore,
 async def test_an_engine_that_ends_amid_nothing_is_told_and_started_again(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
-        await until(app, pilot, lambda: app._loaded is not None)
+        await until(app, pilot, lambda: app.loaded is not None)
         app.post_message(EngineEnded(EngineDiedError("the engine ended.", "")))
         await until(app, pilot, lambda: "the next message starts it again" in shown(app))
         await pilot.press(*"Hi", "enter")
@@ -175,8 +184,8 @@ async def test_what_cannot_be_kept_is_said(store: ChatStore, tmp_path: Path, mon
         raise SlipstreamError("the disk is full.", "Free some room.")
 
     async with opened(store, tmp_path, ScriptedEngine([Script(TEXT)])) as (app, pilot):
-        await until(app, pilot, lambda: app._loaded is not None)
+        await until(app, pilot, lambda: app.loaded is not None)
         monkeypatch.setattr(store, "add_user", full)
         await pilot.press(*"Hi", "enter")
         await until(app, pilot, lambda: app.said == ["the disk is full. Free some room."])
-        assert app._ask.text == "Hi"
+        assert app.ask.text == "Hi"

@@ -5,24 +5,24 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.engine.protocol import DrafterOffer, Loaded
-from slipstream.app.tui.origins import BONUS, COPIED, DRAFTED, RECOVERED
-from slipstream.app.tui.screens.help import KEYS, HelpScreen
-from slipstream.app.tui.widgets.reply import Reply
-from slipstream.app.tui.widgets.reply_text import ReplyText
-from slipstream.app.tui.widgets.welcome import EXAMPLES, Example
+from slipstream.app.protocol import DrafterOffer, Loaded
+from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED
+from slipstream.app.tui.chat.help import KEYS, HelpScreen
+from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply_text import ReplyText
+from slipstream.app.tui.chat.welcome import EXAMPLES, Example
 
 TEXT = "The sea is wide and blue, and it is never quite still."
 
 
 def hints(chat: Driver) -> list[str]:
-    return [notification.message for notification in chat.app._notifications]
+    return chat.toasts()
 
 
 async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
         await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
         await chat.press("f2")
         assert hints(chat) == ["Drafter from the next reply on: lookup"]
         assert "draft→lookup" in chat.shown()
@@ -37,7 +37,7 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
         assert "lookup 70 %" in chat.footnote(1)
         assert "plain" in chat.footnote(2)
         await chat.press("f2")
-        assert chat.screen._drafter == "draft"  # medusa is not usable
+        assert chat.screen.model.drafter == "draft"  # medusa is not usable
 
 
 async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> None:
@@ -62,7 +62,7 @@ def styles(reply: Reply) -> dict[str, str]:
 async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10), Script(TEXT)) as chat:
         await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
         await chat.press("f3")
         chat.engine.go()
         await chat.until(chat.idle)
@@ -176,7 +176,7 @@ async def test_help_lists_the_keys(open_chat: Open) -> None:
 async def test_ctrl_c_stops_then_quits_when_pressed_twice(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
         await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
         await chat.press("ctrl+c")
         await chat.until(chat.idle)
         assert chat.engine.stopped == [1]
@@ -195,7 +195,7 @@ async def test_ctrl_c_stops_then_quits_when_pressed_twice(open_chat: Open) -> No
 async def test_quitting_ends_the_engine_and_keeps_the_reply(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
         await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 10)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
         await chat.press("ctrl+q")
     assert chat.engine.closed
     kept = store.messages(store.list_chats()[0].id)[1]
@@ -210,7 +210,7 @@ async def test_page_keys_scroll_and_new_text_does_not_pull_a_reader_down(open_ch
         await chat.say("x")
         assert transcript.is_vertical_scroll_end
         await chat.say("y", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 100)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 100)
         await chat.press("pageup", "pageup")
         at = transcript.scroll_y
         assert 0 < at < transcript.max_scroll_y

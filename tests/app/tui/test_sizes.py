@@ -7,10 +7,10 @@ from textual.color import Color
 from textual.geometry import Size
 from textual.theme import Theme
 
-from slipstream.app.engine.protocol import Piece, Speed
-from slipstream.app.tui.origins import BONUS, DRAFTERS, RECOVERED, legend, style_of
+from slipstream.app.protocol import Piece, Speed
+from slipstream.app.tui.chat.authorship import BONUS, DRAFTERS, RECOVERED, legend, style_of
+from slipstream.app.tui.chat.status_bar import Strip
 from slipstream.app.tui.theme import DARK, LIGHT
-from slipstream.app.tui.widgets.strip import Strip
 from slipstream.drafters.registry import METHODS
 
 TEXT = "The sea is **wide**.\n\n```python\nprint('a line of code that is longer than forty characters')\n```\n"
@@ -20,7 +20,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
     async with open_chat(Script(TEXT, hold=5), Script(TEXT), size=(40, 12)) as chat:
         assert "Tell me about the sea." in chat.shown()
         await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 5)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 5)
         chat.engine.go()
         await chat.until(chat.idle)
         lines = chat.shown().splitlines()
@@ -38,7 +38,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
 async def test_a_changing_terminal_keeps_the_chat_whole(open_chat: Open) -> None:
     async with open_chat(Script(TEXT * 4, hold=20)) as chat:
         await chat.say("x", wait=False)
-        await chat.until(lambda: chat.screen._reply is not None and len(chat.screen._reply.text) >= 20)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
         for size in ((40, 12), (200, 60), (41, 13), (20, 5), (1, 1), (80, 24)):
             await chat.pilot.resize_terminal(*size)
             await chat.press("f3")
@@ -120,9 +120,9 @@ async def test_a_narrow_strip_draws_the_speed_over_time_too(open_chat: Open) -> 
 def test_the_strip_never_spills(monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], drafter: str) -> None:
     monkeypatch.setattr(Strip, "size", Size(*size))
     strip = Strip(drafter)
-    strip._promise = "same distribution"
-    strip._speed = Speed(12345.6, 1.0, 12.34, 10.04, 9, 9, 9, 9)
-    strip._next = "lookup"
+    strip.promise("same distribution")
+    strip.speed = Speed(12345.6, 1.0, 12.34, 10.04, 9, 9, 9, 9)
+    strip.next_drafter = "lookup"
     strip._legend = size[1] == 3
     strip._rates.extend([3.0] * 50)
     lines = str(strip.render()).splitlines()

@@ -59,7 +59,7 @@ def themed(theme: str) -> Bring:
 async def writing(chat: Driver) -> None:
     chat.engine.scripts[0].hold = 12
     await chat.say("Go on.", wait=False)
-    await chat.until(lambda: chat.screen._reply is not None and "wide" in chat.screen._reply.text)
+    await chat.until(lambda: chat.screen.reply.widget is not None and "wide" in chat.screen.reply.widget.text)
 
 
 async def selected(chat: Driver) -> None:
@@ -116,7 +116,7 @@ async def test_the_screen_looks_as_it_was_kept(
 ) -> None:
     scripted(tmp_path, monkeypatch)
     result(tmp_path / "benches" / "2026-03-04 05.06.07.json")
-    monkeypatch.setattr("slipstream.app.tui.screens.models_talk.OFFER_AFTER", 3600.0)
+    monkeypatch.setattr("slipstream.app.tui.chat.downloads.OFFER_AFTER", 3600.0)
     for question in ("How do owls fly?", "Why is the sky blue?"):
         store.add_user(store.create().id, question)
     models = ScriptedModels(here=[model("qwen3-0.6b", 640_000_000), model("mini", 12_000_000)])

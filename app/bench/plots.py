@@ -1,0 +1,236 @@
+"""The speed-ups as bars in a terminal.
+
+The speed-ups as a picture: an SVG that is readable on light and on dark ground.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+from typing import Final, TextIO
+from xml.sax.saxutils import escape
+
+from slipstream.app.bench.figures import DrafterFigures
+from slipstream.app.bench.intervals import Ratio
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import PLAIN
+
+_LEAST_BAR: Final = 12
+_NAME: Final = 20  # a joined drafter's name may be longer: it is cut
+_ELSEWHERE: Final = 100  # columns where the output is no terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How bars are drawn.
+
+    Attributes:
+        width: Columns.
+        bar: A bar up to its interval.
+        low: The interval's lower end.
+        line: Inside the interval.
+        dot: The value.
+        high: The interval's upper end.
+        plain: Plain decoding's speed, on blank ground.
+        crossed: The same inside the interval.
+        color: Whether gains are green and losses red.
+        fenced: Whether a Markdown fence stands around it, as where the tables go to a file.
+    """
+
+    width: int = _ELSEWHERE
+    bar: str = "█"
+    low: str = "├"
+    line: str = "─"
+    dot: str = "●"
+    high: str = "┤"
+    plain: str = "│"
+    crossed: str = "┼"
+    color: bool = False
+    fenced: bool = False
+
+    @staticmethod
+    def of(stream: TextIO) -> Style:
+        """The style that a stream can show: its width, its characters, and color unless NO_COLOR is set."""
+        terminal = stream.isatty()
+        width = shutil.get_terminal_size((_ELSEWHERE, 24)).columns if terminal else _ELSEWHERE
+        color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        try:
+            "█├─●┤│┼".encode(stream.encoding or "ascii")
+        except (UnicodeEncodeError, LookupError):
+            return Style(width, "#", "[", "-", "o", "]", "|", "+", color, not terminal)
+        return Style(width, color=color, fenced=not terminal)
+
+
+def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
+    """Draws a bar for each drafter, kind of text and temperature, from 0 to its speed-up, with its interval.
+
+    Args:
+        rows: The figures; plain decoding's own are left out, it is the line at 1x.
+        style: How.
+    """
+    rows = [row for row in rows if row.drafter != PLAIN]
+    if not rows:
+        return ""
+    names = min(_NAME, max(len(row.drafter) for row in rows))
+    texts = max(len(row.speedup.text()) for row in rows)
+    room = max(_LEAST_BAR, style.width - names - texts - 6)
+    most = max(1.0, *(row.speedup.high or row.speedup.value for row in rows))
+    lines = ["", "speed-up over plain decoding, with 95 % intervals", *(["", "```text"] if style.fenced else [])]
+    for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
+        lines += ["", f"{one_line(kind)}, T {temperature:g}"[: style.width]]
+        for row in group:
+            label = f"  {row.drafter[:names]:<{names}}  {row.speedup.text():<{texts}}"
+            lines.append(_colored(f"{label}  {_bar(row.speedup, most, room, style)}".rstrip(), row.speedup, style))
+    lines += [" " * (names + texts + 6) + _axis(most, room), *(["```"] if style.fenced else [])]
+    return "\n".join(lines)
+
+
+def _bar(ratio: Ratio, most: float, room: int, style: Style) -> str:
+    """One bar of ``room`` columns for 0 to ``most``."""
+
+    def column(value: float) -> int:
+        return min(room - 1, round(value / most * (room - 1)))
+
+    cells = [" "] * room
+    low, high = column(ratio.value if ratio.low is None else ratio.low), column(ratio.high or ratio.value)
+    cells[column(1.0)] = style.plain
+    cells[:low] = [style.bar] * low
+    for at in range(low, high + 1):
+        cells[at] = style.crossed if at == column(1.0) else style.line
+    if ratio.low is not None:
+        cells[low], cells[high] = style.low, style.high
+    cells[column(ratio.value)] = style.dot
+    return "".join(cells)
+
+
+def _axis(most: float, room: int) -> str:
+    """The scale: each whole number that has room."""
+    cells = [" "] * (room + 3)
+    every = max(1, round(most / (room / 8)))
+    for value in (*range(0, int(most) + 1, every), *([1] if every > 1 else [])):
+        at = min(room - 1, round(value / most * (room - 1)))
+        cells[at : at + len(f"{value}x")] = f"{value}x"
+    return "".join(cells).rstrip()
+
+
+def _colored(line: str, ratio: Ratio, style: Style) -> str:
+    """Green where the whole interval is a gain, red where all of it is a loss."""
+    if not style.color or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
+        return line
+    return f"\x1b[{32 if ratio.low > 1 else 31}m{line}\x1b[0m"
+
+
+_WIDTH: Final = 760
+_LEFT: Final = 150  # names
+_RIGHT: Final = 150  # figures
+_ROW: Final = 20
+_APART: Final = 32  # pixels between two numbers of the scale
+_NAME_WIDTH: Final = 22  # characters of a drafter's name that have room
+_TOP: Final = 32
+_TITLE: Final = "Speed-up over plain decoding"
+
+_LOOKS: Final = """
+text { font: 12px system-ui, sans-serif; fill: #24292f }
+.title { font-size: 15px; font-weight: 600 } .kind { font-weight: 600 } .small { fill: #57606a }
+.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even { fill: #8c959f }
+.grid { stroke: #8c959f; stroke-opacity: .3 } .plain { stroke: #57606a; stroke-dasharray: 4 3 }
+.whisker { stroke: #24292f; stroke-width: 1.5 }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 } .small { fill: #9da7b3 } .plain { stroke: #9da7b3 } .whisker { stroke: #e6edf3 }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The bars of one model.
+
+    Attributes:
+        note: What was measured: the model and the machine.
+        rows: The figures; plain decoding's own are left out, it is the dashed line at 1x.
+    """
+
+    note: str
+    rows: Sequence[DrafterFigures]
+
+
+def chart_svg(sections: Sequence[Section]) -> str:
+    """Draws what ``chart.chart`` draws, with whiskers for the intervals, one model below the other on one scale.
+
+    The ground is left transparent; text and lines follow the reader's light or dark scheme.
+    """
+    kept = [Section(each.note, [row for row in each.rows if row.drafter != PLAIN]) for each in sections]
+    most = max([1.2, *(1.05 * (row.speedup.high or row.speedup.value) for each in kept for row in each.rows)])
+    parts, y = list[str](), _TOP
+    for section in kept:
+        parts.append(_text(12, y + 14, f"{one_line(section.note)}; lines are 95 % intervals", "small"))
+        y += _ROW + 4
+        for (kind, temperature), group in groupby(section.rows, lambda row: (row.kind, row.temperature)):
+            parts.append(_text(12, y + 14, f"{one_line(kind)}, temperature {temperature:g}", "kind"))
+            y += _ROW + 2
+            for row in group:
+                parts += _svg_bar(row, y, most)
+                y += _ROW
+            y += 8
+    height = y + 26
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {height}"'
+            f' width="{_WIDTH}" height="{height}">',
+            f"<title>{_TITLE}</title>",
+            f"<style>{_LOOKS}</style>",
+            _text(12, 22, _TITLE, "title"),
+            *_grid(most, y),
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def _svg_bar(row: DrafterFigures, y: int, most: float) -> list[str]:
+    ratio, middle = row.speedup, y + _ROW // 2
+    parts = [
+        _text(_LEFT - 8, middle + 4, row.drafter[:_NAME_WIDTH], "", ' text-anchor="end"'),
+        f'<rect class="{_verdict(ratio)}" x="{_LEFT}" y="{y + 3}" width="{_x(ratio.value, most) - _LEFT:.1f}"'
+        f' height="{_ROW - 6}" rx="2"/>',
+        _text(_WIDTH - _RIGHT + 8, middle + 4, ratio.text(), ""),
+    ]
+    if ratio.low is not None and ratio.high is not None:
+        low, high = _x(ratio.low, most), _x(ratio.high, most)
+        parts.append(
+            f'<path class="whisker" fill="none" d="M{low:.1f} {middle - 4}v8M{low:.1f} {middle}H{high:.1f}'
+            f'M{high:.1f} {middle - 4}v8"/>'
+        )
+    return parts
+
+
+def _grid(most: float, bottom: int) -> list[str]:
+    """A line and a number for each whole step, and the dashed line of plain decoding."""
+    parts = []
+    every = max(1, ceil(most / 8))
+    for value in sorted({*range(0, int(most) + 1, every), 1}):
+        x = _x(value, most)
+        kind = "plain" if value == 1 else "grid"
+        parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP + _ROW}" y2="{bottom}"/>')
+        name = "plain" if value == 1 else f"{value}x"
+        if value == 1 or abs(x - _x(1, most)) > _APART:
+            parts.append(_text(round(x), bottom + 16, name, "small", ' text-anchor="middle"'))
+    return parts
+
+
+def _x(value: float, most: float) -> float:
+    return _LEFT + value / most * (_WIDTH - _LEFT - _RIGHT)
+
+
+def _verdict(ratio: Ratio) -> str:
+    if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
+        return "even"
+    return "gain" if ratio.low > 1 else "loss"
+
+
+def _text(x: int, y: int, words: str, kind: str, more: str = "") -> str:
+    return f'<text x="{x}" y="{y}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}{more}>{escape(words)}</text>'

@@ -1,0 +1,219 @@
+"""The list of chats: creates, finds, renames, pins and deletes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from slipstream.app.chats.backups import forget_in_backups, optimize
+from slipstream.app.chats.database import Database
+from slipstream.app.chats.deletion_hooks import chat_deleted, forget_chat, forget_orphans, forget_state
+from slipstream.app.chats.lookup import called, is_called, only, shown
+from slipstream.app.chats.records import NAME, TITLE_LIMIT, StoredChat, bounded, new_id, storable
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import UsageError
+
+CHAT_COLUMNS = "id, title, created, updated, model, pinned"
+_ALL = -1  # no limit, to SQLite
+UNDO_WITHIN = 60.0
+"""Seconds during which a deleted chat can be restored; the next start erases it in any case."""
+
+
+def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
+    """Reads a row of ``CHAT_COLUMNS``."""
+    name, title, created, updated, model, pinned = row
+    return StoredChat(name, bounded(title), created, updated, bounded(model), bool(pinned))
+
+
+class ChatList:
+    """All chats, without their messages."""
+
+    def __init__(self, database: Database, states: Path | None, heads: Path | None, index: Path | None) -> None:
+        """Takes the database, and the folders of files that are derived from chats, see ``ChatStore``."""
+        self._db = database
+        self._states, self._heads, self._index = states, heads, index
+
+    def create(self, title: str = "") -> StoredChat:
+        """Creates a chat; without a title, the first message gives one."""
+        now = time.time()
+        with self._db.write():
+            name = new_id()
+            while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (name,)).fetchone():
+                name = new_id()
+            chat = StoredChat(name, bounded(storable(title)), now, now, "")
+            self.insert(chat)
+        self._db.hold(name)
+        return chat
+
+    def get(self, chat: str) -> StoredChat:
+        """Finds a chat.
+
+        Raises:
+            UsageError: If there is none with this id; the hint lists the newest.
+        """
+        with self._db.read():
+            row = self._db.execute(
+                f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted IS NULL", (storable(chat),)
+            ).fetchone()
+        if row is None:
+            newest = "; ".join(map(shown, self.list_chats(5)))
+            hint = f"The newest are: {newest}. slipstream chats list shows all." if newest else "None are kept yet."
+            raise UsageError(f'there is no chat "{one_line(chat)}".', hint)
+        return chat_of_row(row)
+
+    def find(self, name: str) -> StoredChat:
+        """Finds a chat by its id, its title, or the beginning of the title; the case of titles is ignored.
+
+        Raises:
+            UsageError: If none or several fit; the hint lists them.
+        """
+        found = called(self.list_chats(_ALL), name)
+        return only(found, name) if found else self.get(name)
+
+    def open_or_create(self, name: str) -> StoredChat:
+        """Finds a chat by its id or title, or creates one with that id and title.
+
+        The beginning of a title counts only if it cannot be an id; otherwise a new chat's name might open another chat.
+
+        Raises:
+            UsageError: If the name is new and not a valid id, belongs to a chat that was just deleted, or fits several
+                chats.
+        """
+        kept = self.list_chats(_ALL)
+        if not NAME.fullmatch(name):
+            if found := called(kept, name):
+                self._db.hold(only(found, name).id)
+                return only(found, name)
+            raise UsageError(
+                f"no title begins with {name[:80]!r}, and it cannot be the name of a chat.",
+                "For a new chat, use up to 64 letters, digits, hyphens and underscores.",
+            )
+        titled = [chat for chat in kept if is_called(chat, name)]
+        now = time.time()
+        with self._db.write():
+            known = self._db.execute("SELECT deleted FROM chats WHERE id = ?", (name,)).fetchone()
+            if known is None and not titled:
+                self.insert(StoredChat(name, name, now, now, ""))
+        if known and known[0] is not None:
+            raise UsageError(f'the chat "{name}" was deleted just now.', "Take another name, or try in a minute.")
+        chat = only(titled, name) if titled and not known else self.get(name)
+        self._db.hold(chat.id)
+        return chat
+
+    def list_chats(self, limit: int = 200) -> list[StoredChat]:
+        """The chats, pinned ones first, then by their newest message."""
+        with self._db.read():
+            rows = self._db.execute(
+                f"SELECT {CHAT_COLUMNS} FROM chats WHERE deleted IS NULL "
+                "ORDER BY pinned DESC, updated DESC, rowid DESC LIMIT ?",
+                (limit,),
+            )
+            return [chat_of_row(row) for row in rows]
+
+    def rename(self, chat: str, title: str) -> None:
+        """Gives a chat a title.
+
+        Raises:
+            UsageError: If there is no such chat, or the title is too long.
+        """
+        self.get(chat)
+        if len(title) > TITLE_LIMIT:
+            raise UsageError(f"the title has {len(title):,} characters.", f"Give one of at most {TITLE_LIMIT}.")
+        with self._db.write(durable=True):
+            self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (storable(title), chat))
+
+    def pin(self, chat: str, pinned: bool = True) -> None:
+        """Pins a chat to the top of the list, or unpins it.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._db.write(durable=True):
+            self._db.execute("UPDATE chats SET pinned = ? WHERE id = ?", (pinned, chat))
+
+    def sampling(self, chat: str) -> dict[str, float]:
+        """The chat's own sampling parameters, by the names of ``Sampling``; empty for the defaults."""
+        with self._db.read():
+            row = self._db.execute("SELECT sampling FROM chats WHERE id = ?", (chat,)).fetchone()
+        return dict(json.loads(row[0])) if row and row[0] else {}
+
+    def keep_sampling(self, chat: str, values: dict[str, float]) -> None:
+        """Keeps a chat's own sampling parameters, see ``sampling``.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.get(chat)
+        with self._db.write(durable=True):
+            self._db.execute("UPDATE chats SET sampling = ? WHERE id = ?", (json.dumps(values) if values else "", chat))
+
+    def state(self, chat: str) -> Path | None:
+        """The file that keeps a chat's KV cache; None where states are not kept."""
+        return self._states / f"{chat}.state" if self._states else None
+
+    # --- delete ---------------------------------------------------------------------------------------------------
+
+    def delete(self, chat: str) -> None:
+        """Removes a chat from the list and from the text indexes; ``restore`` undoes it until the chat is erased.
+
+        Raises:
+            UsageError: If there is no such chat.
+            SlipstreamError: If it, or its traces in the indexes, cannot be deleted.
+        """
+        self.get(chat)
+        with self._db.write(durable=True):
+            self._db.execute("UPDATE chats SET deleted = ? WHERE id = ?", (time.time(), chat))
+        forget_chat(self._index, chat)
+
+    def restore(self, chat: str) -> bool:
+        """Restores a deleted chat; False if it is already erased."""
+        with self._db.write(durable=True):
+            changed = self._db.execute("UPDATE chats SET deleted = NULL WHERE id = ?", (chat,))
+        return changed.rowcount > 0
+
+    def erase_deleted(self, after: float = UNDO_WITHIN) -> None:
+        """Erases deleted chats with everything that was kept of them, and overwrites them in the file.
+
+        Args:
+            after: Seconds after which a deleted chat is erased.
+
+        Raises:
+            SlipstreamError: If they, or their traces in heads and indexes, cannot be erased.
+        """
+        before = time.time() - after
+        with self._db.read():
+            rows = self._db.execute("SELECT id FROM chats WHERE deleted <= ?", (before,)).fetchall()
+        for (chat,) in rows:
+            self._erase(str(chat))
+
+    def _erase(self, chat: str) -> None:
+        forget_state(self._states, chat)
+        forget_in_backups(self._db.path, chat)
+        with self._db.write(durable=True):  # last: after a kill, the next start repeats the steps above
+            self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
+            optimize(self._db.connection)
+        with self._db.exclusive():  # deleted text stays in the log until it is emptied
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        chat_deleted(chat, self._heads, self._index)
+
+    def sweep(self) -> None:
+        """Erases deleted chats and kept states without a chat; beside another process, only those past restoring.
+
+        Raises:
+            SlipstreamError: See ``erase_deleted``.
+        """
+        try:
+            self.erase_deleted(0.0 if self._db.alone else UNDO_WITHIN)
+        finally:
+            forget_orphans(self._states, self._names, self._db.alone)
+
+    def _names(self) -> set[str]:
+        with self._db.read():
+            return {str(chat) for (chat,) in self._db.execute("SELECT id FROM chats")}
+
+    def insert(self, chat: StoredChat) -> None:
+        """Adds a chat, within ``Database.write``."""
+        row = (chat.id, bounded(chat.title), chat.created, chat.updated, bounded(chat.model), chat.pinned)
+        self._db.execute(f"INSERT INTO chats ({CHAT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", row)

@@ -1,0 +1,143 @@
+"""Removes a deleted chat's traces: from text indexes, from kept KV caches, and by marking heads trained on it.
+
+Also holds the switch of the text indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.models.errors import SlipstreamError
+
+CHAT: Final = "chat:"
+"""Prefix of a chat's document in an index; files are named by their absolute paths."""
+
+_OFF: Final = "off"
+
+
+def is_on(root: Path) -> bool:
+    """Whether text may be indexed and drafted from; the default."""
+    return not (root / _OFF).exists()
+
+
+def switch(root: Path, on: bool) -> None:
+    """Switches the index on or off, from the next load of a model on.
+
+    Args:
+        root: Folder of all indexes.
+        on: Whether to switch it on.
+
+    Raises:
+        SlipstreamError: If the folder cannot be written to.
+    """
+    flag = private_folder(root) / _OFF
+    try:
+        if on:
+            flag.unlink(missing_ok=True)
+        else:
+            flag.touch(0o600)
+    except OSError as error:
+        raise unwritable(root, error) from error
+
+
+def forget_chat(root: Path | None, chat: str) -> None:
+    """Removes the text of a deleted chat from every index; call it after the store has deleted the chat.
+
+    Args:
+        root: Folder of all indexes; None for none.
+        chat: The chat's id.
+
+    Raises:
+        SlipstreamError: If an index cannot be read or written.
+    """
+    if root is None or not root.is_dir():
+        return
+    from slipstream.drafters.text_index.index import forget  # numpy would slow every start
+
+    try:
+        forget(root, (CHAT + chat).__eq__)
+    except SlipstreamError as error:
+        raise SlipstreamError(
+            f"the chat is deleted, but its text is still indexed: {error.title}",
+            f"{error.hint} It is tried again when a model is loaded.",
+        ) from error
+
+
+def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:
+    """Removes a deleted chat from the text indexes, and marks the heads that were trained on it.
+
+    Args:
+        chat: The chat's id.
+        heads: Folder of heads; None for no marks.
+        index: Folder of all indexes; None for none.
+
+    Raises:
+        SlipstreamError: If an index or a mark cannot be written; the other one is written nevertheless.
+    """
+    try:
+        forget_chat(index, chat)
+    finally:
+        mark_deleted(heads, chat)
+
+
+def mark_deleted(folder: Path | None, chat: str) -> None:
+    """Marks the heads that were trained on a deleted chat; unreadable files are skipped.
+
+    Args:
+        folder: Folder of heads; None for no marks.
+        chat: The chat's id.
+
+    Raises:
+        SlipstreamError: If a mark cannot be written.
+    """
+    paths = list(folder.glob("*.gguf")) if folder else []
+    if not paths:
+        return
+    from slipstream.models.errors import ModelFileError  # reading GGUF files would slow every start
+    from slipstream.models.heads.file import mark_stale, read_info
+
+    for path in paths:
+        with suppress(ModelFileError):
+            if chat in read_info(path).chats:
+                mark_stale(path, chat)
+
+
+_SHARED: Final = "+*.state"  # of system prompts, see ``slipstream.app.engine.kv_cache_store``
+_UNFINISHED: Final = ".*.state.*"
+
+
+def forget_state(folder: Path | None, chat: str) -> None:
+    """Deletes a chat's state and those of all system prompts, since none is linked to its chat.
+
+    Args:
+        folder: Folder of kept states; None where none are kept.
+        chat: The chat.
+
+    Raises:
+        OSError: If one cannot be deleted.
+    """
+    if folder:
+        for path in (folder / f"{chat}.state", *folder.glob(_SHARED)):
+            path.unlink(missing_ok=True)
+
+
+def forget_orphans(folder: Path | None, chats: Callable[[], set[str]], alone: bool) -> None:
+    """Deletes states without a chat: a closing engine may write one after its chat was erased.
+
+    Args:
+        folder: Folder of kept states; None where none are kept.
+        chats: Lists all chats; called after the files are listed, since a chat is older than its state.
+        alone: Whether no other process keeps states; half-written files then belong to a killed one.
+    """
+    if folder is None:
+        return
+    states = [path for path in folder.glob("*.state") if path.name[0].isalnum()]
+    known = chats() if states else set()
+    litter = folder.glob(_UNFINISHED) if alone else ()
+    for path in (*(path for path in states if path.stem not in known), *litter):
+        with suppress(OSError):  # the next start tries again
+            path.unlink()

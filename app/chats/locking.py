@@ -1,0 +1,146 @@
+"""Locks between processes, and whether a folder is on a network file system, where no write-ahead log works."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.models.errors import SlipstreamError
+
+_REMOTE: Final = re.compile(
+    r"nfs4?|cifs|smb[23]?|smbfs|9p|virtiofs|afs|afpfs|ceph|glusterfs|lustre|gpfs|beegfs|ncpfs|davfs|webdav"
+    r"|fuse\.(sshfs|rclone|s3fs|glusterfs|ceph.*|davfs.*|gvfsd.*|smbnetfs)"
+)
+"""File systems shared between machines, which do not share the memory of a write-ahead log."""
+_MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000
+"""Where ``struct statfs`` has its flags, and the one of a local disk."""
+_WINDOWS_REMOTE = 4
+_AGAIN: Final = 0.005
+
+
+def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a folder is on a network file system, as far as the operating system tells.
+
+    Args:
+        path: The folder.
+        mounts: Linux's table of mounts.
+    """
+    path = path.resolve()
+    with suppress(OSError, AttributeError, ValueError):
+        if sys.platform == "win32":
+            import ctypes  # no other system needs it
+
+            return bool(ctypes.windll.kernel32.GetDriveTypeW(path.anchor) == _WINDOWS_REMOTE)
+        if sys.platform == "darwin":
+            import ctypes
+
+            facts = ctypes.create_string_buffer(4096)
+            if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), facts):
+                return False
+            return not int.from_bytes(facts.raw[_MACOS_FLAGS : _MACOS_FLAGS + 4], "little") & _MACOS_LOCAL
+        best, kind = -1, ""
+        for line in mounts.read_text("utf-8", "surrogateescape").splitlines():
+            fields, _, system = line.partition(" - ")
+            point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4]))
+            if (path == point or point in path.parents) and len(point.parts) >= best:  # the last of equals hides others
+                best, kind = len(point.parts), system.split(" ")[0]
+        return _REMOTE.fullmatch(kind) is not None
+    return False
+
+
+def hold(path: Path) -> tuple[IO[bytes], bool]:
+    """Registers this process as a user of the database, by a shared lock on a file beside it.
+
+    Returns:
+        The lock file, to be kept open, and whether no other process had the database open.
+
+    Raises:
+        SlipstreamError: If the lock file cannot be written.
+    """
+    private_folder(path.parent)
+    name = path.with_name(path.name + ".lock")
+    try:
+        lock = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
+    except OSError as error:
+        raise unwritable(name, error) from error
+    try:
+        import fcntl
+    except ImportError:  # Windows: every process counts as the only one
+        return lock, True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        alone = True
+    except BlockingIOError:
+        alone = False
+    except OSError:  # a file system without locks: as on Windows
+        return lock, True
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return lock, alone
+
+
+class Writers:
+    """A lock for the one process that writes to a database.
+
+    SQLite has its own lock for writing, but before 3.51.3 it may damage a file when one connection resets the log while
+    another writes ("WAL-reset bug"); this lock excludes both.
+    """
+
+    def __init__(self, path: Path, patience: float = 5.0) -> None:
+        """Opens or creates the lock file.
+
+        Args:
+            path: The database.
+            patience: Seconds to wait for another process.
+
+        Raises:
+            SlipstreamError: If the place cannot be written to.
+        """
+        self._path, self._patience = path, patience
+        name = path.with_name(path.name + ".writer")
+        try:
+            self._file: IO[bytes] = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
+        except OSError as error:
+            raise unwritable(name, error) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Holds the lock; waits for a process that holds it.
+
+        Raises:
+            SlipstreamError: If another process holds it for too long.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows: SQLite's own lock has to do
+            yield
+            return
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise SlipstreamError(
+                        f"{self._path} is in use by another slipstream.", "Wait until it is done, or close it."
+                    ) from None
+                time.sleep(_AGAIN)
+            except OSError:  # a file system without locks
+                break
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)

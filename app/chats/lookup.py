@@ -1,0 +1,120 @@
+"""Finds chats by name: id, title, or the beginning of a title; and derives titles from first messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from slipstream.app.chats.records import StoredChat
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import UsageError
+
+_MOST_NAMED = 5
+
+
+def is_called(chat: StoredChat, name: str) -> bool:
+    """Whether a name is a chat's whole id or title, ignoring case."""
+    return _plain(name) in (_plain(chat.id), _plain(chat.title))
+
+
+def called(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
+    """The chats that fit a name: by id, else by the whole title, else by the beginning of the title."""
+    begin = _plain(name)
+    if not begin:
+        return []
+    return (
+        [chat for chat in chats if chat.id == name]
+        or [chat for chat in chats if is_called(chat, name)]
+        or [chat for chat in chats if _plain(chat.title).startswith(begin)]
+    )
+
+
+def only(found: Sequence[StoredChat], name: str) -> StoredChat:
+    """The one chat that was found.
+
+    Raises:
+        UsageError: If there are several; the hint lists them.
+    """
+    if len(found) == 1:
+        return found[0]
+    named = "; ".join(shown(chat) for chat in found[:_MOST_NAMED])
+    more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    raise UsageError(
+        f'"{one_line(name)}" may be any of {len(found):,} chats.',
+        f"Name one by its id, which stands first: {named}{more}.",
+    )
+
+
+def shown(chat: StoredChat) -> str:
+    """Id and title, for a line of text."""
+    return f"{chat.id} ({one_line(chat.title)})" if chat.title else chat.id
+
+
+def _plain(text: str) -> str:
+    return one_line(text).casefold()
+
+
+LENGTH = 48
+"""Characters of a title at most."""
+LEAST = 12
+"""Characters below which a clause is too short for a title."""
+
+_READ = 20_000
+"""Characters of a message that a title is made of; the screen waits meanwhile."""
+
+_FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_ADDRESS = re.compile(r"https?://(?:www\.)?([^\s/?#]+)\S*")
+_LINE_MARKS = re.compile(r"^\s*(?:#{1,6}\s|>+\s?|[-*+]\s|\d+[.)]\s)", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|`+|~~)(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_GREETING = re.compile(
+    r"^(?:(?:hi|hello|hey|hallo|good (?:morning|afternoon|evening)|dear \w+|ok(?:ay)?|so|well|please|thanks|thank you)"
+    r"(?:\s+(?:there|all|everyone|again|you))?(?:\s*[,.!:;–-]+\s*|\s+|$))+",
+    re.IGNORECASE,
+)
+_ASKING = re.compile(
+    r"^(?:(?:can|could|would|will) you (?:please |kindly |maybe )?(?:help me (?:to )?|tell me |show me )?"
+    r"|i(?: would|'d) like (?:you )?to (?:know )?|i (?:want|need) (?:you )?to |i have a question(?: about)?[:,. ]*"
+    r"|help me (?:to )?|tell me |please )(?=\w)",
+    re.IGNORECASE,
+)
+_LOOSE_END = re.compile(
+    r"(?:\s+(?:a|an|and|as|at|by|for|from|how|in|is|it|its|my|of|on|or|that|the|to|which|with|your))+$"
+)
+_CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|[。！？]")
+
+
+def title_of(text: str) -> str:
+    """Makes a title of a message: no greeting, no markup, no more than its first clause."""
+    text = text[:_READ]
+    plain = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", _FENCE.sub("\n", text)))
+    plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()
+    if not plain:  # nothing but code
+        return _cut(next((line for line in text.splitlines()[1:] if line.strip(" `~")), text).strip())
+    greeted = _without(_GREETING, plain)
+    plain = _without(_ASKING, greeted)
+    clause = " ".join(_first_clause(plain).split()).rstrip(" ,;:.。" if plain == greeted else " ,;:.。?")
+    return _cut(clause[:1].upper() + clause[1:])
+
+
+def _cut(clause: str) -> str:
+    """Cuts what is too long where it hurts least."""
+    if len(clause) <= LENGTH:
+        return clause
+    cut = clause[: LENGTH - 1]
+    comma, space = cut.rfind(", "), cut.rfind(" ")
+    end = comma if comma >= LEAST else space if space >= LEAST else len(cut)
+    return _LOOSE_END.sub("", cut[:end].rstrip(" ,;:")) + "…"
+
+
+def _without(pattern: re.Pattern[str], text: str) -> str:
+    """Leaves out what the text opens with, unless there is nothing else."""
+    return pattern.sub("", text, count=1).strip() or text
+
+
+def _first_clause(text: str) -> str:
+    for end in _CLAUSE.finditer(text):
+        keep = end.end() if end.group() in "?!？！" else end.start()
+        if len(text[:keep].strip()) >= LEAST or "\n" in end.group():
+            return text[:keep]
+    return text

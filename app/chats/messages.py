@@ -1,0 +1,326 @@
+"""The messages of all chats: read, searched, added and changed.
+
+A chat is a tree of messages: what is edited or asked again stands beside what was there, and nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from slipstream.app.chats.chat_list import ChatList
+from slipstream.app.chats.database import Database
+from slipstream.app.chats.lookup import title_of
+from slipstream.app.chats.records import (
+    MESSAGE_COLUMNS,
+    Figures,
+    Status,
+    StoredChat,
+    StoredMessage,
+    Tree,
+    message_of_row,
+    new_id,
+    pack_tokens,
+    row_of_message,
+    storable,
+)
+from slipstream.app.chats.search import Hit, find
+
+_COLUMNS = MESSAGE_COLUMNS.removeprefix("id, ") + ", picked"
+_INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS.count(',') + 1))})"
+
+
+class Messages:
+    """The messages of all chats."""
+
+    def __init__(self, database: Database, chats: ChatList) -> None:
+        """Takes the database, and the chats to check names against."""
+        self._db, self._chats = database, chats
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    def messages(self, chat: str) -> list[StoredMessage]:
+        """The messages of the shown branch, oldest first, without refused ones.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self._chats.get(chat)
+        with self._db.read():
+            return self._rows(self._tree(chat).shown())
+
+    def all_messages(self, chat: str) -> list[tuple[StoredMessage, int]]:
+        """The messages of all branches, oldest first, each with its pick: of siblings, the greatest pick is shown.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self._chats.get(chat)
+        with self._db.read():
+            rows = self._db.execute(
+                f"SELECT {MESSAGE_COLUMNS}, picked FROM messages WHERE chat = ? AND status != 'failed' "
+                "ORDER BY role != 'system', id",  # a system message may be younger than what follows it
+                (chat,),
+            )
+            found: dict[int | None, tuple[StoredMessage, int]] = {}
+            for row in rows:
+                message = message_of_row(row[:-1])
+                if message.parent is None or message.parent in found:  # else it follows a refused one
+                    found[message.id] = (message, int(row[-1]))
+            return list(found.values())
+
+    def forks(self, chat: str) -> dict[int, list[int]]:
+        """The shown messages that have siblings, each with all its siblings, oldest first."""
+        with self._db.read():
+            tree = self._tree(chat)
+        places = {message: tree.siblings(message) for message in tree.shown()}
+        return {message: siblings for message, siblings in places.items() if len(siblings) > 1}
+
+    def search(self, words: str, limit: int = 50) -> list[Hit]:
+        """The titles and messages with all words, in any branch of any chat; titles first, then the newest message.
+
+        Args:
+            words: Words or beginnings of words, in any order.
+            limit: Most results.
+        """
+        with self._db.read():
+            return find(self._db.connection, words, limit)
+
+    def prompts(self, limit: int = 100) -> list[str]:
+        """The newest prompts of all chats, oldest first."""
+        with self._db.read():
+            rows = self._db.execute(
+                "SELECT content FROM messages JOIN chats ON chats.id = messages.chat "
+                "WHERE role = 'user' AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
+                (limit,),
+            )
+            return [str(row[0]) for row in rows][::-1]
+
+    def refused(self, chat: str) -> str:
+        """The last prompt of a chat if the engine refused it; else empty."""
+        with self._db.read():
+            row = self._db.execute(
+                "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' ORDER BY id DESC LIMIT 1",
+                (chat,),
+            ).fetchone()
+        return str(row[0]) if row and row[1] == "failed" else ""
+
+    # --- write ----------------------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Marks the replies that a killed process left streaming."""
+        with self._db.write():
+            self._db.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
+
+    def add_user(self, chat: str, text: str, beside: int | None = None) -> StoredMessage:
+        """Adds a message of the user; it is on disk when this returns.
+
+        Args:
+            chat: The chat.
+            text: The message.
+            beside: A message that this one replaces on the screen, as a new branch; None appends it.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        kept = self._chats.get(chat)
+        with self._db.write(durable=True):
+            parent = self._end(chat) if beside is None else self._parent(beside)
+            message = self._add(chat, parent, "user", text, "done")
+            title = kept.title or title_of(text)
+            self._db.execute("UPDATE chats SET updated = ?, title = ? WHERE id = ?", (message.created, title, chat))
+        return message
+
+    def show(self, message: int) -> None:
+        """Shows the branch of a message."""
+        with self._db.write(durable=True):
+            row = self._db.execute("SELECT chat FROM messages WHERE id = ?", (message,)).fetchone()
+            if row:
+                self._db.execute(
+                    "UPDATE messages SET picked = ? WHERE id IN (SELECT value FROM json_each(?))",
+                    (self._next_pick(row[0]), json.dumps(self._tree(row[0]).above(message))),
+                )
+
+    def set_system(self, chat: str, text: str) -> None:
+        """Sets the system message of a chat, for all branches; an empty text removes it.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        first = next(iter(self.messages(chat)), None)
+        kept = first if first and first.role == "system" else None
+        with self._db.write(durable=True):
+            if kept and text:
+                self._db.execute("UPDATE messages SET content = ? WHERE id = ?", (storable(text), kept.id))
+            elif kept:
+                self._db.execute("UPDATE messages SET parent = NULL WHERE parent = ?", (kept.id,))
+                self._db.execute("DELETE FROM messages WHERE id = ?", (kept.id,))
+            elif text:
+                new = self._add(chat, None, "system", text, "done")
+                self._db.execute(
+                    "UPDATE messages SET parent = ? WHERE chat = ? AND parent IS NULL AND id != ?",
+                    (new.id, chat, new.id),
+                )
+
+    def begin_reply(
+        self, chat: str, *, model: str, fingerprint: str, drafter: str, seed: int, parent: int | None = None
+    ) -> StoredMessage:
+        """Adds an empty reply that streams.
+
+        Args:
+            chat: The chat.
+            model: Name of the model that writes it.
+            fingerprint: The model's fingerprint.
+            drafter: Name of the drafter.
+            seed: Seed of the reply.
+            parent: The message that it answers; None for the last shown one. A second reply is a new branch.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self._chats.get(chat)
+        with self._db.write():
+            at = self._end(chat) if parent is None else parent
+            message = self._add(chat, at, "assistant", "", "streaming", fingerprint, drafter, str(seed))
+            self._db.execute(
+                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (message.created, storable(model), chat)
+            )
+        return message
+
+    def go_on(self, message: StoredMessage, *, model: str, fingerprint: str, drafter: str) -> StoredMessage:
+        """Continues a reply that ended early: it streams again, after its present text.
+
+        Args:
+            message: The reply.
+            model: Name of the model that writes it.
+            fingerprint: The model's fingerprint; tokens of another model are dropped.
+            drafter: The name of the drafter.
+
+        Returns:
+            The reply as it is now.
+        """
+        with self._db.write():
+            self._db.execute(
+                "UPDATE messages SET status = 'streaming', reason = '', model = ?, drafter = ?, "
+                "tokens = CASE model WHEN ? THEN tokens ELSE x'' END WHERE id = ?",
+                (fingerprint, drafter, fingerprint, message.id),
+            )
+            self._db.execute(
+                "UPDATE chats SET updated = ?, model = ? WHERE id = ?", (time.time(), storable(model), message.chat)
+            )
+            return self._rows([message.id])[0]
+
+    def append_reply(self, message: int, text: str, tokens: list[int]) -> None:
+        """Appends to a streaming reply."""
+        with self._db.write():
+            self._db.execute(
+                "UPDATE messages SET content = content || ?, tokens = CAST(tokens || ? AS BLOB), status = 'streaming' "
+                "WHERE id = ?",
+                (storable(text), pack_tokens(tokens), message),
+            )
+
+    def finish_reply(
+        self,
+        message: int,
+        status: Status = "done",
+        *,
+        text: str | None = None,
+        tokens: list[int] | None = None,
+        reason: str = "",
+        figures: Figures | None = None,
+    ) -> None:
+        """Ends a reply; it is on disk when this returns.
+
+        Args:
+            message: The reply's number.
+            status: "done", "interrupted" or "failed".
+            text: The whole reply; None keeps what was appended.
+            tokens: Its tokens; None keeps what was appended.
+            reason: Why it ended.
+            figures: Its speed and acceptance.
+        """
+        with self._db.write(durable=True):
+            self._db.execute(
+                "UPDATE messages SET status = ?, reason = ?, speed = ?, content = coalesce(?, content), "
+                "tokens = coalesce(?, tokens) WHERE id = ?",
+                (
+                    status,
+                    storable(reason),
+                    figures.packed() if figures else "",
+                    None if text is None else storable(text),
+                    None if tokens is None else pack_tokens(tokens),
+                    message,
+                ),
+            )
+
+    def withdraw(self, message: int) -> None:
+        """Marks a message that the engine refused as failed; it stays in the file but not in the chat."""
+        with self._db.write(durable=True):
+            self._db.execute("UPDATE messages SET status = 'failed' WHERE id = ?", (message,))
+
+    def add_chat(self, chat: StoredChat, messages: Iterable[tuple[StoredMessage, int]]) -> StoredChat:
+        """Adds an imported chat, completely or not at all.
+
+        Args:
+            chat: The chat; it gets a new id if its own is taken.
+            messages: As ``all_messages`` gives them, parents first.
+
+        Returns:
+            The chat as it is kept.
+        """
+        numbers: dict[int, int | None] = {}
+        with self._db.write(durable=True):
+            while self._db.execute("SELECT 1 FROM chats WHERE id = ?", (chat.id,)).fetchone():
+                chat = replace(chat, id=new_id())
+            self._chats.insert(chat)
+            for message, picked in messages:
+                parent = None if message.parent is None else numbers[message.parent]
+                row = (chat.id, parent, *row_of_message(message)[3:], picked)
+                numbers[message.id] = self._db.execute(_INSERT, row).lastrowid
+        return chat
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _rows(self, numbers: Iterable[int]) -> list[StoredMessage]:
+        rows = self._db.execute(
+            f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?)) "
+            "ORDER BY role != 'system', id",
+            (json.dumps(list(numbers)),),
+        )
+        return [message_of_row(row) for row in rows]
+
+    def _tree(self, chat: str) -> Tree:
+        return Tree(
+            self._db.execute(
+                "SELECT id, parent, picked FROM messages WHERE chat = ? AND status != 'failed' ORDER BY id", (chat,)
+            )
+        )
+
+    def _end(self, chat: str) -> int | None:
+        shown = self._tree(chat).shown()
+        return shown[-1] if shown else None
+
+    def _parent(self, message: int) -> int | None:
+        row = self._db.execute("SELECT parent FROM messages WHERE id = ?", (message,)).fetchone()
+        return row[0] if row else None
+
+    def _add(
+        self,
+        chat: str,
+        parent: int | None,
+        role: str,
+        text: str,
+        status: Status,
+        model: str = "",
+        drafter: str = "",
+        seed: str = "",
+    ) -> StoredMessage:
+        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", "", time.time())
+        number = self._db.execute(_INSERT, (*row, self._next_pick(chat))).lastrowid
+        return message_of_row((number, *row))
+
+    def _next_pick(self, chat: str) -> int:
+        row = self._db.execute("SELECT coalesce(max(picked), 0) + 1 FROM messages WHERE chat = ?", (chat,)).fetchone()
+        return int(row[0])

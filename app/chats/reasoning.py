@@ -1,0 +1,193 @@
+"""Separates reasoning from answer.
+
+Models that reason write their thoughts first, between marks: ``<think>`` (Qwen, DeepSeek), ``[THINK]`` (Magistral), a
+channel of their own (Gemma, gpt-oss). Some prompts end with the opening mark, so that the reply begins inside. Marks
+behind the first words of the answer are words: one may talk about them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slipstream.app.protocol import Divided, Message, Piece
+
+_CLOSING: Final = {"<think>": "</think>", "[THINK]": "[/THINK]", "<|channel>": "<channel|>"}
+_NEXT: Final = "<|start|>"  # of a channel; it belongs to the mark that opens the next one
+_HARMONY: Final = ("<|end|>", _NEXT)  # llama.cpp writes the second alone. Source: OpenAI's harmony format
+_OPENING: Final = re.compile(
+    r"\s*(?:(?P<mark><think>|\[THINK\])|(?P<named><\|channel>)[a-z]{0,16}\n"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>(?P<channel>[a-z]{1,16})[^<]{0,64}<\|message\|>)"
+)
+_BEGINNINGS: Final = ("<think>", "[THINK]", "<|channel>", "<|channel|>", "<|start|>assistant<|channel|>")
+_LONGEST: Final = 120  # characters of an opening mark, the name of its channel included
+
+
+class Thinking:
+    """Splits one reply that comes in pieces.
+
+    Attributes:
+        under_way: Whether it thinks.
+    """
+
+    def __init__(self, opened: bool = False) -> None:
+        """Begins a reply.
+
+        Args:
+            opened: Whether the prompt ended with an opening mark.
+        """
+        self.under_way = opened
+        self._closing = tuple(_CLOSING.values()) if opened else ()
+        self._answering = False
+        self._thought = opened  # whether a mark was met
+        self._held = ""  # may be the beginning of a mark
+
+    @classmethod
+    def after(cls, messages: Sequence[Message], opened: bool) -> Thinking:
+        """Begins where the reply to a chat begins: in its thoughts or not, also where the last message goes on.
+
+        Args:
+            messages: The chat.
+            opened: Whether the prompt ended with an opening mark.
+        """
+        mind = cls(opened)
+        if messages[-1].role == "assistant":
+            mind.feed(messages[-1].content)
+        return mind
+
+    def divide(self, pieces: Sequence[Piece]) -> Divided | None:
+        """Divides the new text of a step; None where all of it is the answer's."""
+        if self._answering:
+            return None
+        fed = [(*self.feed(piece.text), piece) for piece in pieces]
+        reasoning = "".join(thought for thought, _, _ in fed)
+        answer = [replace(piece, text=text) for _, text, piece in fed if text]
+        return None if answer == list(pieces) else Divided(reasoning, answer, self.under_way)
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Takes more of the reply.
+
+        Returns:
+            What is new of the thoughts, and of the answer; what may become a mark is held back.
+        """
+        if self._answering:
+            return "", text
+        self._held += text
+        thoughts = ""
+        while self._held and not self._answering:
+            if self.under_way:
+                thought, closed = self._until_closed()
+                thoughts += thought
+                if not closed:
+                    break
+            elif opening := _OPENING.match(self._held):
+                self._open(opening)
+            elif _may_open(self._held):
+                break
+            else:
+                self._answering = True
+        return thoughts, self._take() if self._answering else ""
+
+    def finish(self) -> tuple[str, str]:
+        """Gives out what was held back; the reply is over."""
+        return (self._take(), "") if self.under_way else ("", self._take())
+
+    def _open(self, opening: re.Match[str]) -> None:
+        self._held = self._held[opening.end() :]
+        self._thought = True
+        if opening["channel"] == "final":
+            self._answering = True
+        else:
+            self.under_way = True
+            mark = opening["mark"] or opening["named"]
+            self._closing = (_CLOSING[mark],) if mark else _HARMONY
+
+    def _until_closed(self) -> tuple[str, bool]:
+        found = [(at, mark) for mark in self._closing if (at := self._held.find(mark)) >= 0]
+        if found:
+            at, mark = min(found)
+            thought, self._held = self._held[:at], self._held[at + (0 if mark == _NEXT else len(mark)) :]
+            self.under_way = False
+            return thought, True
+        keep = max(_overlap(self._held, mark) for mark in self._closing)
+        cut = len(self._held) - keep
+        thought, self._held = self._held[:cut], self._held[cut:]
+        return thought, False
+
+    def _take(self) -> str:
+        text, self._held = self._held, ""
+        return text.lstrip() if self._thought and not self.under_way else text
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A whole reply.
+
+    Attributes:
+        thoughts: What it thought, without marks; empty if it did not.
+        answer: What it answers.
+    """
+
+    thoughts: str
+    answer: str
+
+
+def split(text: str, opened: bool = False) -> Parts:
+    """Splits a whole reply.
+
+    Args:
+        text: Its text.
+        opened: Whether the prompt had opened a thinking part.
+    """
+    thoughts, answer = divided(text, opened)
+    return Parts(thoughts.strip(), answer)
+
+
+def divided(text: str, opened: bool = False) -> tuple[str, str]:
+    """Divides a whole reply as its steps are divided: its thoughts with the space around them, and its answer.
+
+    Args:
+        text: Its text.
+        opened: Whether the prompt had opened a thinking part.
+    """
+    mind = Thinking(opened)
+    thoughts, answer = mind.feed(text)
+    rest = mind.finish()
+    return thoughts + rest[0], answer + rest[1]
+
+
+def begins_inside(text: str, thought: int) -> bool:
+    """Whether the prompt of a reply had opened a thinking part.
+
+    Args:
+        text: The beginning of the reply.
+        thought: Tokens of its thinking part, see ``protocol.Speed``; there were some, but no mark opens it.
+    """
+    return thought > 0 and not _OPENING.match(text)
+
+
+def leaves_open(prompt: str) -> bool:
+    """Whether the end of a prompt opens a thinking part and does not close it."""
+    last = max((prompt.rfind(opening), closing) for opening, closing in _CLOSING.items())
+    return last[0] >= 0 and last[1] not in prompt[last[0] :]
+
+
+def in_channels(text: str) -> bool:
+    """Whether a reply is written as gpt-oss does; its template takes answers alone."""
+    return text.startswith("<|channel|>")
+
+
+def _may_open(text: str) -> bool:
+    """Whether what comes may still make a mark of it."""
+    begun = text.lstrip()
+    if any(mark.startswith(begun) for mark in _BEGINNINGS):
+        return True
+    named = begun.startswith(("<|channel>", "<|channel|>", "<|start|>assistant<|channel|>"))
+    return named and len(begun) < _LONGEST and "\n" not in begun and "<|message|>" not in begun
+
+
+def _overlap(text: str, mark: str) -> int:
+    """Characters at the end of a text that the mark may begin with."""
+    return next((size for size in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-size:])), 0)

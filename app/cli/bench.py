@@ -1,0 +1,169 @@
+"""``slipstream bench``: measures, prints, and writes the figures down."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from slipstream.app.bench.inflate import Wish, run_inflated
+from slipstream.app.bench.machine import Machine
+from slipstream.app.bench.plan import ALL, Plan, Settings
+from slipstream.app.bench.plots import Section, chart_svg
+from slipstream.app.bench.prompts import prompt_sets
+from slipstream.app.bench.runner import Parts, Setup, parts, tell
+from slipstream.app.bench.stopping import Stop, Stopped
+from slipstream.app.engine.drafter_list import check_drafter
+from slipstream.app.library.load_request import BUNDLED, check_files
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Load
+from slipstream.drafters.accept import accept_rule
+from slipstream.drafters.none import Plain
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.outside import decimal_number
+from slipstream.models.sampling.sampler import Sampler
+
+PARTS: Final = ("drafters", "check")
+
+
+def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
+    """Runs the chosen parts.
+
+    Args:
+        options: What ``slipstream.app.cli.options`` describes.
+        settings: How much is measured where the options do not say.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: If there is no such part, drafter or model, or a file of prompts is none.
+        SlipstreamError: If a model cannot be made or loaded, or a file not be written.
+    """
+    unknown = [part for part in options.only if part not in PARTS]
+    if unknown:
+        raise UsageError(f"there is no part {unknown[0]!r}.", f"Parts: {', '.join(PARTS)}.")
+    names = [*options.only, *(["check"] if options.check else [])] or ["drafters"]
+    if options.svg and "drafters" not in names:
+        raise UsageError("--svg draws part drafters, which was not asked for.", "Add --only drafters.")
+    if options.typical is not None and "check" in names:
+        raise UsageError("typical acceptance changes the text: there is nothing to check.", "Leave --typical out.")
+    return measure(options, names, parts, settings)
+
+
+def measure(
+    options: argparse.Namespace, names: Sequence[str], parts: Callable[[Setup], Parts], settings: Settings | None = None
+) -> int:
+    """Runs parts on the chosen models, prints their figures, and writes them to the JSON file.
+
+    Args:
+        options: See ``bench``.
+        names: The parts.
+        parts: Makes all parts there are.
+        settings: See ``bench``.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: See ``bench``.
+        SlipstreamError: See ``bench``.
+    """
+    wish = Wish.of(options.inflate, options.quant, options.inflate_drafter, options.keep_inflated)
+    settings = settings or (Settings.brief() if wish else Settings())
+    plan, paths = _plan(options, settings), Paths.default()
+    measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
+    measured = replace(measured, heads=[*measured.heads, *options.heads])
+    check_files(measured)
+    for option in ("json", "svg"):
+        if file := getattr(options, option):
+            _write(Path(file), "", "a", option)  # better to be refused now than in ten minutes
+    machine = Machine.here()
+    print("\n".join(machine.lines()), flush=True)
+    figures: dict[str, Any] = {"machine": asdict(machine)}
+    bars = list[Section]()
+    steps = 0 if options.no_memory else settings.drafter_steps
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, Stop() as stop:
+
+        def run(model: Load) -> tuple[dict[str, Any], bool]:
+            every = parts(Setup(model, plan, steps, Path(folder), stop))
+            return _run({name: every[name] for name in every if name in names}, bars)
+
+        if wish:
+            figures["inflated"], passed = run_inflated(measured, wish, paths.derived, run, tell, stop)
+        else:
+            found, passed = run(measured)
+            figures |= found
+    if options.json and any(found for part, found in figures.items() if part != "machine"):
+        _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w", "json")
+    if options.svg and bars:
+        sections = [Section(f"{each.note}; {machine.processor}", each.rows) for each in bars]
+        _write(Path(options.svg), chart_svg(sections), "w", "svg")
+    return 130 if stop.asked else 0 if passed else 1
+
+
+def _run(parts: Parts, bars: list[Section]) -> tuple[dict[str, Any], bool]:
+    """Runs parts and prints what they found; gives the figures and whether what was checked holds, and adds bars."""
+    figures, passed = dict[str, Any](), True
+    for name, run in parts.items():
+        try:
+            outcome = run()
+        except Stopped:
+            break
+        print(outcome.text, flush=True)
+        figures[name] = outcome.figures
+        passed = passed and outcome.passed
+        bars += outcome.bars
+    return figures, passed
+
+
+def _plan(options: argparse.Namespace, settings: Settings) -> Plan:
+    """What the parts write; what is wrong with it is said before anything is loaded."""
+    names = _names(options.drafters)
+    accept_rule(options.typical, 1.0)  # a wrong threshold is refused
+    temperatures = settings.temperatures if options.temp is None else _temperatures(options.temp)
+    if options.typical is not None:
+        temperatures = tuple(t for t in temperatures if t > 0)  # it does nothing at 0
+        if not temperatures:
+            accept_rule(options.typical, 0.0)  # which says so
+    seeds = settings.seeds if options.seeds is None else options.seeds
+    tokens = settings.reply if options.tokens is None else options.tokens
+    for name, value in (("seeds", seeds), ("tokens", tokens)):
+        if value < 1:
+            raise UsageError(f"{name} is {value}; it must be 1 or more.")
+    sets = prompt_sets(options.prompts, settings.limit if options.limit is None else options.limit, options.by_category)
+    return Plan(names, sets, temperatures, range(1, seeds + 1), tokens, options.typical)
+
+
+def _temperatures(given: str) -> tuple[float, ...]:
+    """Reads temperatures with commas between them."""
+    try:
+        found = tuple(dict.fromkeys(decimal_number(each) for each in given.split(",")))
+    except ValueError:
+        raise UsageError(f"temp is {given!r}; it must be numbers with commas between them, such as 0,0.8.") from None
+    for temperature in found:
+        Sampler(temperature=temperature)  # which refuses one out of range
+    return found
+
+
+def _names(given: str | None) -> list[str]:
+    """Reads names of drafters; an unknown one is refused before anything is loaded."""
+    names = [ALL] if given is None else [name.strip() for name in given.split(",")]
+    for name in names:
+        if name != ALL:
+            check_drafter(name)
+    return names
+
+
+def _write(path: Path, text: str, mode: Literal["a", "w"], option: str) -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        reason = reason_of(error)
+        raise SlipstreamError(f"cannot write {path}: {reason}.", f"Give --{option} another file's name.") from error

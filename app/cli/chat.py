@@ -1,0 +1,138 @@
+"""``slipstream``: the chat in this terminal."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Load, Sampling
+from slipstream.app.settings.file import SettingsFile
+from slipstream.models.errors import SlipstreamError
+
+if TYPE_CHECKING:  # it loads much more than a start needs before the engine has its own
+    from textual.app import App
+
+_DAY: Final = 86_400.0
+_ALL: Final = 1_000_000
+
+
+def chat(
+    load: Load,
+    sampling: Sampling,
+    name: str | None,
+    paths: Paths,
+    settings: SettingsFile,
+    notes: Sequence[str] = (),
+    inline: bool = False,
+) -> int:
+    """Runs the chat until it is left.
+
+    Args:
+        load: The model, and the drafter to begin with.
+        sampling: How tokens are drawn.
+        name: A kept chat to go on with, or a new name; None begins an unnamed one.
+        paths: Where things are kept.
+        settings: The settings.
+        notes: What to say at the start.
+        inline: A short session below the prompt of the shell; what was said stays there.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SlipstreamError: If chats cannot be kept, or the name cannot be one.
+    """
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+        kept = store.open_or_create(name).id if name else None
+        notes = [*notes, *filter(None, [forget_old(store, settings.settings.keeping.days, kept)])]
+        engine = Engine(paths.logs / "chat-engine.log")
+        engine.start()
+        tidy(paths)
+        load = replace(load, spare_cores=1, states=str(paths.states))
+        if inline:
+            return _inline(engine, load, store, kept, sampling, settings)
+        from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
+
+        app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=_collect)
+        _run(app, mouse=settings.settings.screen.mouse)
+        store.listen(_tell)
+        return app.return_code or 0
+
+
+def _inline(
+    engine: Engine, load: Load, store: ChatStore, chat: str | None, sampling: Sampling, settings: SettingsFile
+) -> int:
+    from slipstream.app.tui.inline import InlineChat
+
+    app = InlineChat(engine, load, store, chat, sampling, settings)
+    _collect()
+    try:
+        _run(app, inline=True, mouse=False)
+    finally:
+        for words in app.said:
+            print(f"{words}\n")
+        store.listen(_tell)
+    return app.return_value or app.return_code or 0
+
+
+def _tell(words: str) -> None:
+    print(f"slipstream: {words}", file=sys.stderr)
+
+
+def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
+    """Runs the interface; an error that ends it is raised here, and not printed with the values of its variables."""
+    from rich.console import Console  # the interface has loaded it
+
+    printed = io.StringIO()
+    app.error_console = Console(file=printed, markup=False, highlight=False)
+    app.run(inline=inline, mouse=mouse)
+    if app._exception is not None:
+        raise app._exception
+    sys.stderr.write(printed.getvalue())
+
+
+def _collect() -> None:
+    """Turns garbage collection on; loaded modules are exempt, since they stay and would take long to scan."""
+    gc.freeze()
+    gc.enable()
+
+
+def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:
+    """Deletes chats without a new message for a number of days, unless they are pinned.
+
+    Args:
+        store: All chats.
+        days: The days; 0 deletes none.
+        but: A chat that stays.
+
+    Returns:
+        A notice of it; empty if none was deleted.
+    """
+    since = time.time() - days * _DAY
+    old = [each for each in store.list_chats(_ALL) if not each.pinned and each.updated < since and each.id != but]
+    if not days or not old:
+        return ""
+    try:
+        for each in old:
+            store.delete(each.id)
+    except SlipstreamError as error:
+        return f"Old chats could not be deleted: {error.title} {error.hint}"
+    count = f"{len(old)} chats" if len(old) > 1 else "1 chat"
+    return f"{count} of more than {days} days ago {'were' if len(old) > 1 else 'was'} deleted (setting keeping.days)."
+
+
+def tidy(paths: Paths) -> None:
+    """Empties the trash: models that were removed before this start can no longer be restored."""
+    if (paths.models / ".trash").exists():
+        from slipstream.models.library.trash import Trash  # it is seldom needed
+
+        Trash(paths.models).empty()

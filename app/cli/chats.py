@@ -1,0 +1,136 @@
+"""``slipstream chats``: the kept chats without the chat's screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from slipstream.app.chats.exporting import exported, markdown, write_export
+from slipstream.app.chats.importing import import_chats, read_export
+from slipstream.app.chats.lookup import is_called, shown
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.models.errors import UsageError
+
+ALL = 1 << 31
+
+
+def chats(options: argparse.Namespace) -> int:
+    """Runs ``slipstream chats``; returns the exit code.
+
+    Raises:
+        SlipstreamError: If it cannot be done.
+    """
+    paths = Paths.default()
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+        store.listen(_tell)
+        command: str = options.chats_command
+        if command == "list":
+            _list(store, options.json)
+        elif command == "search":
+            _search(store, " ".join(options.words), options.limit, options.json)
+        elif command == "show":
+            _print(markdown(store, store.find(options.chat).id, branches=False, thoughts=options.thoughts))
+        elif command == "export":
+            _export(store, options)
+        elif command == "import":
+            _import(store, options.file)
+        elif command == "rename":
+            store.rename(store.find(options.chat).id, options.title)
+        elif command == "delete":
+            return _delete(store, options.chat, options.yes)
+    return 0
+
+
+def _tell(words: str) -> None:
+    print(f"slipstream: {words}", file=sys.stderr)
+
+
+def _list(store: ChatStore, as_json: bool) -> None:
+    kept = store.list_chats(ALL)
+    if as_json:
+        for chat in kept:
+            print(json.dumps(asdict(chat), ensure_ascii=sys.stdout.isatty()))
+        return
+    width = max((len(chat.id) for chat in kept), default=0)
+    for chat in kept:
+        when = _when(chat.updated)
+        print(f"{chat.id:<{width}}  {when}  {'*' if chat.pinned else ' '} {one_line(chat.title) or chat.id}")
+    if not kept:
+        print("slipstream: no chats are kept yet.", file=sys.stderr)
+
+
+def _when(moment: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
+    except (OverflowError, ValueError, OSError):  # a clock, or a file, that was far off
+        return "unknown".ljust(16)
+
+
+def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
+    if limit < 1:
+        raise UsageError(f"limit is {limit}; it must be 1 or more.")
+    hits, above = store.search(words, limit), ""
+    for hit in hits:
+        if as_json:
+            print(json.dumps(asdict(hit), ensure_ascii=sys.stdout.isatty()))
+        else:
+            if hit.chat != above:  # the title stands once above the messages that follow
+                print(f"{hit.chat}  {one_line(hit.title)}")
+                above = hit.chat
+            if hit.message is not None:
+                print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
+    if not hits:
+        print(f'slipstream: nothing has "{one_line(words)}".', file=sys.stderr)
+
+
+def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:
+    if not sys.stdout.isatty():
+        return text
+    for start, end in reversed(spans):
+        text = f"{text[:start]}\x1b[1m{text[start:end]}\x1b[0m{text[end:]}"
+    return text
+
+
+def _export(store: ChatStore, options: argparse.Namespace) -> None:
+    found = map(store.find, options.chat) if options.chat else store.list_chats(ALL)
+    text = exported(store, list(dict.fromkeys(chat.id for chat in found)), options.format)
+    if options.output:
+        write_export(Path(options.output), text)
+    else:
+        _print(text)
+
+
+def _import(store: ChatStore, file: str) -> None:
+    for chat in import_chats(store, read_export(Path(file)), file, _tell):
+        print(f"{chat.id}  {one_line(chat.title)}")
+
+
+def _delete(store: ChatStore, names: list[str], yes: bool) -> int:
+    found = [store.find(name) for name in names]  # all are known, or none is deleted
+    guessed = [shown(chat) for chat, name in zip(found, names, strict=True) if not is_called(chat, name)]
+    if guessed and not yes:
+        which = ", ".join(guessed)
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(
+                f"only the beginning of a title was given, of {which}.",
+                "Deleting is for good: give all of the title or the id, or add --yes.",
+            )
+        print(f"Delete {which} for good? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("slipstream: nothing was deleted.", file=sys.stderr)
+            return 1
+    for chat in dict.fromkeys(chat.id for chat in found):
+        store.delete(chat)
+    store.erase_deleted(0.0)
+    return 0
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(clean(text) if sys.stdout.isatty() else text)

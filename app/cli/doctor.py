@@ -1,0 +1,108 @@
+"""``slipstream doctor``: prints what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from textwrap import fill
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.app.cli.models_tables import print_json, table
+from slipstream.app.devices.hints import Look
+from slipstream.app.devices.report import Fitting, Place, Report, examine
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.llama.devices import Device
+from slipstream.models.memory.fit import gigabytes
+from slipstream.models.sanitize import shown_path
+
+_KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"gpu": "GPU", "igpu": "GPU", "cpu": "Processor", "accel": "Helper"}
+)
+
+
+def doctor(as_json: bool) -> int:
+    """Says what this machine has, what is broken and what would be faster.
+
+    Args:
+        as_json: Print one JSON object in place of text.
+
+    Returns:
+        The exit code: 0, or 1 if something is broken.
+    """
+    report = examine(Paths.default(), Look.here())
+    if as_json:
+        print_json(report)
+    else:
+        print("\n".join(lines(report)))
+    return 1 if report.problems else 0
+
+
+def lines(report: Report) -> Iterator[str]:
+    """The report in words."""
+    yield from _machine(report)
+    yield "\nKept here"
+    rows = [(place.name, shown_path(place.path), _state(place)) for place in report.places]
+    yield _indented(table(("", "", ""), rows).split("\n")[1:])
+    yield "\nModels"
+    yield _indented(table(("", "", ""), [_model(each) for each in report.models]).split("\n")[1:])
+    if report.faster:
+        yield "\nWould be faster"
+        for hint in report.faster:
+            yield f"  - {one_line(hint.what)}"
+            if hint.command:
+                yield f"    {one_line(hint.command)}"
+    if report.problems:
+        yield "\nBroken"
+        for problem in report.problems:
+            yield f"  - {one_line(problem)}"
+    else:
+        yield "\nNothing is broken."
+
+
+def _machine(report: Report) -> Iterator[str]:
+    versions, survey = report.versions, report.survey
+    yield f"slipstream {versions['slipstream']}, Python {report.python}, {report.system}"
+    others = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "slipstream")
+    yield f"with {others}"
+    backends = ", ".join(survey.backends) or "unknown"
+    yield f"\nllama.cpp  {survey.version or 'does not answer'}; backends built in: {backends}"
+    for device in survey.devices:
+        yield f"{_KINDS[device.kind]:<9}  {_device(device)}"
+        if device.kind == "cpu":
+            cores = f"{survey.cores} core{'s' * (survey.cores != 1)}" if survey.cores else "cores unknown"
+            used = f"{cores}; in use: {', '.join(survey.features) or '-'}"
+            yield fill(used, 100, initial_indent=" " * 11, subsequent_indent=" " * 11)
+    if not any(device.kind in ("gpu", "igpu") for device in survey.devices):
+        known = ", ".join(one_line(gpu.name) for gpu in report.gpus)
+        yield f"{'GPU':<9}  {f'{known}: not in use' if known else 'none'}"
+
+
+def _state(place: Place) -> str:
+    return "not writable" if place.problem else f"{gigabytes(place.free_bytes)} free"
+
+
+def _device(device: Device) -> str:
+    free = f"{gigabytes(device.free_bytes)} of {gigabytes(device.total_bytes)} memory free"
+    shared = " (the machine's own)" if device.kind == "igpu" else ""
+    return f"{one_line(device.description or device.name)}, {free}{shared}"
+
+
+def _model(fitting: Fitting) -> tuple[str, str, str]:
+    model, chosen = fitting.model, fitting.fit
+    name, size = one_line(model.name), gigabytes(model.size)
+    if chosen is None:
+        return name, size, f"broken: {one_line(model.problem)}"
+    if chosen.verdict == "too big":
+        return name, size, f"too big. {chosen.why}"
+    about = "about " if model.foreign else ""
+    where = {
+        "gpu": "whole on the GPU",
+        "split": f"{chosen.gpu_layers} layers on the GPU, the rest in memory",
+        "memory": "in memory",
+    }[chosen.verdict]
+    return name, size, f"fits {where}: {about}{gigabytes(chosen.need.total)} with a context of {chosen.n_ctx:,} tokens"
+
+
+def _indented(rows: list[str]) -> str:
+    return "\n".join(f"  {row}" for row in rows)

@@ -1,0 +1,193 @@
+"""``slipstream drafters``: the choice between its commands.
+
+``slipstream drafters off`` and ``on``: which drafters the autopilot may choose.
+
+``slipstream drafters list``: the methods and all heads, and whether they serve a model.
+
+``slipstream drafters import``: heads that others trained and published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, heads_files, shown_size
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths, private_folder
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Load
+from slipstream.app.settings.disabled_drafters import leave_out, left_out
+from slipstream.drafters.draft_model import DraftModel
+from slipstream.drafters.none import Plain
+from slipstream.drafters.registry import METHODS
+from slipstream.drafters.resources import Resources
+from slipstream.drafters.text_index.index import TextIndex, folder_of
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.heads.check import METHODS as TRAINED_METHODS
+from slipstream.models.heads.file import identity, read_info
+from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES
+from slipstream.models.heads.published import LoadPickle, import_heads
+from slipstream.models.sanitize import shown_path
+from slipstream.models.types import Abilities
+
+
+def drafters(options: argparse.Namespace) -> int:
+    """Runs ``slipstream drafters``.
+
+    Args:
+        options: as :func:`slipstream.app.cli.options.add_drafters` describes them.
+
+    Returns:
+        The exit code: 0, or 130 if it was interrupted.
+
+    Raises:
+        SlipstreamError: If it cannot be done.
+    """
+    paths = Paths.default()
+    match options.drafters_command:
+        case "train":
+            from slipstream.app.cli.drafters_train import train
+
+            return train(options, paths)
+        case "import":
+            return import_published(options, paths)
+        case "off" | "on" as way:
+            return switch_drafter(options, paths, off=way == "off")
+        case "index":
+            from slipstream.app.cli.drafters_index import index
+
+            return index(options, paths)
+
+    print(table(options.model, paths))
+    return 0
+
+
+def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
+    """Has the autopilot leave a drafter of a model out, or no longer.
+
+    Args:
+        options: ``name``, ``model``.
+        paths: Where things are kept.
+        off: Which way.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        UsageError: If there is no such drafter or model, or the file of choices is broken.
+        SlipstreamError: If it cannot be kept.
+    """
+    names = [name for name in METHODS if name != Plain.name]
+    if options.name not in names:
+        raise UsageError(
+            f"{options.name!r} is no drafter that could be switched.", f"Those that can: {', '.join(names)}."
+        )
+    header = read_header(Path(choose(paths, options.model).model))
+    leave_out(paths.drafters, header.fingerprint, options.name, off)
+    print(f"auto {'leaves' if off else 'may choose'} {options.name}{' out' if off else ''} for {one_line(header.name)}")
+    return 0
+
+
+_HEADINGS: Final = ("METHOD", "TRAINED FOR", "TRAINED ON", "DEPTH 1", "SIZE")
+_UNKNOWN: Final = "-"
+_OFF: Final = "; off for auto"
+
+
+def table(model: str | None, paths: Paths) -> str:
+    """Everything that may draft, as lines.
+
+    Args:
+        model: The model to be served, as :func:`slipstream.app.library.resolve_model.choose` takes it.
+        paths: Where heads are kept.
+
+    Raises:
+        UsageError: If there is no such model.
+        SlipstreamError: If it cannot be read.
+    """
+    load = choose(paths, model)
+    header = read_header(Path(load.model))
+    off = left_out(paths.drafters, header.fingerprint)
+    rows: list[tuple[str, ...]] = [(*_HEADINGS, f"SERVES {one_line(header.name)}", "FILE")]
+    for name in METHODS:
+        if name not in TRAINED_METHODS and name not in HEAD_ARCHITECTURES:
+            serves = _serves_untrained(name, load, header) + _OFF * (name in off)
+            rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, serves, ""))
+    own = identity(header)
+    for folder in (paths.bundled, paths.heads):
+        rows += [_row(file, off) for path in heads_files(folder) if (file := heads_file(path, own, header))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
+    """A file of heads."""
+    verdict = f"no: {file.why_not}" if file.why_not else f"yes; stale: {file.stale}" if file.stale else "yes"
+    verdict += _OFF * (file.method in off)
+    cells = (
+        file.method,
+        file.trained_for,
+        file.trained_on,
+        "" if file.first_depth is None else f"{file.first_depth:.2f}",
+        "" if file.size is None else shown_size(file.size),
+    )
+    return *(cell or _UNKNOWN for cell in cells), verdict, shown_path(file.path)
+
+
+def _serves_untrained(name: str, load: Load, header: Header) -> str:
+    """The verdict by the model's header alone; loading the model decides."""
+    facts = Abilities(header.n_vocab, load.n_ctx, header.n_embd or 0, header.n_layer or 0, max_rows=1, max_leaves=1)
+    if name == DraftModel.name and load.draft_model:
+        return "yes"
+    try:
+        index = TextIndex.existing(folder_of(Path(load.index), header)) if load.index else None
+    except SlipstreamError:
+        index = None  # damaged: the command that the table names reports it
+    lacking = METHODS[name].lacks(Resources(facts, text_index=index, header=header))
+    return f"no: {lacking}" if lacking else "yes"
+
+
+def import_published(options: argparse.Namespace, paths: Paths) -> int:
+    """Writes published heads into the folder of heads, beside those that were trained here.
+
+    Args:
+        options: ``path``, ``model``, ``licence``, ``exit_layer``.
+        paths: Where things are kept.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        ModelFileError: If the files are missing, damaged, no published heads, or do not fit the model.
+        UsageError: If the exit layer of a Kangaroo adapter is not known, or there is no such model.
+        SlipstreamError: If the disk is full or the folder cannot be written to.
+    """
+    target = read_header(Path(choose(paths, options.model).model))
+    arrived = private_folder(paths.heads) / f"{target.path.stem}-{os.getpid()}.import"  # the method is not known yet
+    source = Path(options.path).expanduser()
+    try:
+        import_heads(source, target, arrived, options.licence or "", _load_pickle(), options.exit_layer)
+        info = read_info(arrived)
+        out = file_in(paths.heads, target, f"{info.method}-imported")
+        os.replace(arrived, out)
+    finally:
+        with suppress(OSError):
+            arrived.unlink(missing_ok=True)
+    print(f"{shown_path(out)}: {shown_size(out.stat().st_size)}, {info.method} heads for {shown_path(target.path)}")
+    return 0
+
+
+def _load_pickle() -> LoadPickle | None:
+    """What reads PyTorch files, where torch is installed."""
+    if find_spec("torch") is None:
+        return None
+    from slipstream.drafters.training.pickles import load_pickle
+
+    return load_pickle

@@ -1,0 +1,180 @@
+"""``slipstream drafters train``: from the wish to a finished file, over any number of stops.
+
+What heads are trained on: the model's own answers, a folder, or, with ``--on chats``, the owner's chats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+
+from slipstream.app.chats.locking import hold
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli.options import SEED
+from slipstream.app.library.heads_files import checked, file_in, shown_size
+from slipstream.app.library.load_request import try_first
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths, private_folder
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.heads.check import METHODS, Method
+from slipstream.models.heads.file import Text, identity
+from slipstream.models.sanitize import shown_path
+
+Messages = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class ChosenText:
+    """Text to train on.
+
+    Attributes:
+        kind: What it is.
+        folder: Of a folder, its absolute path.
+        chats: Of chats, id to messages.
+    """
+
+    kind: Text
+    folder: Path | None = None
+    chats: Mapping[str, Messages] = field(default_factory=dict)
+
+    def facts(self) -> list[object]:
+        """Plain values that differ where the text does."""
+        lengths = {chat: sum(len(message["content"]) for message in said) for chat, said in self.chats.items()}
+        return [self.kind, str(self.folder), lengths]
+
+
+def chosen_text(on: str, paths: Paths) -> ChosenText:
+    """The text that ``--on`` names.
+
+    Args:
+        on: ``answers``, ``chats`` or the path of a folder.
+        paths: Where the chats are.
+
+    Raises:
+        UsageError: If it is none of them, or no chat has a reply.
+        SlipstreamError: If the chats cannot be read.
+    """
+    if on == "answers":
+        return ChosenText("answers")
+    if on == "chats":
+        return ChosenText("chats", chats=_chats(paths))
+    folder = Path(on).expanduser()
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no text {on!r} to train on.",
+            "Known: answers (what the model itself writes), chats (your own chats), or the path of a folder.",
+        )
+    return ChosenText("folder", folder.resolve())
+
+
+def _chats(paths: Paths) -> dict[str, Messages]:
+    """The shown branch of every chat with a reply, up to the first message without text, by id."""
+    found: dict[str, Messages] = {}
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+        store.listen(lambda words: print(f"slipstream: {words}", file=sys.stderr))
+        for chat in sorted(kept.id for kept in store.list_chats(limit=-1)):  # SQLite: no limit
+            said = [
+                {"role": message.role, "content": message.content}
+                for message in takewhile(lambda message: message.content.strip(), store.messages(chat))
+            ]
+            if any(message["role"] == "assistant" for message in said):
+                found[chat] = said
+    if not found:
+        raise UsageError("no chat with a reply is kept yet.", "Chat first, or train on answers or on a folder.")
+    return found
+
+
+def train(options: argparse.Namespace, paths: Paths) -> int:
+    """Trains heads for a model, or goes on with a run of the same command that was stopped.
+
+    Args:
+        options: ``method``, ``model``, ``on``, ``tokens``, ``seed``, ``out``.
+        paths: Where things are kept.
+
+    Returns:
+        The exit code: 0, or 130 if it was interrupted.
+
+    Raises:
+        UsageError: If there is no such method, model or text, or the file cannot be the one to write.
+        SlipstreamError: If torch is missing, the method cannot serve the model, or the disk is full.
+    """
+    method = next((known for known in METHODS if known == options.method), None)
+    if method is None:
+        raise UsageError(f"no heads are trained for {options.method!r}.", f"Methods: {', '.join(METHODS)}.")
+    if options.tokens < 1:
+        raise UsageError(f"--tokens is {options.tokens}.", "Give the number of tokens to train on.")
+    seed = SEED if options.seed is None else options.seed
+    if seed < 0:
+        raise UsageError(f"--seed is {seed}.", "Give 0 or a larger number.")
+    text = chosen_text(options.on, paths)
+    header = read_header(Path(choose(paths, options.model).model))
+    out = checked(Path(options.out), header, method) if options.out else file_in(paths.heads, header, method)
+    work = private_folder(paths.training) / _job_name(method, header, text, options.tokens, seed)
+    try:
+        with _alone_in(work):
+            try_first(header.path, paths)
+            return _train(method, header, out, work, text, options.tokens, seed)
+    except KeyboardInterrupt:
+        print("slipstream: stopped; the same command goes on.", file=sys.stderr)
+        return 130
+
+
+def _train(method: Method, header: Header, out: Path, work: Path, text: ChosenText, tokens: int, seed: int) -> int:
+    try:
+        from slipstream.drafters.training.heads import Job, train_heads
+    except ImportError as error:
+        missing = (error.name or "torch").split(".")[0]
+        if missing == "slipstream":
+            raise
+        raise SlipstreamError(
+            f"training needs {missing}, which is not installed.", "Install it: pip install 'slipstream[train]'."
+        ) from error
+    job = Job(method, header.path, out, work, text.kind, tokens, text.folder, text.chats, seed)
+    progress = sys.stderr
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):  # llama.cpp and torch warn between the lines
+            found = train_heads(job, lambda line: print(one_line(line), file=progress, flush=True))
+        size = out.stat().st_size
+    except OSError as error:
+        where = shown_path(error.filename or work)
+        raise SlipstreamError(
+            f"cannot train in {where}: {reason_of(error)}.",
+            "Make room or fix its rights, then give the same command again: it goes on.",
+        ) from error
+    shutil.rmtree(work, ignore_errors=True)
+    print(f"{shown_path(out)}: {shown_size(size)}, acceptance by depth {found}")
+    return 0
+
+
+def _job_name(method: Method, header: Header, text: ChosenText, tokens: int, seed: int) -> str:
+    """One name for one job: the same command finds its folder again, and another does not."""
+    facts = json.dumps([*text.facts(), tokens, seed], sort_keys=True)
+    return f"{identity(header)[:16]}-{method}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+
+
+@contextmanager
+def _alone_in(work: Path) -> Iterator[None]:
+    """Holds the folder of a run, which two processes would ruin; an empty one is not left behind."""
+    held = work / "run"
+    lock, alone = hold(held)
+    try:
+        if not alone:
+            raise UsageError("this training is running already.", "Wait for it, or stop it: the same command goes on.")
+        yield
+    finally:
+        lock.close()
+        if alone:
+            with suppress(OSError):
+                held.with_name(held.name + ".lock").unlink()
+                work.rmdir()

@@ -1,0 +1,79 @@
+"""The parent of the chat: it restores the terminal however the chat ends.
+
+The chat restores the terminal itself when it ends; a chat that was killed cannot. So it runs as a child, and its
+parent, which loads and draws nothing, restores the terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+
+SMALLEST = (40, 12)
+"""Columns and rows that the chat needs."""
+RESET = b"".join(
+    (
+        b"\x1b\\",  # the end of a string that was broken off, such as a copy to the clipboard
+        b"\x1b[<u",  # plain keys, which each screen has its own record of
+        b"\x1b[?1049l",  # the screen that was there before
+        b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l",  # no mouse reports
+        b"\x1b[?1004l\x1b[?2004l\x1b[?2048l",  # no focus, paste or size reports
+        b"\x1b[?7h\x1b[?25h\x1b[0m",  # wrapping, cursor, colours
+    )
+)
+"""Undoes what a chat does to a terminal. Where nothing was done it would: move the cursor, take others' keys away."""
+
+
+def terminal_size_problem(columns: int, lines: int) -> str | None:
+    """Says why a terminal is too small for the chat, in one line; None if it is large enough."""
+    if columns >= SMALLEST[0] and lines >= SMALLEST[1]:
+        return None
+    return f"the terminal has {columns}x{lines} characters; the chat needs {SMALLEST[0]}x{SMALLEST[1]}."
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs a command as the child that owns the terminal, and restores the terminal if the child did not.
+
+    A child that cleaned up, or was ended before it drew, has left the attributes as they were: then nothing is done.
+
+    Where standard input is no terminal, and on Windows, the command only runs.
+
+    Args:
+        argv: The command.
+
+    Returns:
+        Its exit code; 128 and the signal's number if a signal ended it.
+    """
+    if os.name != "posix" or not sys.stdin.isatty():
+        return _exit_code(subprocess.call(argv))
+    import termios
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    child = subprocess.Popen(argv)  # first: a child inherits signals that are ignored
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    old = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in (signal.SIGINT, signal.SIGQUIT):  # keys of the chat
+        old[number] = signal.signal(number, signal.SIG_IGN)
+    try:
+        code = _exit_code(child.wait())
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    with suppress(OSError, termios.error):  # the terminal may be gone
+        if termios.tcgetattr(terminal) != before:
+            os.write(next(filter(os.isatty, (2, 1, terminal))), RESET)  # the chat draws on standard error
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
+    return code
+
+
+def _exit_code(status: int) -> int:
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,261 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.streams import Streams, notice
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:  # a command loads what it needs, and the others start faster for it
+    from slipstream.app.platform.paths import Paths
+    from slipstream.app.protocol import Load, Sampling
+    from slipstream.app.settings.file import SettingsFile
+
+ASK: Final = "--complete"
+"""Before the words of a command line that a shell wants to complete, see ``slipstream.app.cli.completion``."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 the reader of the output left."""
+    streams = Streams()
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    except SystemExit as ended:  # after --help and --version
+        code = ended.code if isinstance(ended.code, int) else 0
+    except SlipstreamError as error:
+        notice(f"{error.title} {error.hint}")
+        code = error.code
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        code = 1
+        if not streams.refused:
+            notice(_explained(error))
+    sys.exit(streams.finish(code))
+
+
+def _explained(error: Exception) -> str:
+    try:
+        from slipstream.app.platform.error_log import explained
+
+        return explained(error)
+    except Exception:  # no file can be opened any more, or there is no memory for another module
+        return f"{error or type(error).__name__}. Where it happened could not be logged."
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == [ASK]:
+        from slipstream.app.cli.completion import answer
+
+        print(answer(make_parser(), arguments[1:]), end="")
+        return 0
+    options = make_parser().parse_args(arguments)
+    command: str = options.command or "chat"
+    if command == "completion":
+        from slipstream.app.cli.completion import SCRIPTS
+
+        print(SCRIPTS[options.shell], end="")
+        return 0
+    if command == "paths":
+        return _paths()
+    if command == "bench":
+        from slipstream.app.cli.bench import bench
+
+        return bench(options)
+    if command == "chats":
+        from slipstream.app.cli.chats import chats
+
+        return chats(options)
+    if command == "models":
+        from slipstream.app.cli.models import models
+
+        return models(options)
+    if command == "drafters":
+        from slipstream.app.cli.drafters import drafters
+
+        return drafters(options)
+    if command == "settings":
+        from slipstream.app.cli.settings import settings
+
+        return settings(options)
+    if command == "doctor":
+        from slipstream.app.cli.doctor import doctor
+
+        return doctor(options.json)
+    if command == "run":
+        return _one_reply(options)
+    gc.disable()  # what is loaded now stays; the chat looks for garbage once its screen is up
+    try:
+        return _chat(options, arguments)
+    finally:
+        gc.enable()
+
+
+def _paths() -> int:
+    from slipstream.app.platform.paths import Paths
+
+    rows = Paths.default().rows()
+    width = max(len(name) for name, _ in rows)
+    for name, place in rows:
+        print(f"{name:<{width}}  {place}")
+    return 0
+
+
+def _one_reply(options: argparse.Namespace) -> int:
+    from slipstream.app.cli.run import RunRequest, read_stdin, run
+    from slipstream.app.platform.paths import Paths
+    from slipstream.app.platform.writable_paths import places
+    from slipstream.app.settings.file import given
+
+    piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
+    prompt = "\n\n".join(part for part in (options.prompt or "", piped) if part.strip())
+    if not prompt:
+        raise UsageError("the prompt is empty.", 'Give one with -p "…", or pipe text in.')
+    paths = Paths.default()
+    kept = _settings(options, paths)
+    for problem in kept.problems:
+        _say(options, problem)
+    with places(paths) as (here, note):
+        _say_unkept(options, note)
+        request = RunRequest(
+            load=_load(options, here, kept),
+            prompt=prompt,
+            system=options.system,
+            sampling=_sampling(options, kept),
+            max_tokens=kept.settings.reply.max_tokens,
+            stop=options.stop,
+            chat=options.chat,
+            as_json=options.json,
+            given=frozenset(name.removeprefix("sampling.") for name in given(vars(options))),
+        )
+        return run(request, here)
+
+
+def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Runs the chat as a child process; this one restores the terminal even after a crash."""
+    from slipstream.app.cli import launcher
+    from slipstream.app.library.load_request import check_files
+    from slipstream.app.platform.paths import Paths
+    from slipstream.app.platform.writable_paths import places
+
+    paths = Paths.default()
+    kept = _settings(options, paths)
+    if options.as_child:
+        from slipstream.app.cli.chat import chat
+
+        with places(paths, kept.settings.keeping.chats or options.chat is not None) as (here, note):
+            _say_unkept(options, note)
+            load, sampling = _load(options, here, kept), _sampling(options, kept)
+            notes = [*options.note, *filter(None, [note])]
+            return chat(load, sampling, options.chat, here, kept, notes, options.inline)
+    load = _load(options, paths, kept)
+    _sampling(options, kept)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the chat needs a terminal.", 'For one reply without it: slipstream run -p "…".')
+    if options.inline and sys.platform == "win32":
+        raise UsageError("--inline does not work on Windows.", "Start slipstream without it.")
+    problem = launcher.terminal_size_problem(*os.get_terminal_size(sys.stdout.fileno()))
+    if problem:
+        raise SlipstreamError(problem, "Enlarge the window and start again, or use slipstream run.")
+    check_files(load, paths.bundled)  # a file that is no model is one line here, not a notice on a screen
+    notes = [word for note in options.note for word in ("--note", note)]
+    drafter = [] if options.drafter or load.drafter == kept.settings.model.drafter else ["--drafter", load.drafter]
+    return launcher.run([sys.executable, "-m", "slipstream.app.cli.main", "--as-child", *notes, *drafter, *arguments])
+
+
+def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
+    """The settings, overridden by the command line."""
+    from slipstream.app.settings.file import SettingsFile, given
+
+    return SettingsFile(paths.settings, given(vars(options)))
+
+
+def _say(options: argparse.Namespace, words: str) -> None:
+    """Prints a notice on standard error, and passes it to the chat that follows."""
+    if not options.as_child:
+        notice(words)
+        options.note.append(one_line(words))
+
+
+def _say_unkept(options: argparse.Namespace, note: str) -> None:
+    """Reports that nothing is kept; refuses ``--chat``, which would lose the chat."""
+    if note and options.chat:
+        raise SlipstreamError(note)
+    if note:
+        _say(options, note)
+
+
+def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
+    """Which model and drafter; a wrong name is refused before anything is loaded."""
+    from slipstream.app.library.load_request import BUNDLED, usual
+    from slipstream.app.library.resolve_model import choose
+    from slipstream.app.settings.values import LAST
+
+    settings = kept.settings.model
+    drafter = _drafter(options, settings.drafter)
+    model = usual(paths) if settings.name == LAST else settings.name
+    try:
+        load = choose(paths, model, options.draft_model, drafter, settings.context)
+    except SlipstreamError as error:
+        if options.model or model == BUNDLED:
+            raise
+        chosen = "chosen last" if settings.name == LAST else "of the settings"
+        _say(options, f"{model}, {chosen}, cannot be used: {error.title} Here is {BUNDLED}.")
+        load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
+    for name in ("gpu_layers", "draft_gpu_layers"):
+        if (getattr(options, name) or 0) < -1:
+            raise UsageError(f"{name.replace('_', '-')} is {getattr(options, name)}; it must be -1 (all) or more.")
+    return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
+
+
+def _drafter(options: argparse.Namespace, settled: str) -> str | None:
+    """The drafter, None for the autopilot; an unknown name in the settings is replaced, on the command line refused."""
+    from slipstream.app.protocol import AUTO
+
+    if settled == AUTO and not options.drafter:
+        return None
+    if options.as_child:  # what follows loads llama.cpp; a child's parent has done it
+        return settled
+    from slipstream.app.engine.drafter_list import check_drafter
+
+    try:
+        check_drafter(settled)
+    except SlipstreamError as error:
+        if options.drafter:
+            raise
+        _say(options, f"the drafter of the settings cannot be used: {error.title} Here is {AUTO}.")
+        return None
+    return settled
+
+
+def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
+    """How tokens are drawn; a value out of range is refused before anything is loaded."""
+    from slipstream.app.protocol import Sampling, new_seed
+
+    if options.typical == 0:
+        raise UsageError(
+            "typical is 0; it must be above 0 and at most 1.", "Without the option, nothing changes the text."
+        )
+    seed = new_seed() if options.seed is None else options.seed
+    sampling = kept.settings.sampling.sampling(seed)
+    if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
+        from slipstream.drafters.accept import accept_rule
+        from slipstream.models.sampling.sampler import Sampler
+
+        settings = asdict(sampling)
+        accept_rule(settings.pop("typical"), sampling.temperature)
+        Sampler(**settings)
+    return sampling
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""``slipstream models``: the choice between its commands, and the short ones of them.
+
+``slipstream models verify``: whether models are what they were.
+
+``slipstream models rm``: says what goes, asks, and keeps it in the trash.
+
+``slipstream models pull``: fetches a model, and its drafter if that is wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Final
+
+from slipstream.app.cli.models_tables import Bar, print_json, shown_fit
+from slipstream.app.library import format as models_words
+from slipstream.app.library.manager import ModelManager
+from slipstream.app.library.offers import QuantOffer, Removal
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.vocabulary import vocabulary_difference
+from slipstream.models.hub.progress import Progress
+from slipstream.models.library.pairing import DRAFT, PairOffer
+from slipstream.models.library.records import Checked, Installed
+
+if TYPE_CHECKING:
+    from slipstream.app.library.manager import ModelManager
+
+_LATE_S: Final = 1.0
+
+
+def models(options: argparse.Namespace) -> int:
+    """Runs ``slipstream models``.
+
+    Args:
+        options: as :func:`slipstream.app.cli.options.add_models` describes them.
+
+    Returns:
+        The exit code: 0; 1 if a model is broken; 130 if it was interrupted.
+
+    Raises:
+        SlipstreamError: If it cannot be done.
+    """
+    from slipstream.app.library.manager import ModelManager
+
+    manager = ModelManager(Paths.default())
+    match options.models_command:
+        case "search":
+            return _search(manager, options)
+        case "pull":
+            return pull(manager, options)
+        case "import":
+            return _import(manager, options)
+        case "verify":
+            return verify(manager, options)
+        case "rm":
+            return remove(manager, options)
+        case "undo":
+            removed = manager.undo()
+            print(f"{removed.name} is back.")
+            return 0
+        case "pairs":
+            return _pairs(manager, options)
+    return _list(manager, options)
+
+
+@contextmanager
+def _said_late(doing: str) -> Iterator[None]:
+    """Says what is being done where it takes more than a second."""
+    timer = Timer(_LATE_S, lambda: print(f"slipstream: {doing}", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _list(manager: ModelManager, options: argparse.Namespace) -> int:
+    from slipstream.app.cli.models_tables import models_table
+    from slipstream.app.library import format as models_words
+    from slipstream.app.library.load_request import usual
+    from slipstream.models.hub.downloads import partials
+
+    with _said_late("reading the models"):
+        found = manager.installed()
+    unfinished = partials(manager.paths.models)
+    trash = manager.store.trash_size()
+    if options.json:
+        print_json({"models": found, "unfinished": unfinished, "trash": trash})
+        return 0
+    shown = [model for model in found if model.role != "other" or model.problem]
+    print(models_table(shown, usual(manager.paths)))
+    total = models_words.size(sum(model.size for model in shown))
+    ours = models_words.size(sum(model.size for model in shown if model.origin == "ours"))
+    count = f"{len(shown)} model{'s' * (len(shown) != 1)}"
+    print(f"{count}, {total}; {ours} of it slipstream's own.")
+    for part in unfinished:
+        name = one_line(f"{part.files[0].repo}/{part.files[0].name}")
+        print(f"Unfinished: {name}, {part.done / max(1, part.total):.0%}; go on: slipstream models pull {name}")
+    if trash:
+        print(f"Removed, and still on the disk: {models_words.size(trash)}; free it: slipstream models rm --now")
+    return 0
+
+
+def _search(manager: ModelManager, options: argparse.Namespace) -> int:
+    from slipstream.app.cli.models_tables import quants_table, search_table
+
+    text = " ".join(options.text)
+    with _said_late("waiting for the hub"):
+        found = manager.search(text, options.sort, options.limit)
+        exact = next((repo.id for repo in found[:1] if repo.id.lower() == text.strip().lower()), None)
+        quants = manager.quants(exact) if exact else []
+    if options.json:
+        print_json({"repositories": found, "quants": quants})
+    elif exact:
+        print(f"{search_table(found[:1])}\n\n{quants_table(quants)}")
+    elif found:
+        print(search_table(found))
+    else:
+        print(f"nothing on the hub has GGUF files and matches {text!r}.", file=sys.stderr)
+    return 0
+
+
+def _import(manager: ModelManager, options: argparse.Namespace) -> int:
+    from slipstream.app.cli.models_tables import Bar
+
+    with Bar("copying") as bar, _said_late("reading the file"):
+        model = manager.import_file(Path(options.path), "copy" if options.copy else "link", bar.bytes, bar.cancelled)
+    if options.json:
+        print_json(model)
+    else:
+        print(f"{one_line(model.name)} is here: slipstream -m {one_line(model.name)}")
+    return 0
+
+
+def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
+    from slipstream.app.cli.models_tables import catalog_table, pairs_table
+
+    if problem := manager.catalog().problem:
+        print(f"slipstream: {problem}", file=sys.stderr)
+    if options.name is None:
+        offers = manager.offers()
+        print_json(offers) if options.json else print(catalog_table(offers))
+        return 0
+    pairs = manager.pairs(options.name)
+    if options.json:
+        print_json(pairs)
+    elif pairs:
+        print(pairs_table(pairs))
+    else:
+        print("no drafter for it is known; lookup, lookahead and recycle serve any model.", file=sys.stderr)
+    return 0
+
+
+def verify(manager: ModelManager, options: argparse.Namespace) -> int:
+    """Reads every byte of a model, or of all that are ours.
+
+    Returns:
+        The exit code: 0, 1 if one is wrong, 130 if it was interrupted.
+
+    Raises:
+        UsageError: If there is no such model.
+    """
+    names = [options.name] if options.name else [m.name for m in manager.installed() if m.origin == "ours"]
+    checked: list[Checked] = []
+    try:
+        for name in names:
+            with Bar(f"checking {one_line(name)}") as bar:
+                found = manager.verify(name, bar.bytes, bar.cancelled)
+            checked.append(found)
+            if not options.json:
+                print(_verdict(found), flush=True)
+    except KeyboardInterrupt:
+        print("slipstream: stopped; nothing was changed.", file=sys.stderr)
+        return 130
+    if options.json:
+        print_json(checked)
+    elif not checked:
+        print("there are no models of slipstream's own to check.", file=sys.stderr)
+    return int(any(each.problem for each in checked))
+
+
+def _verdict(checked: Checked) -> str:
+    name = one_line(checked.model.name)
+    if checked.problem:
+        return f"{name}: wrong. {one_line(f'{checked.problem} {checked.hint}')}"
+    if all(checked.expected):
+        return f"{name}: right, every byte as it was published."
+    if checked.model.origin == "ours":
+        return f"{name}: readable; its hash was not known and is kept now, so that the next check can compare."
+    return f"{name}: readable; nobody says what its hash should be."
+
+
+_SHOWN = 3
+
+
+def remove(manager: ModelManager, options: argparse.Namespace) -> int:
+    """Removes a model of ours, or frees what was removed before.
+
+    Returns:
+        The exit code: 0, or 1 if the owner did not want it after all.
+
+    Raises:
+        UsageError: If there is no such model, it is not ours, or there is no terminal to confirm on.
+    """
+    if options.name is None:
+        if not options.now:
+            raise UsageError("rm needs the name of a model.", "See slipstream models list.")
+        print(f"{models_words.size(manager.store.empty_trash())} freed.")
+        return 0
+    removal = manager.removal(options.name)
+    print(_warning(removal), file=sys.stderr)
+    if not options.yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError("nobody is here to ask whether to remove it.", "Add --yes.")
+        print("Remove it? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("slipstream: it stays.", file=sys.stderr)
+            return 1
+    removed = manager.remove(removal.model.name, options.now)
+    if options.now:
+        print(f"{removed.name} is gone; {models_words.size(removed.freed)} freed.")
+    else:
+        print(f"{removed.name} is removed. Bring it back: slipstream models undo; free its room: models rm --now")
+    return 0
+
+
+def _warning(removal: Removal) -> str:
+    """What goes with a model."""
+    frees = f"frees {models_words.size(removal.frees)}" if removal.frees else "frees nothing: it is a link"
+    text = f"{removal.model.name}: {frees}"
+    if removal.chats:
+        titles = ", ".join(f"“{one_line(title)}”" for title in removal.chats[:_SHOWN])
+        more = f" and {len(removal.chats) - _SHOWN} more" if len(removal.chats) > _SHOWN else ""
+        text += f"; it wrote in {titles}{more}, which stay and go on with another model"
+    return text + "."
+
+
+INTERRUPTED: Final = 130
+
+
+def pull(manager: ModelManager, options: argparse.Namespace) -> int:
+    """Fetches a model.
+
+    Returns:
+        The exit code: 0, or 130 if it was paused.
+
+    Raises:
+        UsageError: If there is no such model on the hub.
+        SlipstreamError: If it does not fit, or cannot be fetched.
+    """
+    with _said_late("waiting for the hub"):
+        offer = manager.wanted(options.reference)
+    if offer.fit.verdict == "too big" and not offer.quant.drafts and not options.force:
+        raise SlipstreamError(
+            f"{offer.quant.repo}:{offer.quant.label} is too big for this machine: {offer.fit.why}",
+            "Choose a smaller one, or add --force.",
+        )
+    model = _fetched(manager, offer, options.reference)
+    if model is None:
+        return INTERRUPTED
+    fetched = [model]
+    drafter = None if model.role != "chat" else _drafter(manager, model)
+    if options.with_drafter and drafter is None and model.role == "chat":
+        print("slipstream: no better drafter is known for it than what is here.", file=sys.stderr)
+    if drafter and (options.with_drafter or _agreed(drafter)):
+        small = _fetched_drafter(manager, model, drafter)
+        if small is None:
+            return INTERRUPTED
+        fetched.append(small)
+    elif drafter and drafter.fetch:
+        known = f"{drafter.fetch.repo}:{drafter.fetch.quant}".rstrip(":")
+        print(f"slipstream: its drafter {drafter.name}: slipstream models pull {known}", file=sys.stderr)
+    if options.json:
+        print_json(fetched)
+    else:
+        for each in fetched:
+            print(f"{one_line(each.name)} is here: {models_words.size(each.size)}")
+        if model.role == "chat":
+            print(f"chat with it: slipstream -m {one_line(model.name)}")
+    return 0
+
+
+def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Installed | None:
+    """The model once it is here; None if it was paused."""
+    quant = offer.quant
+    if offer.installed:
+        model = manager.store.find(offer.installed)
+        if not model.problem:
+            print(f"slipstream: {model.name} is here already.", file=sys.stderr)
+            return model
+    runs = "" if quant.drafts else f", runs {shown_fit(offer.fit)}"
+    print(
+        f"slipstream: {one_line(quant.repo)}:{one_line(quant.label)}, {models_words.size(quant.size)}{runs}",
+        file=sys.stderr,
+    )
+    last = Progress(0, quant.size)
+    notes: set[str] = set()
+    with Bar(quant.label) as bar:
+
+        def heard(progress: Progress) -> None:
+            nonlocal last
+            last = progress
+            if progress.note and progress.note not in notes:
+                notes.add(progress.note)
+                print(f"\rslipstream: {one_line(progress.note)}", file=sys.stderr)
+            bar.line(_shown(quant.label, progress), progress.done, progress.total)
+
+        model_or_none = manager.pull(quant, heard, bar.cancelled)
+    if model_or_none is None:
+        share = last.done / max(1, last.total)
+        print(
+            f"slipstream: paused at {share:.0%}, {models_words.size(last.done)} of {models_words.size(last.total)}; "
+            f"go on: slipstream models pull {reference}",
+            file=sys.stderr,
+        )
+    return model_or_none
+
+
+def _shown(label: str, progress: Progress) -> str:
+    text = f"{one_line(label)}: {models_words.size(progress.done)} of {models_words.size(progress.total)}"
+    if progress.phase != "downloading":
+        return f"{text}, {progress.phase}"
+    if progress.quiet >= 1:
+        return f"{text}, silent for {progress.quiet:.0f} s"
+    left = f", {models_words.left(progress.left)} left" if progress.left is not None else ""
+    return f"{text}, {models_words.size(round(progress.speed))}/s{left}"
+
+
+def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
+    """The catalogue's drafter that would be the best, unless one as good is here."""
+    for offer in manager.pairs(model.name):
+        if offer.sound:
+            return None
+        if offer.fetch and not offer.why_not:
+            return offer
+    return None
+
+
+def _agreed(drafter: PairOffer) -> bool:
+    """Asks on a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    size = f" ({models_words.size(drafter.size)})" if drafter.size else ""
+    print(f"Fetch its drafter {drafter.name}{size}, too? [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+
+
+def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer) -> Installed | None:
+    """Fetches a drafter; compares vocabularies first, since that needs only its header."""
+    offer = manager.drafter_of(drafter)
+    if drafter.method == DRAFT and not offer.installed:
+        theirs = manager.hub.header(*offer.quant.files)
+        difference = vocabulary_difference(read_header(model.path), theirs)
+        if difference:
+            print(
+                f"slipstream: {one_line(f'vocabularies differ: {difference}')}; its text will be translated.",
+                file=sys.stderr,
+            )
+    return _fetched(manager, offer, f"{offer.quant.repo}:{offer.quant.label}")

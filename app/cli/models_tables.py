@@ -1,0 +1,246 @@
+"""Models, fits and pairs in words: tables for a terminal.
+
+How the commands answer: JSON on standard output, and progress on standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Self
+
+from slipstream.app.library import format as models_words
+from slipstream.app.library.offers import CatalogOffer, QuantOffer
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.hub.types import RepoSummary
+from slipstream.models.library.pairing import PairOffer, unserved
+from slipstream.models.library.records import Installed
+from slipstream.models.memory.fit import Fit
+
+_UNKNOWN: Final = "-"
+_NOTE: Final = 90
+_WHERE: Final = {"ours": "slipstream", "hf-cache": "hub cache", "lmstudio": "LM Studio", "ollama": "Ollama"}
+_FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in memory", "too big": "too big"}
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells in columns."""
+    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def models_table(models: Sequence[Installed], usual: str) -> str:
+    """The models of this machine; what is wrong with one stands below its line.
+
+    Args:
+        models: The models.
+        usual: Name of the default model.
+    """
+    rows = [
+        (
+            one_line(model.name),
+            models_words.size(model.size),
+            models_words.parameters(model.params) or _UNKNOWN,
+            models_words.context(model.context) or _UNKNOWN,
+            _WHERE.get(model.origin, model.origin),
+            _state(model, usual),
+        )
+        for model in models
+    ]
+    lines = table(("NAME", "SIZE", "PARAMETERS", "CONTEXT", "WHERE", ""), rows).split("\n")
+    out = lines[:1]
+    for line, model in zip(lines[1:], models, strict=True):
+        out.append(line)
+        if model.problem:
+            out.append(f"    {one_line(f'{model.problem} {model.hint}')}")
+    return "\n".join(out)
+
+
+def _state(model: Installed, usual: str) -> str:
+    """The last column of the list."""
+    if model.problem:
+        return "broken"
+    if model.role != "chat":
+        return "only drafts"
+    return "chosen" if model.name == usual else ""
+
+
+def search_table(found: Sequence[RepoSummary]) -> str:
+    """Repositories of the hub."""
+    rows = [
+        (
+            one_line(repo.id),
+            models_words.parameters(repo.total_params) or _UNKNOWN,
+            models_words.context(repo.context) or _UNKNOWN,
+            models_words.number(repo.downloads),
+            models_words.number(repo.likes),
+            one_line(repo.license) or _UNKNOWN,
+            "licence to accept" if repo.gated else "",
+        )
+        for repo in found
+    ]
+    return table(("REPOSITORY", "PARAMETERS", "CONTEXT", "DOWNLOADS", "LIKES", "LICENCE", ""), rows)
+
+
+def quants_table(offers: Sequence[QuantOffer]) -> str:
+    """The quantizations of a repository."""
+    rows = [
+        (
+            one_line(offer.quant.label),
+            models_words.size(offer.quant.size),
+            "" if offer.quant.drafts else shown_fit(offer.fit),
+            "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
+            f"here: {one_line(offer.installed)}" if offer.installed else "",
+        )
+        for offer in offers
+    ]
+    return table(("QUANTIZATION", "SIZE", "HERE IT RUNS", "", ""), rows)
+
+
+def catalog_table(offers: Sequence[CatalogOffer]) -> str:
+    """The pairs of the catalogue."""
+    rows = []
+    for offer in offers:
+        pair, memory = offer.pair, offer.memory
+        size = pair.target.about
+        about = "" if pair.target.size else "about "
+        rows.append(
+            (
+                pair.target.model + (f":{pair.target.quant}" if pair.target.quant else ""),
+                f"{about}{models_words.size(size)}" if size else _UNKNOWN,
+                pair.drafter.model if pair.drafter else f"its own {pair.method} layers",
+                pair.method,
+                " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
+                shown_fit(offer.fit) if offer.fit else _UNKNOWN,
+                _remark(offer),
+            )
+        )
+    headings = ("TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "")
+    return table(headings, rows)
+
+
+def _remark(offer: CatalogOffer) -> str:
+    """The last column of the catalogue."""
+    if offer.installed:
+        return f"here: {one_line(offer.installed)}"
+    if offer.pair.own:
+        return "your own"
+    return "drafter not served yet" if unserved(offer.pair) else ""
+
+
+def pairs_table(offers: Sequence[PairOffer]) -> str:
+    """The drafters of a model; those that cannot serve it say why below their line."""
+    lines = table(
+        ("DRAFTER", "METHOD", "SIZE", "WHY", "GAIN", ""),
+        [
+            (
+                one_line(offer.name),
+                offer.method,
+                models_words.size(offer.size) if offer.size else _UNKNOWN,
+                offer.source,
+                f"{offer.gain:.2f}x" if offer.gain else _UNKNOWN,
+                "no" if offer.why_not else "to fetch" if offer.fetch else "ready",
+            )
+            for offer in offers
+        ],
+    ).split("\n")
+    out = lines[:1]
+    for line, offer in zip(lines[1:], offers, strict=True):
+        out.append(line)
+        if offer.why_not:
+            instead = f"; instead: {offer.instead}" if offer.instead else ""
+            out.append(f"    {one_line(offer.why_not + instead)}")
+        elif offer.note:
+            note = one_line(offer.note)
+            out.append(f"    {note if len(note) <= _NOTE else note[:_NOTE] + '…'}")
+    return "\n".join(out)
+
+
+def shown_fit(fit: Fit) -> str:
+    """How a model runs, in a few words."""
+    return _FITS[fit.verdict]
+
+
+_STEP: Final = 10
+"""Per cent between two lines of progress where no terminal shows it."""
+
+
+def print_json(value: object) -> None:
+    """Prints dataclasses, and lists and dicts of them, as one line of JSON: in ASCII where a terminal would obey it."""
+    print(json.dumps(_plain(value), ensure_ascii=sys.stdout.isatty()))
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+class Bar:
+    """Shows how far something is, and makes Ctrl-C a wish to stop in order; a second one ends the program at once.
+
+    On a terminal one line is written anew; elsewhere there is a line every ten per cent.
+    """
+
+    def __init__(self, doing: str) -> None:
+        """Shows nothing yet.
+
+        Args:
+            doing: What is being done, such as ``copying``.
+        """
+        self._doing = doing
+        self._tty = sys.stderr.isatty()
+        self._shown = 0
+        self._width = 0
+        self._stopped = False
+        self._before: Callable[[int, FrameType | None], Any] | int | None = None
+
+    def __enter__(self) -> Self:
+        """Takes over Ctrl-C."""
+        self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Gives Ctrl-C back, and clears the line."""
+        signal.signal(signal.SIGINT, self._before)
+        if self._width:
+            sys.stderr.write("\r" + " " * self._width + "\r")
+            sys.stderr.flush()
+
+    def cancelled(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._stopped
+
+    def bytes(self, done: int, size: int) -> None:
+        """Shows how many bytes are done."""
+        self.line(f"{self._doing}: {models_words.size(done)} of {models_words.size(size)}", done, size)
+
+    def line(self, text: str, done: int, size: int) -> None:
+        """Shows a line and the share that is done."""
+        share = 100 * done // max(1, size)
+        if self._tty:
+            text = f"{text}, {share} %"[: shutil.get_terminal_size().columns - 1]
+            sys.stderr.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+            sys.stderr.flush()
+        elif share >= self._shown + _STEP:
+            self._shown = share - share % _STEP
+            print(f"slipstream: {text}, {share} %", file=sys.stderr, flush=True)
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self._stopped = True

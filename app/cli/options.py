@@ -1,0 +1,300 @@
+"""What each command takes on the command line; it loads nothing else, so that every command starts fast."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from slipstream.app.bench import LIMIT, PAPERS_TYPICAL
+from slipstream.app.cli.values import path, possibly_empty, seed
+from slipstream.app.library import TOKENS
+
+_EPILOG: Final = (
+    "A file of prompts is .txt (one a line) or .jsonl (an object a line with messages, turns, prompt, question or"
+    " text), plain or packed (.xz, .gz); all turns are played. Ctrl-C keeps what was measured. Tables are Markdown."
+)
+
+
+def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command."""
+    about = "measure what drafting gains on this machine"
+    bench = commands.add_parser("bench", help=about, description=about.capitalize() + ".", epilog=_EPILOG)
+    bench.add_argument("--only", action="append", default=[], metavar="PART", help="drafters or check")
+    bench.add_argument(
+        "--check",
+        action="store_true",
+        help="compare every drafter's replies with plain decoding's, token for token; exit code 1 where one is wrong",
+    )
+    bench_options(bench)
+
+
+def bench_options(bench: argparse.ArgumentParser) -> None:
+    """Adds what is measured and how much, for any part."""
+    bench.add_argument(
+        "--drafters",
+        metavar="NAMES",
+        help="all (the default), or some, with commas between them; slipstream run --help lists them",
+    )
+    bench.add_argument(
+        "--prompts",
+        action="append",
+        default=[],
+        type=path,
+        metavar="SET",
+        help="prompts to reply to: chat, story, copy (the default is all three), or a file; may be repeated",
+    )
+    bench.add_argument("--limit", type=int, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})")
+    bench.add_argument(
+        "--by-category", action="store_true", help="make a set of each category of a file, as Spec-Bench has them"
+    )
+    bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
+    bench.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="reply to each prompt with N seeds, at temperature 0 with one (1)",
+    )
+    bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
+    bench.add_argument(
+        "-m",
+        "--model",
+        default=argparse.SUPPRESS,
+        type=path,
+        help="a path to a .gguf, or bundled (the default)",
+    )
+    bench.add_argument(
+        "--draft-model",
+        default=argparse.SUPPRESS,
+        type=path,
+        metavar="PATH",
+        help="a draft model's .gguf, of the same vocabulary",
+    )
+    bench.add_argument(
+        "--heads",
+        action="append",
+        default=[],
+        type=path,
+        metavar="FILE",
+        help="heads beside those in the folder of heads",
+    )
+    bench.add_argument("--no-memory", action="store_true", help="do not load the model again for each drafter's memory")
+    bench.add_argument(
+        "--typical",
+        type=float,
+        nargs="?",
+        const=PAPERS_TYPICAL,
+        default=argparse.SUPPRESS,
+        metavar="P",
+        help="with Medusa's typical acceptance, which CHANGES THE TEXT",
+    )
+    bench.add_argument("--svg", type=path, metavar="FILE", help="draw the speed-ups with their intervals")
+    bench.add_argument(
+        "--inflate",
+        metavar="SHAPES",
+        help="measure the model widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): a large model's"
+        " cost and the small one's text; -m says which is widened",
+    )
+    bench.add_argument("--quant", metavar="TYPES", help="of --inflate: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)")
+    bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
+    bench.add_argument("--keep-inflated", action="store_true", help="leave what was made on the disk for the next time")
+    bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
+
+
+_CHAT: Final = "its id or title, or the beginning of the title, as slipstream chats list says"
+
+
+def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command with its own commands."""
+    about = "kept chats: list, search, show, export, import, rename, delete"
+    alone = about.capitalize() + ". Without a command, it lists them."
+    parser = commands.add_parser("chats", help=about, description=alone)
+    kinds = parser.add_subparsers(dest="chats_command", metavar="COMMAND")
+    parser.set_defaults(chats_command="list", json=False)
+
+    def command(name: str, about: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")
+        return parser
+
+    listing = command("list", "all chats, pinned ones first, then the newest")
+    listing.add_argument("--json", action="store_true", help="one JSON object a chat")
+    search = command("search", "messages and titles that have all these words, in any branch")
+    search.add_argument("words", nargs="+", metavar="WORD", help="a word or its beginning")
+    search.add_argument("--limit", type=int, default=50, metavar="N", help="most places (50)")
+    search.add_argument("--json", action="store_true", help="one JSON object a place")
+    show = command("show", "a chat as Markdown, the branch that is shown in the chat alone")
+    show.add_argument("chat", metavar="CHAT", help=_CHAT)
+    show.add_argument("--thoughts", action="store_true", help="also what the model thought before it answered")
+    export = command("export", "chats with all branches and figures")
+    export.add_argument("chat", nargs="*", metavar="CHAT", help=f"{_CHAT}; all if left out")
+    export.add_argument("--format", choices=("md", "json"), default="md", help="Markdown, or JSON to import again (md)")
+    export.add_argument("-o", "--output", type=path, metavar="FILE", help="a new file, in place of standard output")
+    taking = command("import", "chats of an export in JSON, or of ChatGPT's conversations.json")
+    taking.add_argument("file", type=path, metavar="FILE")
+    delete = command("delete", "erase chats with all that was kept of them, for good")
+    delete.add_argument("chat", nargs="+", metavar="CHAT", help=_CHAT)
+    delete.add_argument("-y", "--yes", action="store_true", help="do not ask where only a beginning is given")
+    rename = command("rename", "give a chat another title")
+    rename.add_argument("chat", metavar="CHAT", help=_CHAT)
+    rename.add_argument("title", metavar="TITLE", help="the new one")
+
+
+SEED: Final = 7
+
+_DRAFTERS_EPILOG: Final = (
+    "Medusa and Kangaroo read the hidden states of the model as it runs; SPACE sends gradients through it and so needs "
+    "memory for all of its weights. A run that was stopped or killed goes on when the same command is given again."
+)
+
+
+def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command with its own commands."""
+    about = "what drafts: list it, train or import heads for a model, index text"
+    alone = about.capitalize() + ". Without a command, it lists all."
+    parser = commands.add_parser("drafters", help=about, description=alone)
+    _model_option(parser)
+    kinds = parser.add_subparsers(dest="drafters_command", metavar="COMMAND")
+    parser.set_defaults(drafters_command="list")
+
+    about = "methods and heads, and whether they serve a model"
+    _model_option(kinds.add_parser("list", help=about, description=about.capitalize() + "."))
+
+    about = "train heads for a model on this machine"
+    train = kinds.add_parser("train", help=about, description=about.capitalize() + ".", epilog=_DRAFTERS_EPILOG)
+    train.add_argument("method", metavar="METHOD", help="medusa, kangaroo or space")
+    _model_option(train)
+    train.add_argument(
+        "--on",
+        default="answers",
+        type=path,
+        metavar="TEXT",
+        help="answers: what the model itself writes (the default); chats: your own chats; or a folder of text files",
+    )
+    train.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"tokens of text ({TOKENS:,})")
+    train.add_argument(
+        "--seed", type=seed, default=argparse.SUPPRESS, metavar="N", help=f"of everything that is drawn ({SEED})"
+    )
+    train.add_argument(
+        "--out", type=path, metavar="FILE", help="the file to write (default: one in the folder of heads)"
+    )
+
+    about = "import published Medusa heads or a Kangaroo adapter"
+    published = kinds.add_parser("import", help=about, description=about.capitalize() + ".")
+    published.add_argument(
+        "path", type=path, metavar="PATH", help="the published folder, or the file in it with the weights"
+    )
+    _model_option(published)
+    published.add_argument("--licence", metavar="TEXT", help="under which the heads were published")
+    published.add_argument(
+        "--exit-layer", type=int, metavar="N", help="layers below a Kangaroo adapter, if its files do not say"
+    )
+
+    for way, about in (
+        ("off", "have the autopilot leave a drafter of a model out"),
+        ("on", "let the autopilot choose it again"),
+    ):
+        switch = kinds.add_parser(way, help=about, description=about.capitalize() + ".")
+        switch.add_argument("name", metavar="NAME", help="of the drafter, as slipstream drafters list names it")
+        _model_option(switch)
+
+    about = "index text and code to draft from (drafter retrieval); chats are indexed by themselves"
+    index = kinds.add_parser("index", help=about, description=about.capitalize() + ".")
+    index.add_argument(
+        "paths", type=path, metavar="PATH", nargs="*", help="a file, or a folder with all that is below it"
+    )
+    _model_option(index)
+    index.add_argument("--list", action="store_true", help="what is indexed for this kind of model")
+    index.add_argument(
+        "--remove", action="append", type=path, metavar="PATH", help="forget a file or folder; may be repeated"
+    )
+    index.add_argument("--off", action="store_true", help="index no chats, and draft from no index")
+    index.add_argument("--on", action="store_true", help="the opposite of --off, and the default")
+    index.add_argument("--progress", action="store_true", help="say how far it is in lines, also where no terminal is")
+
+
+def _model_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-m",
+        "--model",
+        default=argparse.SUPPRESS,  # what stands before the command counts too
+        type=path,
+        help="a name of models list, a path to a .gguf, or bundled (the default)",
+    )
+
+
+_NAME = "a model's name, or the beginning of it"
+_MODELS_EPILOG = (
+    "Names are those of models list; any beginning that means one model will do. Models of Ollama, LM Studio, "
+    "llama.cpp and Hugging Face's cache are used where they are and never changed."
+)
+
+
+def add_models(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command with its own commands."""
+    about = "models: list, find, fetch, check, pair and remove them"
+    alone = about.capitalize() + ". Without a command, it lists them."
+    parser = commands.add_parser("models", help=about, description=alone, epilog=_MODELS_EPILOG)
+    kinds = parser.add_subparsers(dest="models_command", metavar="COMMAND")
+    parser.set_defaults(models_command="list", json=False)
+
+    _add(kinds, "list", "what is on this machine, those of other programs too", json=True)
+
+    search = _add(kinds, "search", "find models on the hub", json=True)
+    search.add_argument("text", metavar="Q", nargs="+", help="words; or owner/name, to see its quantizations")
+    search.add_argument("--sort", default="downloads", choices=("downloads", "likes", "trending", "updated"))
+    search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N repositories (20)")
+
+    pull = _add(kinds, "pull", "fetch a model; Ctrl-C pauses, and the same command goes on", json=True)
+    pull.add_argument(
+        "reference", metavar="REPO[:QUANT]", help="such as Qwen/Qwen3-4B-GGUF:Q4_K_M, an address, or a catalogue's name"
+    )
+    pull.add_argument("--with-drafter", action="store_true", help="fetch the drafter that is known for it, too")
+    pull.add_argument("--force", action="store_true", help="even if it is too big for this machine")
+
+    imported = _add(kinds, "import", "make a .gguf file one of slipstream's", json=True)
+    imported.add_argument("path", type=path, metavar="PATH", help="the file, or the first of a split model")
+    imported.add_argument("--copy", action="store_true", help="copy it (default: link to it, which takes no room)")
+
+    verify = _add(kinds, "verify", "read every byte of models and say what is wrong", json=True)
+    verify.add_argument(
+        "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; all of slipstream's own if left out"
+    )
+
+    remove = _add(kinds, "rm", "remove a model; it can be brought back until the chat starts again", json=False)
+    remove.add_argument("name", type=path, metavar="NAME", nargs="?", help=_NAME)
+    remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    remove.add_argument("--now", action="store_true", help="free the room at once; alone: of all that was removed")
+
+    _add(kinds, "undo", "bring back the model that was removed last", json=False)
+
+    pairs = _add(kinds, "pairs", "the drafters for a model and why others cannot serve it", json=True)
+    pairs.add_argument(
+        "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; the catalogue, best first, if left out"
+    )
+
+
+def _add(kinds: argparse._SubParsersAction[Any], name: str, about: str, *, json: bool) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")
+    if json:
+        parser.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def add_settings(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command with its own commands."""
+    about = "settings: list, set and reset them"
+    alone = about.capitalize() + ". Without a command, it lists them."
+    parser = commands.add_parser("settings", help=about, description=alone)
+    kinds = parser.add_subparsers(dest="settings_command", metavar="COMMAND")
+    parser.set_defaults(settings_command="list", json=False)
+
+    def command(name: str, about: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")
+        return made
+
+    listing = command("list", "all settings, what they hold, and what they do")
+    listing.add_argument("--json", action="store_true", help="one JSON object a setting")
+    setting = command("set", "settle a value, as the settings screen does")
+    setting.add_argument("name", metavar="NAME", help="such as sampling.temperature, as slipstream settings list says")
+    setting.add_argument("value", type=possibly_empty, metavar="VALUE", help="a number, a text, or on and off")
+    reset = command("reset", "take settings back to their defaults")
+    reset.add_argument("name", metavar="NAME", nargs="+")

@@ -1,0 +1,272 @@
+"""What slipstream takes on the command line; it loads nothing else, so that every command starts fast.
+
+The last part of every command's help: examples, environment, exit codes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from slipstream.app.bench import PAPERS_TYPICAL
+from slipstream.app.cli.options import add_bench, add_chats, add_drafters, add_models, add_settings
+from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
+from slipstream.models.errors import UsageError
+
+_MOST_WORDS: Final = 300
+"""Characters of a refusal; it may quote the command line, which has no bound."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses a wrong use in one line with exit code 2, and reads every value by ``slipstream.app.cli.values``.
+
+    Attributes:
+        more: Makes a further part of the help, which costs too much to be made each time.
+    """
+
+    more: Callable[[], str] | None = None
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        """Makes a parser without options; the arguments are those of ``ArgumentParser``."""
+        super().__init__(*args, **more)
+        for kind, read in ((None, text), (int, whole), (float, decimal)):
+            self.register("type", kind, read)
+        self._negative_number_matcher = re.compile(r"-(?:[\d.]|inf|nan)", re.IGNORECASE)  # argparse's lacks -1e5
+
+    def add_subparsers(self, **more: Any) -> argparse._SubParsersAction[Any]:
+        """Adds commands; the words behind one are for its own parser to check."""
+        commands = super().add_subparsers(**more)
+        commands.type = str
+        return commands
+
+    def format_help(self) -> str:
+        """The help, with examples, environment and exit codes."""
+        parts = [super().format_help(), f"{self.more()}\n" if self.more else "", ending(self.prog)]
+        return "\n".join(part for part in parts if part)
+
+    def error(self, message: str) -> NoReturn:
+        """Refuses wrong arguments."""
+        if message.endswith("expected one argument"):
+            option = message.removeprefix("argument ").split(":")[0].split("/")[-1]
+            message += f" (one that begins with a dash: {option}=-…)"
+        raise UsageError(f"{message[:_MOST_WORDS]}.", f"Try {self.prog} --help.")
+
+
+class _Version(argparse.Action):
+    """Prints the version, and looks it up only then: that costs as much as all other imports of this module."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"slipstream {version('slipstream')}")
+        parser.exit()
+
+
+def make_parser() -> Parser:
+    """Makes the parser of all commands; the options of each group stand in a module of their own."""
+    parser = Parser(prog="slipstream", description="Chat with a large language model on your own computer.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("--as-child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--note", action="append", default=[], type=path, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--no-prepare",
+        dest="read_ahead",
+        action="store_const",
+        const=False,
+        help="read nothing before it is sent (on battery, nothing is read anyway)",
+    )
+    parser.add_argument(
+        "--inline", action="store_true", help="a short session below the prompt of the shell; what was said stays there"
+    )
+    _model_options(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")
+    run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
+    run.add_argument("--system", default="", type=possibly_empty, help="system message")
+    run.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the reply (0: no limit)")
+    run.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
+    )
+    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; thoughts too")
+    _model_options(run, inherit=True)
+    run.more = _methods
+    add_bench(commands)
+    add_drafters(commands)
+    add_models(commands)
+    add_chats(commands)
+    add_settings(commands)
+    doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+    commands.add_parser("paths", help="where everything is kept")
+    about = "print the script that lets a shell complete slipstream's words"
+    completion = commands.add_parser("completion", help=about, description=about.capitalize() + ".")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    return parser
+
+
+def _methods() -> str:
+    """The drafting methods, a line each."""
+    from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
+
+    rows = [(name, method.about) for name, method in METHODS.items()]
+    rows.append((f"A{IN_ORDER}B", "the first of several that is confident, as in lookup+draft"))
+    rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {about}" for name, about in rows]
+    return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
+
+
+def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
+    """The options that the chat and ``run`` share; after a command they may be left to what stood before it."""
+
+    def option(*names: str, default: object = None, **more: Any) -> None:
+        parser.add_argument(*names, default=argparse.SUPPRESS if inherit else default, **more)
+
+    option(
+        "-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled (what was chosen last)"
+    )
+    option("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
+    option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
+    option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
+    option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
+    option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
+    option("--chat", metavar="CHAT", help="go on with the kept chat of this id or title; a new name begins one")
+    option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
+    option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (0.8)")
+    option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (40)")
+    option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (0.95)")
+    option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (0.05)")
+    option("--repetition-penalty", type=float, metavar="X", help="1 is off (1)")
+    option("--presence-penalty", type=float, metavar="X", help="0 is off (0)")
+    option(
+        "--typical",
+        type=float,
+        nargs="?",
+        const=PAPERS_TYPICAL,
+        metavar="P",
+        help="accept drafted tokens that are likely enough (Medusa's rule): faster, but it CHANGES THE TEXT;"
+        " P is its threshold (0.09 if left out); off unless given",
+    )
+
+
+EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
+    {
+        "slipstream": (
+            ("slipstream", "the chat, with the model that was chosen last"),
+            ("slipstream -m bundled --chat notes", "go on with the chat called notes, or begin it"),
+            ("slipstream --inline", "a few questions, below the prompt of the shell"),
+            ('slipstream run -p "Why is the sky blue?"', "one reply to standard output"),
+        ),
+        "slipstream run": (
+            ('slipstream run -p "Why is the sky blue?"', "one reply"),
+            ('git diff | slipstream run -p "Write a commit message:"', "what is piped in stands below the prompt"),
+            ("slipstream run --temp 0 --seed 1 < question.txt > answer.txt", "a filter"),
+            ('slipstream run --chat notes -p "And then?"', "go on with a kept chat, with its own sampling"),
+            ("slipstream run --json -p Hi | tail -n 1 | jq .tok_per_s", "the summary is the last line"),
+        ),
+        "slipstream completion": (
+            ("source <(slipstream completion bash)", "in ~/.bashrc"),
+            ("source <(slipstream completion zsh)", "in ~/.zshrc, below compinit"),
+            ("slipstream completion fish > ~/.config/fish/completions/slipstream.fish", "once, for fish"),
+        ),
+        "slipstream bench": (
+            ("slipstream bench", "what each drafter gains, on prompts of three kinds"),
+            (
+                "slipstream bench -m qwen3 --prompts mine.txt --json figures.json",
+                "another model, your prompts",
+            ),
+            ("slipstream bench --check", "compare every drafter's replies with plain decoding's"),
+        ),
+        "slipstream models": (
+            ("slipstream models", "what is here"),
+            ("slipstream models search qwen3 4b", "what is on the hub"),
+            ("slipstream models pull Qwen/Qwen3-4B-GGUF:Q4_K_M --with-drafter", "fetch a model and its drafter"),
+        ),
+        "slipstream models list": (("slipstream models list --json", "for a script"),),
+        "slipstream models search": (
+            ("slipstream models search qwen3 4b --limit 5", "the most fetched ones"),
+            ("slipstream models search Qwen/Qwen3-4B-GGUF", "the quantizations of one"),
+        ),
+        "slipstream models pull": (
+            ("slipstream models pull Qwen/Qwen3-4B-GGUF:Q4_K_M", "given again, it goes on where it stopped"),
+        ),
+        "slipstream models import": (("slipstream models import ~/Downloads/model.gguf", "link to it, or --copy it"),),
+        "slipstream models verify": (("slipstream models verify qwen3", "compare it with what was published"),),
+        "slipstream models rm": (
+            ("slipstream models rm qwen3", "it can be brought back with models undo"),
+            ("slipstream models rm --now", "free the room of all that was removed"),
+        ),
+        "slipstream models undo": (("slipstream models undo", "bring back what was removed last"),),
+        "slipstream models pairs": (("slipstream models pairs qwen3", "its drafters, and why others cannot serve it"),),
+        "slipstream drafters": (
+            ("slipstream drafters", "who can draft for the model that was chosen last"),
+            ("slipstream drafters train medusa -m qwen3", "train heads for it here"),
+        ),
+        "slipstream drafters list": (("slipstream drafters list -m qwen3", "who serves it and why others do not"),),
+        "slipstream drafters train": (
+            ("slipstream drafters train medusa -m qwen3", "on what the model itself writes"),
+            ("slipstream drafters train kangaroo --on chats", "on your own chats, for the bundled model"),
+        ),
+        "slipstream drafters import": (("slipstream drafters import medusa-vicuna-7b -m vicuna", "published heads"),),
+        "slipstream drafters off": (("slipstream drafters off lookahead -m qwen3", "leave one out for a model"),),
+        "slipstream drafters on": (("slipstream drafters on lookahead -m qwen3", "let it draft again"),),
+        "slipstream drafters index": (
+            ("slipstream drafters index ~/project", "draft from your files"),
+            ("slipstream drafters index --list", "what is indexed"),
+        ),
+        "slipstream chats": (("slipstream chats", "all chats, the newest first"),),
+        "slipstream chats list": (("slipstream chats list --json", "one object a line"),),
+        "slipstream chats search": (("slipstream chats search garden fence", "in every branch of every chat"),),
+        "slipstream chats show": (
+            ("slipstream chats show notes", "as Markdown"),
+            ('slipstream chats show "garden pl"', "by the beginning of its title"),
+        ),
+        "slipstream chats export": (("slipstream chats export --format json -o chats.json", "to import it elsewhere"),),
+        "slipstream chats import": (("slipstream chats import conversations.json", "an export of ChatGPT"),),
+        "slipstream chats delete": (("slipstream chats delete notes", "for good"),),
+        "slipstream chats rename": (('slipstream chats rename notes "Garden plans"', "the new title last"),),
+        "slipstream settings": (("slipstream settings", "what there is to settle"),),
+        "slipstream settings list": (("slipstream settings list --json", "one object a setting"),),
+        "slipstream settings set": (("slipstream settings set sampling.temperature 0.5", "as on the screen"),),
+        "slipstream settings reset": (("slipstream settings reset sampling.temperature", "its default again"),),
+        "slipstream doctor": (("slipstream doctor --json > machine.json", "for a report"),),
+        "slipstream paths": (("slipstream paths", "a place a line"),),
+    }
+)
+"""A command, by its whole name, to (what to type, what it does)."""
+
+ENVIRONMENT: Final = (
+    ("SLIPSTREAM_HOME", "keep everything below this folder"),
+    ("HF_TOKEN", "token of the hub, for models that ask for one"),
+    ("HF_HUB_OFFLINE", "1: ask the hub nothing"),
+    ("HF_ENDPOINT", "another address of the hub"),
+    ("NO_COLOR", "set to anything: no colours"),
+)
+EXIT_CODES: Final = (
+    ("0", "done"),
+    ("1", "an error; standard error says what, why and what to try"),
+    ("2", "a wrong use: another option or input is needed"),
+    ("130", "interrupted by Ctrl-C; what was written until then stays"),
+    ("141", "whoever read the output has left, as head does"),
+)
+
+
+def ending(command: str) -> str:
+    """What stands at the end of a command's help.
+
+    Args:
+        command: Its whole name, such as ``slipstream models pull``.
+    """
+    parts = []
+    if examples := EXAMPLES.get(command):
+        parts += ["examples:", *(f"  {typed}\n      {does}" for typed, does in examples), ""]
+    parts += ["environment:", *_rows(ENVIRONMENT), "", "exit codes:", *_rows(EXIT_CODES)]
+    return "\n".join(parts) + "\n"
+
+
+def _rows(rows: tuple[tuple[str, str], ...]) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    return [f"  {name:<{width}}  {about}" for name, about in rows]

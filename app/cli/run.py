@@ -1,0 +1,363 @@
+"""``slipstream run``: one reply on standard output.
+
+Prints a reply: the answer on standard output; what the model thinks on standard error, if that is a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TextIO
+
+from slipstream.app.chats.reasoning import Thinking, begins_inside, split
+from slipstream.app.chats.recording import Event, history, recorded
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.library.load_request import tell_check
+from slipstream.app.platform.paths import Paths, private_folder
+from slipstream.app.platform.safe_text import MOST_MARKS, clean
+from slipstream.app.protocol import (
+    Done,
+    Generate,
+    Load,
+    Loaded,
+    Message,
+    Sampling,
+    Stepped,
+    failure_words,
+)
+from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+class AnswerPrinter:
+    """Prints one reply as it comes. A pipe gets the answer alone, byte for byte; a terminal gets it cleaned."""
+
+    def __init__(self) -> None:
+        """Begins a reply."""
+        self._mind: Thinking | None = None
+        self._before = ""  # as much of the answer's end as the filter looks at
+        self._thoughts = ""  # the same of the thoughts
+        self._styled = not os.environ.get("NO_COLOR")
+
+    def take(self, text: str, thought: int) -> None:
+        """Takes what a step wrote.
+
+        Args:
+            text: New text.
+            thought: Tokens of the thinking part so far.
+        """
+        if not text:
+            return
+        if self._mind is None:
+            self._mind = Thinking(begins_inside(text, thought))
+        self._print(*self._mind.feed(text))
+
+    def finish(self) -> None:
+        """Prints what was held back, and ends the line."""
+        if self._mind:
+            self._print(*self._mind.finish())
+        self._end_thoughts()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+    def _print(self, thoughts: str, answer: str) -> None:
+        if thoughts and sys.stderr.isatty():
+            thoughts = thoughts if self._thoughts else thoughts.lstrip()
+            words = clean(thoughts, self._thoughts)
+            _write(sys.stderr, f"{_DIM}{words}{_PLAIN}" if self._styled and words else words)
+            self._thoughts = (self._thoughts + thoughts)[-MOST_MARKS:]
+        if answer:
+            self._end_thoughts()
+            _write(sys.stdout, clean(answer, self._before) if sys.stdout.isatty() else answer)
+            self._before = (self._before + answer)[-MOST_MARKS:]
+
+    def _end_thoughts(self) -> None:
+        if self._thoughts:
+            _write(sys.stderr, "\n" if self._thoughts.endswith("\n") else "\n\n")
+            self._thoughts = ""
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(text)
+    stream.flush()
+
+
+INTERRUPTED: Final = 130
+MOST_INPUT: Final = 8 << 20
+"""Bytes of standard input: eight for each token of the largest context that the settings take."""
+_PATIENCE: Final = 2.0
+_SAVING: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One ``slipstream run``.
+
+    Attributes:
+        load: The model.
+        prompt: The prompt, standard input included.
+        system: System message, or empty.
+        sampling: How tokens are drawn.
+        max_tokens: Most tokens; 0 for no limit.
+        stop: Strings that end the reply.
+        chat: Name of the kept chat to go on with, or None.
+        as_json: One JSON object a step, then a summary.
+        given: Fields of ``sampling`` that options set; a kept chat may override the others.
+    """
+
+    load: Load
+    prompt: str
+    system: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int = 0
+    stop: list[str] = field(default_factory=list)
+    chat: str | None = None
+    as_json: bool = False
+    given: frozenset[str] = frozenset()
+
+
+def run(request: RunRequest, paths: Paths) -> int:
+    """Writes one reply to standard output.
+
+    Returns:
+        The exit code: 0, or 130 if it was interrupted; what was written until then is printed and kept.
+
+    Raises:
+        SlipstreamError: If it cannot be done; nothing is lost.
+    """
+    store = ChatStore(paths.chats, paths.states, paths.heads, paths.index) if request.chat else None
+    if store:
+        store.listen(lambda words: print(f"slipstream: {words}", file=sys.stderr))
+    engine = Engine(paths.logs / "engine.log")
+    try:
+        loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
+        if store and request.chat:
+            return _in_chat(request, paths, store, request.chat, engine, loaded)
+        messages = [Message("system", request.system)] if request.system else []
+        messages.append(Message("user", request.prompt))
+        return _code(_print_reply(request, engine, loaded, messages, None))
+    finally:
+        engine.close(_SAVING if store else 2.0)  # the KV cache of a long chat is large
+        if store:
+            store.close()
+
+
+def _loading(share: float | None) -> None:
+    """Explains a longer wait, on a terminal."""
+    if share is None and sys.stderr.isatty():
+        tell_check()
+
+
+def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
+    """Continues a kept chat, or begins it; the user's message is on disk before the engine gets it."""
+    chat = store.open_or_create(name)
+    names = frozenset(Sampling.__slots__) - request.given
+    own: dict[str, Any] = {name: value for name, value in store.sampling(chat.id).items() if name in names}
+    request = replace(request, sampling=replace(request.sampling, **own))
+    if request.system:
+        store.set_system(chat.id, request.system)
+    asked = store.add_user(chat.id, request.prompt)
+    messages = history(store.messages(chat.id), loaded.fingerprint)
+    reply = store.begin_reply(
+        chat.id,
+        model=loaded.name,
+        fingerprint=loaded.fingerprint,
+        drafter=request.load.drafter,
+        seed=request.sampling.seed,
+    )
+    private_folder(paths.states)
+    try:
+        done = _print_reply(
+            request, engine, loaded, messages, store.state(chat.id), lambda events: recorded(events, store, reply.id)
+        )
+    except SlipstreamError as error:
+        if not isinstance(error, EngineDiedError):
+            store.withdraw(asked.id)  # it was refused, so the chat goes on without it
+        raise
+    return _code(done)
+
+
+def _code(done: Done) -> int:
+    return INTERRUPTED if done.reason == "cancelled" else 0
+
+
+def _print_reply(
+    request: RunRequest,
+    engine: Engine,
+    loaded: Loaded,
+    messages: list[Message],
+    state: Path | None,
+    keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
+) -> Done:
+    """Prints a reply as it comes; the first Ctrl-C ends it early but in order, a second one at once."""
+    generate = Generate(
+        request=1,
+        messages=messages,
+        sampling=request.sampling,
+        drafter=request.load.drafter,
+        max_tokens=request.max_tokens,
+        stop=request.stop,
+        state=str(state) if state else None,
+        frame_ms=0.0 if request.as_json else 16.0,
+    )
+    hard, printer = signal.getsignal(signal.SIGINT), AnswerPrinter()
+
+    def interrupted(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, hard)
+        threading.Thread(target=engine.stop, args=(generate.request,)).start()  # the main thread may be amid a frame
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        for event in keep(engine.reply(generate)):
+            if isinstance(event, Stepped):
+                _print_step(event, request.as_json, printer)
+            elif isinstance(event, Done):
+                if not request.as_json:
+                    printer.finish()
+                done = replace(event, failed=loaded.failed | event.failed)
+                _print_done(done, request.as_json, request.sampling.seed)
+                return done
+    finally:
+        signal.signal(signal.SIGINT, hard)
+    raise AssertionError("a reply ends with Done or an error")
+
+
+def _print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
+    text = "".join(piece.text for piece in step.pieces)
+    if as_json:
+        _print_json(
+            text=text,
+            tokens=step.tokens,
+            drafter=step.drafter,
+            drafted=step.drafted,
+            accepted=step.accepted,
+            ms=round(step.ms, 3),
+            **({"expected": round(step.expected, 3)} if step.expected else {}),
+            **({"why": step.why} if step.why else {}),
+        )
+    else:
+        printer.take(text, step.speed.thought)
+
+
+def _print_done(done: Done, as_json: bool, seed: int) -> None:
+    for words in failure_words(done.failed):
+        print(f"slipstream: {words}.", file=sys.stderr)
+    if not as_json:
+        if not done.exact:
+            print("slipstream: typical acceptance was on, which changes the text.", file=sys.stderr)
+        if done.dropped_messages:
+            print(
+                f"slipstream: the context is full; the {done.dropped_messages} oldest messages "
+                f"({done.dropped_tokens:,} tokens) were left out.",
+                file=sys.stderr,
+            )
+        if done.reason == "context":
+            print("slipstream: the reply ended because the context is full.", file=sys.stderr)
+        return
+    speed = done.speed
+    _print_json(
+        done=done.reason,
+        tokens=speed.tokens,
+        prompt_tokens=done.prompt_tokens,
+        prefilled_tokens=done.prefilled_tokens,
+        tok_per_s=_rounded(speed.tok_per_s),
+        acceptance=_rounded(speed.acceptance),
+        tokens_per_step=_rounded(speed.tokens_per_step),
+        speedup=_rounded(speed.speedup),
+        ttft_ms=_rounded(done.ttft_ms),
+        steps=speed.steps,
+        drafted=speed.drafted,
+        accepted=speed.accepted,
+        by_depth=done.by_depth,
+        by_drafter=done.by_drafter,
+        phases={name: _rounded(ms) for name, ms in done.phases.items()},
+        **({"auto": _chosen(done)} if done.auto else {}),
+        dropped_messages=done.dropped_messages,
+        dropped_tokens=done.dropped_tokens,
+        seed=seed,
+        exact=done.exact,
+        **_thinking(done),
+        **({"failed": done.failed} if done.failed else {}),
+        text=done.text,
+    )
+
+
+def _thinking(done: Done) -> dict[str, object]:
+    """The figures of the reasoning part, if there is one."""
+    speed = done.speed
+    if not speed.thought:
+        return {}
+    answer = split(done.text, begins_inside(done.text, speed.thought)).answer
+    return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}
+
+
+def _chosen(done: Done) -> dict[str, dict[str, float | None]]:
+    """The autopilot's choices: per drafter the expected and the measured gain over plain decoding."""
+    return {
+        name: {
+            "steps": tally["steps"],
+            "expected_tokens": _rounded(tally["expected"]),
+            "tokens": tally["tokens"],
+            "ms": _rounded(tally["ms"]),
+            "expected_gain": _rounded(tally["plain_ms"] * tally["expected"] / max(tally["tokens"] * tally["ms"], 1e-9)),
+            "gain": _rounded(tally["plain_ms"] / max(tally["ms"], 1e-9)),
+        }
+        for name, tally in done.auto.items()
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _print_json(**values: object) -> None:
+    sys.stdout.write(json.dumps(values, ensure_ascii=sys.stdout.isatty()) + "\n")
+    sys.stdout.flush()
+
+
+def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
+    """Reads what was piped in; nothing from a terminal or /dev/null.
+
+    Args:
+        prompted: Whether there is a prompt without it; a pipe that stays silent then gets a hint on standard error.
+        stdin: The standard input.
+
+    Raises:
+        UsageError: If it is not UTF-8, or larger than any context.
+    """
+    try:
+        descriptor = stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return ""  # closed
+    if stat.S_ISCHR(mode):
+        return ""
+    if prompted:
+        with suppress(OSError, ValueError):
+            if not select.select([descriptor], [], [], _PATIENCE)[0]:
+                print(
+                    "slipstream: waiting for standard input to end; use </dev/null to go without it.", file=sys.stderr
+                )
+    raw = stdin.read(MOST_INPUT + 1)
+    if len(raw) > MOST_INPUT:
+        raise UsageError(
+            f"standard input has more than {MOST_INPUT >> 20} MB, which no context holds.", "Pipe in a part of it."
+        )
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start:,}.",
+            "Convert it first, for example with iconv -t UTF-8.",
+        ) from error

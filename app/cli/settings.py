@@ -1,0 +1,63 @@
+"""``slipstream settings``: the settings without a screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.settings.file import SettingsFile, known
+from slipstream.app.settings.setting import Value
+from slipstream.app.settings.values import all_settings
+from slipstream.models.sanitize import shown_path
+
+
+def settings(options: argparse.Namespace) -> int:
+    """Lists, settles or resets.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SlipstreamError: If there is no such setting, it cannot be so, or it cannot be kept.
+    """
+    file = SettingsFile(Paths.default().settings)
+    if options.settings_command == "set":
+        file.change(options.name, known(options.name).read(options.value))
+    elif options.settings_command == "reset":
+        file.reset(*options.name)
+    else:
+        for problem in file.problems:
+            print(f"slipstream: {one_line(problem)}", file=sys.stderr)
+        _list(file, options.json)
+        return 0
+    names = [options.name] if isinstance(options.name, str) else options.name
+    for name in names:
+        print(f"{name} = {_word(file.settings.value(name))} (counts {known(name).about.when})")
+    return 0
+
+
+def _list(file: SettingsFile, as_json: bool) -> None:
+    every = all_settings()
+    if as_json:
+        for name, each in every.items():
+            value, own = file.settings.value(name), bool(file.where(name))
+            row = {"name": name, "value": value, "default": each.default, "settled": own, "about": each.about.text}
+            print(json.dumps(row, ensure_ascii=sys.stdout.isatty()))
+        return
+    values = {name: _word(file.settings.value(name))[:24] for name in every}
+    wide, wider = max(map(len, every)), max(map(len, values.values()))
+    for name, each in every.items():
+        mark = "*" if file.where(name) else " "
+        print(f"{mark} {name:<{wide}}  {values[name]:<{wider}}  {each.about.text}")
+    for action, keys in file.settings.keys.items():
+        print(f"* keys.{one_line(action)} = {_word(keys)}")
+    print(f"* is settled, in {shown_path(file.path)}; all else is at its default.")
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return one_line(f"{value:g}" if isinstance(value, float) else str(value)) or '""'

@@ -1,0 +1,105 @@
+"""The standard streams of a command: always open, and a write that the system refuses is at most one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Final
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import reason_of
+
+READER_LEFT: Final = 141
+"""As if SIGPIPE had ended it, which shells expect of the beginning of a pipe."""
+
+_LONGEST: Final = 1000  # characters of a notice; names of files have no bound
+
+
+class Output(io.FileIO):
+    """A file descriptor that remembers why the system refused a write.
+
+    Attributes:
+        refused: What the system said; None if it took all.
+    """
+
+    def __init__(self, number: int, ignore: bool) -> None:
+        """Wraps a descriptor, which stays open.
+
+        Args:
+            number: The descriptor.
+            ignore: Whether to go on after a refused write.
+        """
+        super().__init__(number, "wb", closefd=False)
+        self.refused: OSError | None = None
+        self._ignore = ignore
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        """Writes as ``FileIO`` does."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.refused = error
+            if self._ignore:
+                return len(data)
+            raise
+
+
+class Streams:
+    """Standard output and standard error of this process."""
+
+    def __init__(self) -> None:
+        """Opens what is closed (``>&-``), where Python has None, and has failed notices ignored."""
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open as long as the process)
+        self._output = _wrapped("stdout", 1, ignore=False)
+        _wrapped("stderr", 2, ignore=True)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a locale, or a file's name, that cannot be written so
+
+    @property
+    def refused(self) -> OSError | None:
+        """Why standard output took not all; None if it did."""
+        return self._output.refused if self._output else None
+
+    def finish(self, code: int) -> int:
+        """Writes what is left of standard output.
+
+        Args:
+            code: The exit code so far.
+
+        Returns:
+            The exit code: 141 where the reader has left, 1 where something else could not be written.
+        """
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # closed meanwhile
+            code = code or 1
+        error = self.refused
+        if error is None:
+            return code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the end of Python would complain
+        if isinstance(error, BrokenPipeError):  # the reader has left, as `head` does
+            return READER_LEFT
+        notice(f"cannot write to standard output: {reason_of(error)}. Make room, or write to another place.")
+        return 1
+
+
+def notice(words: str) -> None:
+    """Writes a line to standard error; the middle of a very long one is left out."""
+    line = one_line(words)
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+    print(f"slipstream: {line}", file=sys.stderr)
+
+
+def _wrapped(name: str, number: int, ignore: bool) -> Output | None:
+    """Puts an ``Output`` behind a standard stream, unless it is a terminal or was replaced."""
+    stream = getattr(sys, name)
+    if stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
+        return None
+    output = Output(number, ignore)
+    lines = stream.line_buffering
+    setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), stream.encoding, "backslashreplace", None, lines))
+    return output

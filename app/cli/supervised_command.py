@@ -1,0 +1,49 @@
+"""A command that ends with the program that began it.
+
+Run it as ``python -m slipstream.app.cli.supervised_command NICE COMMAND…``.
+
+Its standard input is a pipe that only that program holds open. When it closes, that program has ended, even by a
+kill, and the command ends too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+_GRACE: Final = 10.0  # seconds in which a command may put away what it has
+
+
+def main() -> None:
+    """Runs a command, less urgently than others where a number above 0 is given, until it or its starter ends."""
+    nice, *arguments = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it, which is inherited
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what it reads may be chats
+    if hasattr(os, "nice"):
+        os.nice(int(nice))
+    threading.Thread(target=_attend, name="attend", daemon=True).start()
+    from slipstream.app.cli import main as cli
+
+    cli.main(arguments)
+
+
+def _attend() -> None:
+    """Waits for the pipe to close; then interrupts the command as Ctrl-C does, and ends it if that does not."""
+    with suppress(OSError):
+        while os.read(0, 1024):
+            pass
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(_GRACE)
+    os.killpg(0, signal.SIGKILL)  # with what it began: it leads a group of its own
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What this machine has, what is broken, and what would be faster."""

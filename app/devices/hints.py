@@ -1,0 +1,248 @@
+"""What would be faster, with the command that makes it so.
+
+The wheels are those of llama-cpp-python's own index pages, which its README lists.
+
+GPUs that are there but not used, because no backend for them is built into llama.cpp.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from slipstream.models.llama.devices import Survey
+
+Maker = Literal["NVIDIA", "AMD", "Intel", "Apple"]
+
+_BACKENDS: Final = MappingProxyType(
+    {
+        "NVIDIA": ("CUDA", "Vulkan"),
+        "AMD": ("ROCm", "HIP", "Vulkan"),
+        "Intel": ("SYCL", "Vulkan"),
+        "Apple": ("Metal", "MTL"),
+    }
+)
+"""Backends that run on a maker's GPUs, as llama.cpp names them."""
+_VENDORS: Final[Mapping[str, Maker]] = MappingProxyType({"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"})
+_NAMES: Final = re.compile(r"(nvidia|geforce|quadro)|(amd|radeon)|(intel|\barc\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that the system lists.
+
+    Attributes:
+        name: Its name.
+        maker: Its vendor, which decides the backend.
+        driver: Newest CUDA that its driver runs, such as ``12.4``; empty where that is not known or means nothing.
+    """
+
+    name: str
+    maker: Maker
+    driver: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where to look for GPUs.
+
+    Attributes:
+        system: ``platform.system()``.
+        machine: ``platform.machine()``.
+        root: Where ``proc`` and ``sys`` are mounted, on Linux.
+        ask: Runs a program of the system; gives what it prints, or nothing where it is missing or fails.
+    """
+
+    system: str
+    machine: str
+    root: Path
+    ask: Callable[[Sequence[str]], str]
+
+    @staticmethod
+    def here() -> Look:
+        """Looks at this machine."""
+        return Look(platform.system(), platform.machine(), Path("/"), _ask)
+
+
+def gpus(look: Look) -> list[Gpu]:
+    """Lists the system's GPUs, whether llama.cpp can use them or not."""
+    if look.system == "Darwin":
+        translated = look.ask(["sysctl", "-n", "sysctl.proc_translated"]).strip() == "1"
+        return [Gpu("Apple silicon", "Apple")] if look.machine == "arm64" or translated else []
+    found = _nvidia(look)
+    if look.system == "Windows":
+        query = "(Get-CimInstance Win32_VideoController).Name"
+        names = look.ask(["powershell", "-NoProfile", "-Command", query]).splitlines()
+        return found + [
+            gpu for name in names if (gpu := _named(name.strip())) and not (found and gpu.maker == "NVIDIA")
+        ]
+    for vendor in sorted((look.root / "sys/class/drm").glob("card[0-9]*/device/vendor")):
+        with suppress(OSError):
+            maker = _VENDORS.get(vendor.read_text().strip())
+            if maker and not (found and maker == "NVIDIA"):
+                found.append(Gpu(f"{maker} GPU ({vendor.parent.parent.name})", maker))
+    return found
+
+
+def idle(found: Sequence[Gpu], survey: Survey) -> list[Gpu]:
+    """Those of which no backend takes care."""
+    return [gpu for gpu in found if not any(name in survey.backends for name in _BACKENDS[gpu.maker])]
+
+
+def _nvidia(look: Look) -> list[Gpu]:
+    names = [
+        line.strip() for line in look.ask(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
+    ]
+    if names:
+        version = re.search(r"CUDA Version:\s*(\d+\.\d+)", look.ask(["nvidia-smi"]))
+        return [Gpu(name, "NVIDIA", version[1] if version else "") for name in names if name]
+    found = []
+    for information in sorted((look.root / "proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError):
+            model = re.search(r"^Model:\s*(.+)$", information.read_text(), re.MULTILINE)
+            found.append(Gpu(model[1].strip() if model else "NVIDIA GPU", "NVIDIA"))
+    return found
+
+
+def _named(name: str) -> Gpu | None:
+    match = _NAMES.search(name)
+    makers: tuple[Maker, ...] = ("NVIDIA", "AMD", "Intel")
+    return Gpu(name, makers[(match.lastindex or 1) - 1]) if match else None
+
+
+def _ask(command: Sequence[str]) -> str:
+    if not shutil.which(command[0]):
+        return ""
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True).stdout
+    return ""
+
+
+_PAGES: Final = "https://abetlen.github.io/llama-cpp-python/whl"
+_CUDA: Final = MappingProxyType(
+    {
+        ("Linux", "x86_64"): ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132"),
+        ("Windows", "AMD64"): ("cu118", "cu124", "cu125", "cu130", "cu132"),
+    }
+)
+"""Wheels for CUDA, by system and machine."""
+_USUAL_CUDA: Final = "cu124"
+_VULKAN: Final = frozenset(_CUDA)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Something that would be faster.
+
+    Attributes:
+        what: What lies idle, and what using it needs.
+        command: The command to run; empty where there is none.
+    """
+
+    what: str
+    command: str = ""
+
+
+def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags: str) -> list[Hint]:
+    """Collects what lies idle.
+
+    Args:
+        gpus: The system's GPUs.
+        survey: llama.cpp's report.
+        look: The kind of machine.
+        version: Of llama-cpp-python, as Slipstream needs it.
+        flags: The processor's features as the system spells them, such as ``avx2``.
+    """
+    hints = []
+    makers = list(dict.fromkeys(gpu.maker for gpu in idle(gpus, survey)))
+    if {gpu.maker for gpu in gpus} != {"Intel"}:  # beside another GPU the processor's own gains nothing
+        makers = [maker for maker in makers if maker != "Intel"]
+    for maker in makers:
+        of_maker = [gpu for gpu in gpus if gpu.maker == maker]
+        names = ", ".join(dict.fromkeys(gpu.name for gpu in of_maker))
+        hints.append(_gpu(names, of_maker[0], look, version))
+    driven = {gpu.maker for gpu in gpus} - {gpu.maker for gpu in idle(gpus, survey)}
+    if driven and not any(device.kind in ("gpu", "igpu") for device in survey.devices):
+        owners = " and ".join(sorted(driven))
+        hints.append(Hint(f"llama.cpp is built for {owners} but finds no GPU: its driver does not answer; update it."))
+    words = set(flags.lower().split())
+    missing = [name for name in ("AVX2", "FMA", "F16C") if name.lower() in words and name not in survey.features]
+    wider = [name for name in ("AVX512",) if "avx512_vnni" in words and name not in survey.features]
+    if survey.features and (missing or wider):
+        hints.append(
+            Hint(
+                f"this processor has {' and '.join(missing or wider)}, which llama.cpp was built without: a build on "
+                "this machine uses it (some minutes; it needs a C++ compiler).",
+                _source("-DGGML_NATIVE=on", version),
+            )
+        )
+    if survey.amx_left_out:
+        hints.append(
+            Hint(
+                "this processor has AMX, which stays unused: the compiler of this build sets it up wrong. "
+                "A build with GCC 12.4, 13.3, 14 or newer uses it.",
+                _source("-DGGML_NATIVE=on", version),
+            )
+        )
+    return hints
+
+
+def reinstall(look: Look, version: str, problem: str) -> str:
+    """The command that installs llama.cpp anew; it is built here where the wheel is for newer processors."""
+    if "illegal instruction" in problem:
+        return _source("-DGGML_NATIVE=on", version)
+    return _wheel("metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu", version)
+
+
+def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
+    place = (look.system, look.machine)
+    if gpu.maker == "Apple":
+        if look.machine != "arm64":
+            return Hint(f"{names} runs this Python, made for Intel, translated; install Slipstream with one for ARM.")
+        return Hint(f"{names} lies idle: llama.cpp is built without Metal.", _wheel("metal", version))
+    if gpu.maker == "NVIDIA":
+        what = f"{names} lies idle: llama.cpp is built without CUDA."
+        page = _cuda(place, gpu.driver)
+        return Hint(what, _wheel(page, version) if page else _source("-DGGML_CUDA=on", version))
+    what = f"{names} lies idle: llama.cpp is built without Vulkan."
+    if gpu.maker == "Intel":
+        what = f"{names} lies idle, and may or may not be faster than the processor: llama.cpp is built without Vulkan."
+    return Hint(what, _wheel("vulkan", version) if place in _VULKAN else _source("-DGGML_VULKAN=on", version))
+
+
+def _cuda(place: tuple[str, str], driver: str) -> str:
+    """The page of the newest wheel that a driver runs; empty where there is none for such a machine."""
+    pages = _CUDA.get(place, ())
+    number = re.sub(r"\D", "", driver)
+    if not number:
+        return _USUAL_CUDA if _USUAL_CUDA in pages else ""
+    return max((page for page in pages if int(page[2:]) <= int(number)), key=lambda page: int(page[2:]), default="")
+
+
+def _wheel(page: str, version: str) -> str:
+    return _install(version, f"--only-binary llama-cpp-python --extra-index-url {_PAGES}/{page}")
+
+
+def _source(flags: str, version: str) -> str:
+    setting = f'$env:CMAKE_ARGS="{flags}"; ' if sys.platform == "win32" else f'CMAKE_ARGS="{flags}" '
+    return setting + _install(version, "--no-binary llama-cpp-python --no-cache-dir")
+
+
+def _install(version: str, options: str) -> str:
+    """For this very Python: with its pip, or with uv where it has none."""
+    python = shlex.quote(sys.executable)
+    if importlib.util.find_spec("pip"):
+        return f"{python} -m pip install --force-reinstall --no-deps {options} llama-cpp-python=={version}"
+    options = options.replace("--no-cache-dir", "--no-cache")
+    return f"uv pip install --python {python} --reinstall --no-deps {options} llama-cpp-python=={version}"

@@ -1,0 +1,221 @@
+"""What ``slipstream doctor`` finds out.
+
+Whether what Slipstream keeps, and what it brings along, is in order.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import platform
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.devices.hints import Gpu, Hint, Look, faster, gpus, reinstall
+from slipstream.app.library.load_request import BUNDLED_DRAFT, BUNDLED_TARGET
+from slipstream.app.library.manager import ModelManager
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.settings.file import SettingsFile
+from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.vocabulary import check_vocabulary
+from slipstream.models.library.records import Installed
+from slipstream.models.llama.devices import Survey, processor_flags, survey
+from slipstream.models.memory.fit import Fit, estimate, fit
+from slipstream.models.sanitize import shown_path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is kept.
+
+    Attributes:
+        name: What is kept there.
+        path: The folder or file.
+        exists: Whether it is there already; it is made when it is needed.
+        free_bytes: Bytes that are free on its disk.
+        problem: Why nothing can be written there; empty if something can.
+    """
+
+    name: str
+    path: Path
+    exists: bool
+    free_bytes: int
+    problem: str = ""
+
+
+def places(paths: Paths) -> list[Place]:
+    """Tries to write where each thing is kept, or will be; nothing is left behind."""
+    return [_place(name, path) for name, path in paths.rows() if name != "bundled"]
+
+
+def _place(name: str, path: Path) -> Place:
+    folder = path if path.is_dir() else path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        free = shutil.disk_usage(folder).free
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = reason_of(error)
+        hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
+        return Place(name, path, path.exists(), 0, f"cannot write to {shown_path(folder)}: {reason}. {hint}")
+    return Place(name, path, path.exists(), free)
+
+
+def bundled_problems(folder: Path) -> list[str]:
+    """Looks at the models that ship with Slipstream: there, well formed, and the same bytes as in the package."""
+    problems = []
+    for name in (BUNDLED_TARGET, BUNDLED_DRAFT):
+        if not (folder / name).is_file():
+            problems.append(f"the bundled model is incomplete: {shown_path(folder / name)} is missing.")
+    recorded = _recorded()
+    for path in sorted(folder.glob("*.gguf")):
+        try:
+            header = read_header(path)
+            if path.name in (BUNDLED_TARGET, BUNDLED_DRAFT):
+                check_vocabulary(header)
+        except SlipstreamError as error:
+            problems.append(f"the bundled model is damaged: {error.title}")
+            continue
+        digest = recorded.get(path.resolve())
+        if digest and digest != _digest(path):
+            problems.append(f"the bundled model is damaged: {shown_path(path)} is not what was installed.")
+    return problems
+
+
+def _recorded() -> dict[Path, str]:
+    """Digests of the package's files as the installer wrote them down; none where it runs from its sources."""
+    try:
+        files = importlib.metadata.files("slipstream") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    return {
+        Path(str(file.locate())).resolve(): file.hash.value
+        for file in files
+        if file.suffix == ".gguf" and file.hash and file.hash.mode == "sha256"
+    }
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 as installers write it: base64 for addresses, no padding."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+_LIBRARIES: Final = ("slipstream", "llama-cpp-python", "textual", "huggingface-hub", "numpy", "gguf")
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A model and how it would run here.
+
+    Attributes:
+        model: The model.
+        fit: How it is best opened, for other programs' models about; None for one that is broken.
+    """
+
+    model: Installed
+    fit: Fit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything about this machine that matters.
+
+    Attributes:
+        system: Name of the system and kind of machine.
+        python: Version of Python.
+        versions: Versions of the libraries.
+        survey: llama.cpp's devices, backends and version.
+        gpus: The system's GPUs.
+        places: Where things are kept.
+        models: Models to chat with.
+        faster: What would be faster.
+        problems: What is broken, and what to do; empty if nothing is.
+    """
+
+    system: str
+    python: str
+    versions: dict[str, str]
+    survey: Survey
+    gpus: tuple[Gpu, ...]
+    places: tuple[Place, ...]
+    models: tuple[Fitting, ...]
+    faster: tuple[Hint, ...]
+    problems: tuple[str, ...]
+
+
+def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
+    """Examines everything without loading a model or using the network.
+
+    Args:
+        paths: Where things are kept.
+        look: Where to look for GPUs.
+        asked: llama.cpp's answer; None to ask it.
+    """
+    asked = asked or survey()
+    versions = {name: _version(name) for name in _LIBRARIES}
+    needed = _needed()
+    kept = places(paths)
+    problems = [place.problem for place in kept if place.problem] + bundled_problems(paths.bundled)
+    problems += SettingsFile(paths.settings).problems
+    if asked.problem:
+        problems.append(f"{asked.problem}. Install it again: {reinstall(look, needed, asked.problem)}")
+    elif versions["llama-cpp-python"] != needed:
+        found = versions["llama-cpp-python"] or "missing"
+        command = reinstall(look, needed, "")
+        problems.append(f"llama-cpp-python is {found}, and Slipstream works with {needed} only: {command}")
+    known = gpus(look)
+    hints = faster(known, asked, look, needed, processor_flags(look.root))
+    return Report(
+        system=f"{look.system} {look.machine}",
+        python=platform.python_version(),
+        versions=versions,
+        survey=asked,
+        gpus=tuple(known),
+        places=tuple(kept),
+        models=_models(paths, asked),
+        faster=tuple(hints),
+        problems=tuple(problems),
+    )
+
+
+def _models(paths: Paths, asked: Survey) -> tuple[Fitting, ...]:
+    found = []
+    for model in ModelManager(paths).installed():
+        if model.role != "chat":
+            continue
+        try:
+            found.append(Fitting(model, None if model.problem else _fit(model, asked)))
+        except SlipstreamError:
+            found.append(Fitting(model, None))
+    return tuple(found)
+
+
+def _fit(model: Installed, asked: Survey) -> Fit:
+    """Other programs may keep hundreds of models, so that their headers are not read for it."""
+    if model.foreign:
+        return estimate(model.size, model.params, asked.devices, model.context or None)
+    return fit(read_header(model.path), asked.devices)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _needed() -> str:
+    """The version of llama-cpp-python that the package requires."""
+    wanted = " ".join(importlib.metadata.requires("slipstream") or [])
+    found = re.search(r"llama-cpp-python==([\w.]+)", wanted)
+    return found[1] if found else _version("llama-cpp-python")

@@ -1,1 +1,0 @@
-"""``slipstream doctor``: what this machine has, what is broken, and what would be faster."""

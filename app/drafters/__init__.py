@@ -1,1 +1,0 @@
-"""``slipstream drafters``: trained heads are listed, made and imported."""

@@ -1,0 +1,114 @@
+"""What is measured at load: how fast plain decoding is, and what may be promised of the text."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from slipstream.drafters.memory import Memory
+from slipstream.models.llama.target import Target
+from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
+
+SAME_TEXT: Final = "same text"
+SAME_DISTRIBUTION: Final = "same distribution"
+_PROMISE: Final = "promise"
+_PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
+_WIDTHS: Final = (2, 3, 5, 9, 17)
+_ROWS: Final = 18
+
+
+def measure_plain(target: Target, seconds: float = 0.25) -> float:
+    """Times single-row passes, so that the speed-up has something to be measured against.
+
+    Returns:
+        The median in milliseconds.
+    """
+    start = min(8, target.abilities.n_ctx - 1)
+    target.prefill([_token(target, at) for at in range(start)])
+    until = perf_counter() + seconds
+    passes: list[float] = []
+    while len(passes) < 24 and (len(passes) < 5 or perf_counter() < until):
+        if len(target.tokens) == target.abilities.n_ctx:
+            target.rewind(start)
+        began = perf_counter()
+        target.evaluate(_token(target, len(passes)), EMPTY_TREE)
+        target.keep(())
+        passes.append(1e3 * (perf_counter() - began))
+    target.rewind(0)
+    return median(passes[3:])  # the first ones warm the caches
+
+
+def measure_promise(target: Target, plain_ms: float, seconds: float = 1.0) -> str:
+    """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
+
+    Takes the larger of ``seconds`` and 20 single-row passes at most; what it has no time to compare is not promised.
+
+    Args:
+        target: A target that keeps its cells in order (``Abilities.same_text``), or the promise is not even tried.
+        plain_ms: Milliseconds of a single-row pass.
+        seconds: Least time to take.
+
+    Returns:
+        ``SAME_TEXT`` or ``SAME_DISTRIBUTION``.
+    """
+    if not target.abilities.same_text:
+        return SAME_DISTRIBUTION
+    until = perf_counter() + max(seconds, 20 * plain_ms / 1e3)
+    prefixes = [n for n in _PREFIXES if n + _ROWS < target.abilities.n_ctx]
+    widths = [w for w in _WIDTHS if w <= target.abilities.max_rows]
+    try:
+        for prefix in prefixes:
+            start = [_token(target, at) for at in range(prefix)]
+            tail = [_token(target, 7 * at + 1) for at in range(_ROWS)]
+            if not target.prefill(start, cancelled=lambda: perf_counter() > until).complete:
+                return SAME_DISTRIBUTION
+            plain: list[Floats] = []
+            for token in tail:
+                if perf_counter() > until:
+                    return SAME_DISTRIBUTION
+                plain.append(target.evaluate(token, EMPTY_TREE).logits[0].copy())
+                target.keep(())
+            for width in widths:
+                if perf_counter() > until:
+                    return SAME_DISTRIBUTION
+                target.rewind(prefix)
+                rows = target.evaluate(tail[0], TokenTree.chain(tail[1:width])).logits
+                if not all(np.array_equal(rows[at], plain[at]) for at in range(width)):
+                    return SAME_DISTRIBUTION
+                target.keep(tuple(range(width - 1)))
+                after = target.evaluate(tail[width], EMPTY_TREE).logits[0]
+                if not np.array_equal(after, plain[width]):
+                    return SAME_DISTRIBUTION
+                target.keep(())
+        return SAME_TEXT
+    finally:
+        target.rewind(0)
+
+
+def kept_promise(target: Target, plain_ms: float, memory: Memory | None, key: str) -> str:
+    """What may be promised of the text: ``SAME_TEXT`` where it was shown before, else what is measured now.
+
+    Whether passes of all widths compute the same bits depends on model, build and device alone; a machine that is busy
+    now has no time to show it.
+
+    Args:
+        target: See ``measure_promise``.
+        plain_ms: Milliseconds of a single-row pass.
+        memory: Keeps what was shown; None to keep nothing.
+        key: Names the model, the build, the device and the settings for which it was shown.
+    """
+    proof = f"{SAME_TEXT} {key}".encode()
+    if target.abilities.same_text and memory and memory.read(_PROMISE) == proof:
+        return SAME_TEXT
+    promise = measure_promise(target, plain_ms)
+    if promise == SAME_TEXT and memory:
+        memory.write(_PROMISE, proof)
+    return promise
+
+
+def _token(target: Target, at: int) -> Token:
+    """A run of ordinary tokens that does not repeat itself soon."""
+    return (at * 7919 + 4099) % target.abilities.n_vocab

@@ -1,0 +1,96 @@
+"""Traces drafts for a panel: the trees of the last steps, and the figures of each drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from time import perf_counter
+from typing import Final, Protocol
+
+from slipstream.app.engine.stats import ReplyStats, origins
+from slipstream.app.protocol import DraftTree, Piece, Watched
+from slipstream.drafters.base import Step
+from slipstream.models.types import ROOT, Token
+
+LOOK_EVERY: Final = 0.03
+"""Seconds between two trees: more would not be seen, and would slow a very small model down."""
+PLAIN_EVERY: Final = 0.1
+"""Least seconds before a step without a draft: it shows little, and must not delay the next draft."""
+
+
+class Pieces(Protocol):
+    """What is asked of a vocabulary."""
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes of a token."""
+
+
+class DraftTrace:
+    """Traces the steps of one reply while the panel is open; otherwise it costs one call a step."""
+
+    def __init__(
+        self,
+        watched: Callable[[], bool],
+        vocabulary: Pieces,
+        stats: ReplyStats,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """Starts a trace.
+
+        Args:
+            watched: Whether the panel is open; may change at any step.
+            vocabulary: Gives the texts of the tokens.
+            stats: The figures of the reply.
+            clock: Seconds, for tests.
+        """
+        self._watched, self._vocabulary, self._stats, self._clock = watched, vocabulary, stats, clock
+        self._told = self._plain_told = float("-inf")
+
+    def of(self, step: Step, milliseconds: float) -> Watched | None:
+        """The trace of a step that ``stats`` already counts; None while the panel is closed, or too soon."""
+        if not self._watched():
+            return None
+        now = self._clock()
+        if step.draft.tree.drafted:
+            if now - self._told < LOOK_EVERY:
+                return None
+            self._told = now
+        else:
+            if now - max(self._told, self._plain_told) < PLAIN_EVERY:
+                return None
+            self._plain_told = now
+        stats = self._stats
+        return Watched(
+            [self._tree(step, milliseconds)],
+            {name: asdict(count) for name, count in stats.by_drafter.items()},
+            {name: [list(counts) for counts in depths] for name, depths in stats.drafter_depths.items()},
+        )
+
+    def _tree(self, step: Step, milliseconds: float) -> DraftTree:
+        draft = step.draft
+        tree = draft.tree
+        shown = [node for node in range(len(tree)) if node not in tree.probes]
+        place = {node: index for index, node in enumerate(shown)} | {ROOT: ROOT}
+        origin, source = origins(step)[-1]
+        return DraftTree(
+            step=self._stats.whole.steps,
+            texts=[self._text(tree.tokens[node]) for node in shown],
+            parents=[place[tree.parents[node]] for node in shown],
+            probs=[round(float(draft.probs[node]), 4) for node in shown],
+            sources=[draft.sources[node] for node in shown],
+            path=[place[node] for node in step.path],
+            last=Piece(self._text(step.tokens[-1]), origin, source),
+            probes=len(tree.probes),
+            ms=milliseconds,
+        )
+
+    def _text(self, token: Token) -> str:
+        """The text of a token alone; bytes that are no whole character are spelled out."""
+        return self._vocabulary.piece(token).decode("utf-8", "backslashreplace")
+
+
+def together(first: Watched | None, second: Watched | None) -> Watched | None:
+    """The trace of two joined steps: all trees, and the later figures."""
+    if first is None or second is None:
+        return second or first
+    return Watched(first.trees + second.trees, second.by_drafter, second.drafter_depths)

@@ -1,0 +1,126 @@
+"""The drafters of a loaded model: what can be asked for, and those that were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from slipstream.app.engine.stats import PlainClock
+from slipstream.app.protocol import AUTO, DrafterOffer
+from slipstream.drafters import registry
+from slipstream.drafters.autopilot.policy import Autopilot
+from slipstream.drafters.autopilot.profile import Profile
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.guard import Guard
+from slipstream.drafters.resources import Resources
+from slipstream.models.llama.target import Target
+
+_ABOUT = "chooses among all of these, step by step, by measure"
+
+
+def check_drafter(name: str) -> None:
+    """Refuses a name that stands for no drafter.
+
+    Raises:
+        UsageError: Names the known ones.
+    """
+    if name != AUTO:
+        registry.check_name(name)
+
+
+class Drafters:
+    """Makes each drafter when it is first asked for; a failing one fails no reply.
+
+    Attributes:
+        pilot: The autopilot; None until it was asked for.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        target: Target,
+        plain: PlainClock,
+        profile: Profile,
+        disabled: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """Makes none yet.
+
+        Args:
+            resources: What they are made of.
+            target: What they draft for.
+            plain: The clock of plain decoding.
+            profile: Keeps what the autopilot learns.
+            disabled: Names the drafters that the autopilot leaves out now.
+        """
+        self._guard = resources.guard or Guard()
+        self._resources = replace(resources, guard=self._guard)
+        self._target, self._plain, self._profile = target, plain, profile
+        self._disabled, self._disabled_before = disabled, frozenset[str]()
+        self._made: dict[str, Drafter] = {}
+        self._reported: set[str] = set()
+        self.pilot: Autopilot | None = None
+
+    def get(self, name: str, on_progress: Callable[[float], None] = lambda _share: None) -> Drafter:
+        """Finds or makes a drafter.
+
+        Args:
+            name: Its name.
+            on_progress: Called with the share that is done: the autopilot measures the machine when it first meets a
+                model.
+
+        Raises:
+            UsageError: If it is unknown or cannot serve this target.
+        """
+        if name == AUTO:
+            self._apply_disabled()
+        if name not in self._made:
+            make = partial(self._autopilot, on_progress)
+            auto = name == AUTO
+            self.put(
+                name,
+                self._guard.made(name, make, self._target.abilities) if auto else registry.make(name, self._resources),
+            )
+        return self._made[name]
+
+    def put(self, name: str, drafter: Drafter) -> None:
+        """Adds a drafter under a name; it is closed with the others."""
+        self._made[name] = drafter
+
+    def offers(self) -> list[DrafterOffer]:
+        """All drafters, and whether each serves this target."""
+        reasons = {name: registry.why_not(name, self._resources) for name in registry.METHODS}
+        methods = [DrafterOffer(name, not why, why, registry.METHODS[name].about) for name, why in reasons.items()]
+        return [DrafterOffer(AUTO, True, about=_ABOUT), *methods]
+
+    def new_failures(self) -> dict[str, str]:
+        """The drafters that failed since the last call, by name, and the reason as the end of a sentence."""
+        fresh = {name: why for name, why in self._guard.failed.items() if name not in self._reported}
+        self._reported.update(fresh)
+        return fresh
+
+    def close(self) -> None:
+        """Frees them all, and keeps what the autopilot has learned."""
+        if self.pilot:
+            self._profile.keep(self.pilot)
+        for drafter in self._made.values():
+            drafter.close()
+
+    def _apply_disabled(self) -> None:
+        """Closes an autopilot whose drafters are no longer the enabled ones; the next one starts from its profile."""
+        now = self._disabled()
+        if now != self._disabled_before and self.pilot:
+            self._profile.keep(self.pilot)
+            self._made.pop(AUTO).close()
+            self.pilot = None
+        self._disabled_before = now
+
+    def _autopilot(self, on_progress: Callable[[float], None]) -> Autopilot:
+        plain_ms = self._plain.milliseconds
+        assert plain_ms is not None  # measured at load
+        wanted = [name for name, method in registry.METHODS.items() if method.auto]
+        usable = [n for n in wanted if n not in self._disabled_before and not registry.why_not(n, self._resources)]
+        made = {name: registry.make(name, self._resources) for name in usable}
+        working = {name: drafter for name, drafter in made.items() if not drafter.failed}
+        self.pilot = self._profile.autopilot(working, self._target, plain_ms, on_progress)
+        return self.pilot

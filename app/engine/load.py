@@ -1,0 +1,325 @@
+"""Fits a model and its draft model to the memory, opens and measures them, and makes a session of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import llama_cpp
+
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.engine.calibrate import kept_promise, measure_plain
+from slipstream.app.engine.drafter_list import Drafters, check_drafter
+from slipstream.app.engine.kv_cache_store import KvCacheStore
+from slipstream.app.engine.past_chats import PastChats
+from slipstream.app.engine.prompt import PromptBuilder
+from slipstream.app.engine.session import ChatModel, Session
+from slipstream.app.engine.stats import PlainClock
+from slipstream.app.engine.tune import Threads, writes_scores
+from slipstream.app.protocol import Load, Loaded
+from slipstream.app.settings.disabled_drafters import known_left_out
+from slipstream.drafters import registry
+from slipstream.drafters.autopilot.profile import Profile
+from slipstream.drafters.draft_model import DraftModel
+from slipstream.drafters.eagle3 import NAME as EAGLE
+from slipstream.drafters.guard import Guard
+from slipstream.drafters.memory import Memory
+from slipstream.drafters.resources import Resources
+from slipstream.drafters.retrieval import Retrieval
+from slipstream.drafters.text_index.index import TextIndex, open_index
+from slipstream.drafters.vocabulary_mapping import VocabularyMapping, shared_controls
+from slipstream.models.chat_template.template import ChatTemplate
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.probe import ProbeRecord, probe_once
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
+from slipstream.models.heads.matching_heads import companions
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.devices import Device, survey_here
+from slipstream.models.llama.library import built, device, physical_cores
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.memory.dry_run import DryRun
+from slipstream.models.memory.fit import Fit, fit, room_of
+from slipstream.models.sanitize import shown_path
+from slipstream.models.types import KvType
+
+_TIGHT: Final = (0.7, 1.3)
+"""Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
+
+
+def devices_here() -> Sequence[Device]:
+    """Lists what this process can run on."""
+    return survey_here().devices
+
+
+def fitted(
+    request: Load,
+    header: Header,
+    draft: Header | None,
+    heads: Iterable[Path] = (),
+    devices: Callable[[], Sequence[Device]] = devices_here,
+    scores: bool = False,
+    tried: bool = True,
+) -> Fit:
+    """Chooses context, KV type and layers on the GPU, where the owner left them open.
+
+    Args:
+        request: What is to be loaded.
+        header: Of the model.
+        draft: Of the draft model.
+        heads: Files of trained heads that draft for it.
+        devices: Lists what there is.
+        scores: See ``ContextOptions``; where it runs on the processor.
+        tried: Whether llama.cpp may read the file; until then only what is far too large is refused.
+
+    Raises:
+        SlipstreamError: If the model does not fit; the hint names what would.
+    """
+    found = [device for device in devices() if request.gpu_layers or device.kind == "cpu"]
+    choose = partial(
+        fit,
+        header,
+        found,
+        want_ctx=request.n_ctx or None,
+        kv_type="q8_0" if request.same_text else None,
+        heads=sum(path.stat().st_size for path in heads if path.exists()),
+        scores=scores,
+    )
+    chosen = choose(draft=draft)
+    used = room_of(found).used(chosen.need)
+    if tried and _TIGHT[0] < used < _TIGHT[1]:
+        with closing(DryRun(header.path)) as run:
+            chosen = choose(
+                draft=draft,
+                measure=lambda n_ctx, kv, scores: run.graph_bytes(options_for(request, n_ctx, kv, scores=scores)),
+            )
+    if chosen.verdict == "too big" and (tried or used >= _TIGHT[1]):
+        asked = f" with a context of {request.n_ctx:,} tokens" if request.n_ctx else ""
+        raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", chosen.why)
+    return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
+
+
+def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scores: bool = False) -> ContextOptions:
+    """How the context is opened: what was chosen, and what the request asks for.
+
+    Args:
+        request: What is to be loaded.
+        n_ctx: Tokens that it holds.
+        kv: Type of the KV cache; llama.cpp packs one with flash attention only.
+        borrow: See ``ContextOptions``.
+        scores: See ``ContextOptions``.
+    """
+    return ContextOptions(
+        n_ctx=n_ctx,
+        kv=kv,
+        flash=True if kv == "q8_0" else None,
+        scores=scores,
+        same_text=request.same_text,
+        threads=request.threads,
+        borrow=borrow,
+    )
+
+
+DRAFT: Final = DraftModel.name
+RETRIEVAL: Final = Retrieval.name
+HEADS: Final = ("medusa", "kangaroo", "space", EAGLE)
+_WEIGHT: Final = 4
+"""Plain steps that the measurement at load counts as: enough to outweigh one that was disturbed."""
+_MEASURING: Final = 0.9
+"""Share of a load from which the machine is measured: the files are read."""
+_LEAST_CONTEXT: Final = 512
+"""Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
+_SMALL: Final = 1 << 30
+"""Bytes of weights up to which threads are measured; in larger models they hardly wait for each other."""
+
+
+def load(
+    request: Load, on_progress: Callable[[float | None], None], note: memoryview | None = None
+) -> tuple[Session, Loaded]:
+    """Loads what is asked.
+
+    Args:
+        request: Which model, which draft model.
+        on_progress: Called with 0 to 1; None while files are probed before their first use.
+        note: See ``Guard``; its last byte says whether a GPU computes.
+
+    Returns:
+        The session, and what the interface is told of it.
+
+    Raises:
+        SlipstreamError: If a file is no model that can chat, or there is no memory.
+    """
+    check_drafter(request.drafter)
+    if request.n_ctx < 0:
+        raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
+    guard, path = Guard(request.failed, note and note[:-1]), Path(request.model)
+    header = read_header(path)
+    check_vocabulary(header)
+    small_header = guard.run(DRAFT, lambda: _draft_header(request), None)
+    heads = _heads(request, header, guard)
+    devices = devices_here()
+    if request.probed:
+        fitted(request, header, None, (), lambda: devices, tried=False)
+        record = ProbeRecord(Path(request.probed), built())
+        probe_once([path], record, lambda: on_progress(None))
+        risky = {DRAFT: small_header.path if small_header else None, EAGLE: heads.get(EAGLE)}
+        for name, file in risky.items():
+            if file:
+                guard.run(name, partial(probe_once, [file], record, lambda: on_progress(None)), None)
+    scores = _writes_scores(request, devices)
+    small_header = None if DRAFT in guard.failed else small_header
+    heads = {name: file for name, file in heads.items() if name not in guard.failed}
+    try:
+        fit = fitted(request, header, small_header, heads.values(), lambda: devices, scores)
+    except SlipstreamError:
+        if not (small_header or heads):
+            raise
+        fit = fitted(request, header, None, (), lambda: devices, scores)
+        for name in (*heads, *([DRAFT] if small_header else [])):
+            guard.fail(name, SlipstreamError("there is no memory for it beside the model"))
+        small_header, heads = None, {}
+    fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
+    if note is not None:
+        note[-1] = bool(fit.gpu_layers) and any(device.kind in ("gpu", "igpu") for device in devices)
+    with ExitStack() as opened:
+        model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
+        options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0, scores=scores)
+        target = opened.enter_context(closing(LlamaTarget(model, options)))
+        layers = (fit.gpu_layers, model.n_layer + 1)
+        draft, mapping = None, None
+        if small_header:
+            small_layers = request.draft_gpu_layers if fit.gpu_layers else max(0, request.draft_gpu_layers)
+            open_draft = partial(_open_draft, request, small_layers, model, target, options, on_progress, opened)
+            draft, mapping = guard.run(DRAFT, open_draft, (None, None))
+        threads = None
+        if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
+            threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
+        on_progress(_MEASURING)
+        milliseconds = measure_plain(target)
+        plain = PlainClock()
+        for _ in range(_WEIGHT):
+            plain.hear(milliseconds)
+        prompts = PromptBuilder(_template(model), model.tokenize, model.opening(), model.token_bytes)
+        opened.callback(prompts.close)
+        derived = Path(request.derived) if request.derived else None
+        index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
+        memory = Memory(derived, header.fingerprint) if derived else None
+        parts = Resources(
+            target.abilities,
+            draft,
+            heads,
+            target,
+            derived,
+            text_index=index,
+            memory=memory,
+            header=header,
+            vocabulary_mapping=mapping,
+            guard=guard,
+        )
+        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
+        machine_key = f"{key} {built()} {device(0, *layers)} {physical_cores()}"
+        keeper = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
+        promise = kept_promise(target, milliseconds, memory, machine_key)
+        past = None
+        if index and request.chats:
+            past = PastChats(
+                ChatReader(Path(request.chats)), index, header.fingerprint, prompts, model.tokenize, model.n_vocab
+            )
+        disabled: Callable[[], frozenset[str]] = frozenset
+        if request.left_out:
+            disabled = partial(known_left_out, Path(request.left_out), header.fingerprint)
+        drafters = Drafters(parts, target, plain, Profile(memory, machine_key), disabled)
+        chat_model = ChatModel(target, model, prompts, plain, threads)
+        session = Session(chat_model, drafters, keeper, past, opened.pop_all())
+        opened.callback(session.close)
+        # a drafter that does not fit is an error before the first token
+        drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
+        opened.pop_all()
+    on_progress(1.0)
+    return session, Loaded(
+        name=header.name,
+        architecture=header.architecture,
+        n_ctx=target.abilities.n_ctx,
+        fingerprint=header.fingerprint,
+        device=device(threads.count if threads else request.threads or physical_cores(), *layers),
+        promise=promise,
+        drafters=drafters.offers(),
+        plain_tok_per_s=1e3 / milliseconds,
+        failed=drafters.new_failures(),
+        token_bytes=model.token_bytes,
+    )
+
+
+def _writes_scores(request: Load, devices: Sequence[Device]) -> bool:
+    """Whether attention does so where the model runs on the processor; the same text is kept by the other kind."""
+    on_gpu = request.gpu_layers and any(device.kind in ("gpu", "igpu") for device in devices)
+    if request.same_text or on_gpu or not request.measured_with:
+        return False
+    return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)
+
+
+def _open_model(path: Path, gpu_layers: int, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
+    return opened.enter_context(closing(LlamaModel(path, on_progress, gpu_layers)))
+
+
+def _draft_header(request: Load) -> Header | None:
+    if not request.draft_model:
+        return None
+    header = read_header(Path(request.draft_model))
+    check_vocabulary(header)
+    return header
+
+
+def _open_draft(
+    request: Load,
+    gpu_layers: int,
+    model: LlamaModel,
+    target: LlamaTarget,
+    options: ContextOptions,
+    on_progress: Callable[[float | None], None],
+    opened: ExitStack,
+) -> tuple[LlamaTarget, VocabularyMapping | None]:
+    """Opens the draft model, and what maps its vocabulary to the target's where they differ."""
+    with ExitStack() as own:
+        path = Path(request.draft_model or "")
+        small = _open_model(path, gpu_layers, lambda share: on_progress(0.8 + 0.1 * share), own)
+        small_options = ContextOptions(
+            min(target.abilities.n_ctx, small.n_ctx_train),
+            max_leaves=4,
+            scores=options.scores and not gpu_layers,
+            threads=request.threads,
+            borrow=options.borrow,
+        )
+        draft = own.enter_context(closing(LlamaTarget(small, small_options)))
+        translation = None
+        if not same_vocabulary(model.header, small.header):
+            translation = VocabularyMapping(model, small, shared_controls(model.header, small.header))
+        opened.enter_context(own.pop_all())
+        return draft, translation
+
+
+def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
+    """The files of heads for this model; a drafter whose file cannot be read has failed."""
+    broken: list[tuple[str, SlipstreamError]] = []
+    found = companions(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
+    asked = registry.parts_of(request.drafter)
+    for file, error in broken:
+        for method in HEADS:
+            if method not in found and (method in file or method in asked):
+                guard.fail(method, error)
+    return found
+
+
+def _open_index(request: Load, header: Header, opened: ExitStack) -> TextIndex | None:
+    """The index of the model's vocabulary."""
+    return opened.enter_context(closing(open_index(Path(request.index), header))) if request.index else None
+
+
+def _template(model: LlamaModel) -> ChatTemplate:
+    source = model.header.chat_template
+    return ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()

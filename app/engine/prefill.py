@@ -1,0 +1,97 @@
+"""Reads prompts: those of requests, and those that are still being typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slipstream.app.engine.kv_cache_store import KvCacheStore
+from slipstream.app.engine.prompt import Prompt
+from slipstream.drafters.base import Drafter
+from slipstream.models.llama.target import Prefill, PrefillChunk, Target
+from slipstream.models.types import History
+
+
+class PromptReader:
+    """Reads prompts into the target's cache, and passes their hidden states to the drafter of the reply.
+
+    Hidden states come once, with the pass that reads a token: so the drafter also gets them while a prompt is typed.
+    """
+
+    def __init__(self, target: Target, keeper: KvCacheStore) -> None:
+        """Keeps the parts."""
+        self._target, self._keeper = target, keeper
+
+    def read(
+        self,
+        prompt: Prompt,
+        history: History,
+        drafter: Drafter,
+        state: str | None,
+        on_chunk: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Prefill:
+        """Reads a prompt but for its last token, which the first step evaluates.
+
+        Args:
+            prompt: The prompt.
+            history: The same, as the drafter keeps it.
+            drafter: Of the reply.
+            state: See ``Generate.state``.
+            on_chunk: Called after every chunk with the tokens in the cache.
+            cancelled: Whether to leave at once; what was read stays.
+        """
+        return self._read(history.tokens[:-1], prompt.system, history, drafter, state, on_chunk, cancelled)
+
+    def read_ahead(
+        self,
+        prompt: Prompt,
+        drafter: Drafter,
+        state: str | None,
+        waiting: Callable[[], bool],
+        cancelled: Callable[[], bool],
+    ) -> Prefill:
+        """Reads the beginning of a prompt as its reply would.
+
+        Args:
+            prompt: What to read; what the cache holds of another text is rewound.
+            drafter: Of the reply.
+            state: See ``Generate.state``.
+            waiting: Whether another request waits; the chunk that is being read is then the last one, and is kept.
+            cancelled: Whether to leave at once.
+        """
+        left = False
+
+        def on_chunk(_done: int) -> None:
+            nonlocal left
+            left = waiting()
+
+        history = History(prompt.tokens)
+        return self._read(prompt.tokens, prompt.system, history, drafter, state, on_chunk, lambda: left or cancelled())
+
+    def _read(
+        self,
+        tokens: list[int],
+        system: int,
+        history: History,
+        drafter: Drafter,
+        state: str | None,
+        on_chunk: Callable[[int], None],
+        cancelled: Callable[[], bool],
+    ) -> Prefill:
+        target, keeper = self._target, self._keeper
+        keeper.enter(state, tokens, system)
+        target.request(drafter.needs.hidden)
+        drafter.begin(history)
+
+        def chunk_read(chunk: PrefillChunk) -> None:
+            drafter.on_prefill(chunk.tokens, chunk.hidden)
+            on_chunk(chunk.done)
+
+        first = None
+        if keeper.wants_system(tokens, system):
+            first = target.prefill(tokens[:system], chunk_read, cancelled)
+            if not first.complete:
+                return first
+            keeper.keep_system()
+        whole = target.prefill(tokens, chunk_read, cancelled)
+        return Prefill(first.reused, first.decoded + whole.decoded, whole.complete) if first else whole

@@ -1,0 +1,251 @@
+"""The engine's process as the rest of the application sees it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from slipstream.app.engine.process.process import EngineProcess
+from slipstream.app.engine.process.recovery import Recovery
+from slipstream.app.engine.process.watchdog import Limits
+from slipstream.app.protocol import (
+    VERSION,
+    Counted,
+    Done,
+    Failed,
+    Frame,
+    Generate,
+    Hello,
+    Load,
+    Loaded,
+    Loading,
+    Prefilling,
+    Prepare,
+    Stepped,
+    Stop,
+    Watch,
+)
+from slipstream.models.errors import EngineDiedError, SlipstreamError
+
+
+class Engine:
+    """Starts the engine's process when it is first needed, and again after it ended, with the changes of ``Recovery``.
+
+    ``load`` and ``reply`` block and are called from one thread at a time; all others from any.
+    """
+
+    def __init__(self, log: Path, limits: Limits = Limits()) -> None:  # noqa: B008 (frozen)
+        """Takes the path of the process's log and the limits of its watchdog; starts nothing yet."""
+        self._log, self._limits = log, limits
+        self._recovery = Recovery()
+        self._process: EngineProcess | None = None
+        self._wanted: Load | None = None
+        self._greeted = False
+        self._watched = False
+        self._stopped = 0  # the last reply that was stopped
+        self._under_way = 0  # loads and replies that a caller waits for
+        self._on_end: Callable[[EngineDiedError], None] | None = None
+        self._on_count: Callable[[Counted], None] = lambda _: None
+        self._lock = threading.Lock()  # the thread that takes the process away reports its end
+
+    @property
+    def process_id(self) -> int | None:
+        """The process, or None while there is none."""
+        process = self._process
+        return process.pid if process else None
+
+    def tell_end(self, on_end: Callable[[EngineDiedError], None]) -> None:
+        """Sets what is called, in a thread, when the process ends while idle."""
+        self._on_end = on_end
+
+    def tell_count(self, on_count: Callable[[Counted], None]) -> None:
+        """Sets what is called, in a thread, with the size of each prompt that ``prepare`` counts."""
+        self._on_count = on_count
+
+    def start(self) -> None:
+        """Starts the process if there is none; it imports its libraries while the caller goes on.
+
+        Raises:
+            SlipstreamError: If it cannot be started, or its log not be written.
+        """
+        if self._process and self._process.alive:
+            return
+        self.close()
+        self._greeted = False
+        self._process = EngineProcess(
+            self._log, self._limits, self._ended_idle, lambda counted: self._on_count(counted)
+        )
+
+    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
+        """Loads a model: with half the context after memory ran out, on the processor after its GPU failed.
+
+        Raises:
+            SlipstreamError: If it cannot be loaded, or has ended too often in a row; the title says why.
+            EngineDiedError: If the process ended while loading.
+        """
+        self._wanted = load
+        while True:
+            try:
+                return self._load(self._recovery.apply(load, self._log), on_progress)
+            except EngineDiedError:
+                if not self._recovery.goes_on:
+                    raise
+
+    def _load(self, load: Load, on_progress: Callable[[float | None], None] | None) -> Loaded:
+        with self._request():
+            self.start()
+            if not self._greeted:
+                self._greet()
+                if self._watched:
+                    self._send(Watch(True))  # the last process had it
+            self._send(load)
+            while True:
+                event = self._receive("while it loaded the model")
+                if isinstance(event, Loading):
+                    if on_progress:
+                        on_progress(event.share)
+                elif isinstance(event, Loaded):
+                    return self._recovery.with_remark(event)
+
+    def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        """Asks for a reply; ends with ``Done``.
+
+        Where the process ends in a drafter's call, it is started again and the reply goes on without that drafter.
+
+        Raises:
+            SlipstreamError: If it cannot be served; the engine lives on.
+            EngineDiedError: If the process ended; what was yielded so far is what there is.
+        """
+        begun, failed = list(generate.begun), dict[str, str]()
+        while True:
+            try:
+                for event in self._reply(replace(generate, begun=begun)):
+                    if isinstance(event, Stepped):
+                        begun += event.tokens
+                    if isinstance(event, Done):
+                        event = replace(event, failed=failed | event.failed)
+                    yield event
+                return
+            except EngineDiedError:
+                if not self._recovery.goes_on or self._wanted is None:
+                    raise
+            failed |= self.load(self._wanted).failed
+
+    def _reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        ended = False
+        with self._request():
+            self._send(generate)
+            if self._stopped == generate.request:
+                self.stop(generate.request)  # the last process got it
+            try:
+                while not ended:
+                    event = self._receive("while it wrote the reply", generate.request)
+                    if isinstance(event, Prefilling | Stepped | Done) and event.request == generate.request:
+                        if isinstance(event, Done):
+                            ended = True
+                            self._recovery.replied()
+                        yield event
+            finally:
+                if not ended:  # the caller left early, or an error came
+                    self._tell(Stop(generate.request))
+
+    def prepare(self, prepare: Prepare) -> None:
+        """Lets an idle engine read what is being typed; harmless if it has ended."""
+        self._tell(prepare)
+
+    def watch(self, on: bool) -> None:
+        """Has every step of this reply and the next ones carry its draft, or no longer; harmless at any time."""
+        self._watched = on
+        self._tell(Watch(on))
+
+    def stop(self, request: int) -> None:
+        """Ends a reply; its ``Done`` still comes. May wait for an engine that hangs."""
+        self._stopped = request
+        self._tell(Stop(request))
+
+    def close(self, patience: float = 2.0) -> None:
+        """Ends the process; harmless if there is none.
+
+        Args:
+            patience: Seconds that it may take, to keep the state of a chat for example, before it is killed.
+        """
+        process = self._take()
+        if process:
+            process.close(patience)
+
+    def _take(self) -> EngineProcess | None:
+        """Takes the process away, so that its end is reported once."""
+        with self._lock:
+            process, self._process = self._process, None
+        return process
+
+    def _greet(self) -> None:
+        hello = self._receive("while it started")
+        if not isinstance(hello, Hello) or hello.version != VERSION:
+            self.close()
+            raise SlipstreamError("the engine is of another version than the interface.", "Install slipstream again.")
+        self._greeted = True
+
+    def _tell(self, message: Prepare | Watch | Stop) -> None:
+        """Sends a message that may be lost: if the process has ended, the waiting call reports it."""
+        process = self._process
+        if process:
+            with suppress(OSError, ValueError):
+                process.write(message)
+
+    def _send(self, message: Frame) -> None:
+        try:
+            if self._process is None:
+                raise BrokenPipeError
+            self._process.write(message)
+        except (OSError, ValueError) as error:
+            raise self._died("before it was asked") from error
+
+    def _receive(self, when: str, request: int = 0) -> Frame:
+        """Reads the next event; a refusal of this request is raised, that of an earlier reply is dropped."""
+        process = self._process
+        while True:
+            event = process.read() if process else None
+            if event is None:
+                raise self._died(when)
+            if not isinstance(event, Failed):
+                return event
+            if event.request == request:
+                refusal = SlipstreamError(event.title, event.hint)
+                refusal.code = event.code
+                raise refusal
+
+    def _died(self, when: str) -> EngineDiedError:
+        process = self._take()
+        if process is None:
+            return EngineDiedError(f"the engine ended {when}: it is not running.", "The next message starts it again.")
+        return self._report(process, when)
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """A request is under way; a crash at its very end is handled as idle."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            process = self._process
+            if process and not process.alive:
+                self._ended_idle(process)
+
+    def _ended_idle(self, process: EngineProcess) -> None:
+        """Reports a crash while idle if ``tell_end`` was called; otherwise the next request does."""
+        with self._lock:
+            on_end = self._on_end if process is self._process and not self._under_way else None
+            if on_end:
+                self._process = None
+        if on_end:
+            on_end(self._report(process, "while nothing was asked of it"))
+
+    def _report(self, process: EngineProcess, when: str) -> EngineDiedError:
+        end = process.end()
+        self._recovery.ended(end)
+        return EngineDiedError(f"the engine ended {when}: {end.reason}.", end.hint)

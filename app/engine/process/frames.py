@@ -1,0 +1,107 @@
+"""Reads and writes the frames of ``slipstream.app.protocol``, and trusts neither side."""
+
+from __future__ import annotations
+
+import json
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import IO, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from slipstream.app import protocol
+from slipstream.models.errors import SlipstreamError
+
+FRAME_LIMIT: Final = 64 << 20
+"""Most bytes of one frame; a paste of a book passes, a broken length does not."""
+
+
+class ProtocolError(Exception):
+    """A frame that cannot be understood."""
+
+
+def write_frame(pipe: IO[bytes], message: protocol.Frame) -> None:
+    """Writes one message and flushes it.
+
+    Raises:
+        SlipstreamError: If it is larger than the other side takes; nothing is written.
+    """
+    body = json.dumps({"kind": type(message).__name__} | _fields(message), default=_fields).encode()
+    if len(body) > FRAME_LIMIT:
+        raise SlipstreamError(
+            f"this chat is too large for the engine: {len(body) >> 20:,} MB, and {FRAME_LIMIT >> 20} are the most.",
+            "Begin a new chat, or send the text in parts.",
+        )
+    pipe.write(len(body).to_bytes(4, "little") + body)
+    pipe.flush()
+
+
+def read_frame(pipe: IO[bytes]) -> protocol.Frame | None:
+    """Reads one message.
+
+    Returns:
+        The message, or None where the pipe was closed between two frames.
+
+    Raises:
+        ProtocolError: If the bytes are not a frame, or the frame is not a message.
+    """
+    head = pipe.read(4)
+    if not head:
+        return None
+    size = int.from_bytes(head, "little")
+    if len(head) < 4 or size > FRAME_LIMIT:
+        raise ProtocolError(f"a frame of {size} bytes")
+    body = pipe.read(size)
+    if len(body) < size:
+        raise ProtocolError("a frame was cut short")
+    try:
+        values = json.loads(body)
+        kind = _kinds()[values.pop("kind")]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ProtocolError(f"not a message: {error!r}") from error
+    message: protocol.Frame = _build(kind, values)
+    return message
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    return {kind.__name__: kind for kind in get_args(protocol.Frame)}
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a message, not copied as ``asdict`` would: that cost more than all of the JSON."""
+    return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """Makes a value of a type out of JSON, field by field."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ProtocolError(f"{kind} from {type(value).__name__}")
+        hints = _hints(kind)  # type: ignore[arg-type]
+        required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+        if not value.keys() <= hints.keys() or not required <= value.keys():
+            raise ProtocolError(f"{kind} with the fields {sorted(value)}")
+        return kind(**{name: _build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+    if origin in (list, dict):
+        if not isinstance(value, origin):
+            raise ProtocolError(f"{kind} from {type(value).__name__}")
+        if origin is list:
+            return [_build(arguments[0], item) for item in value]
+        return {key: _build(arguments[1], item) for key, item in value.items()}
+    if origin in (Union, types.UnionType):
+        return None if value is None else _build(next(a for a in arguments if a is not type(None)), value)
+    if origin is Literal:
+        if value not in arguments:
+            raise ProtocolError(f"{value!r} is none of {arguments}")
+        return value
+    if kind is float and isinstance(value, int):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ProtocolError(f"{kind} from {type(value).__name__}")
+    return value

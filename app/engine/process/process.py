@@ -1,0 +1,206 @@
+"""One process of the engine from its start to its end, and the environment that it gets."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
+
+from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
+from slipstream.app.engine.process.recovery import End, Note, begin_note, end_of
+from slipstream.app.engine.process.watchdog import Limits, SuspendClock, Watchdog
+from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.protocol import Beat, Counted, Frame, Quit, Stop
+from slipstream.models.errors import unstartable
+
+_NAMES: Final = frozenset(
+    (
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP", "VIRTUAL_ENV",
+        "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "NIX_LD", "NIX_LD_LIBRARY_PATH",
+        "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR",
+        "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PATHEXT", "COMSPEC", "NUMBER_OF_PROCESSORS",
+    )
+)  # fmt: skip
+_BEGINNINGS: Final = (
+    "LC_", "PYTHON", "SLIPSTREAM_", "GGML_", "LLAMA_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "VECLIB_",
+    "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCM_", "ROCR_", "GPU_", "MTL_", "METAL_", "VK_", "VULKAN_", "ONEAPI_", "ZE_",
+    "SYCL_", "PROCESSOR_",
+)  # fmt: skip
+_SECRET: Final = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
+
+
+def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Chooses the environment variables of the engine's process: what it needs, and nothing that looks secret.
+
+    The list names what is allowed, since secrets have no list; the address of a proxy may hold a password.
+
+    Args:
+        environment: The interface's own.
+    """
+    chosen = {name: value for name, value in environment.items() if _allowed(name.upper())}
+    chosen["GGML_NO_BACKTRACE"] = "1"  # or an abort starts a debugger, and hangs
+    return chosen
+
+
+def _allowed(name: str) -> bool:
+    return name in _NAMES or (name.startswith(_BEGINNINGS) and not any(word in name for word in _SECRET))
+
+
+_LOOK_EVERY: Final = 1.0  # seconds
+_TO_END: Final = 2.0  # seconds between the end of its output and its own
+_LOG_END: Final = 1 << 16  # bytes
+
+
+class EngineProcess:
+    """The process, and two threads: one starts it, reads its frames and waits for its end; the other is its watchdog.
+
+    Linux ends the process with the thread that started it, so that thread lives as long as the process.
+    """
+
+    def __init__(
+        self, log: Path, limits: Limits, on_end: Callable[[EngineProcess], None], on_count: Callable[[Counted], None]
+    ) -> None:
+        """Starts it.
+
+        Args:
+            log: Where its standard error goes.
+            limits: How long it may be silent.
+            on_end: Called in a thread when it has ended.
+            on_count: Called in a thread with the size of a prompt that is being typed.
+
+        Raises:
+            SlipstreamError: If it cannot be started, or its log not be written.
+        """
+        self._log, self._on_end, self._on_count = log, on_end, on_count
+        self._note = log.with_suffix(".note")
+        self._watchdog = Watchdog(limits)
+        self._events: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._writing = threading.Lock()
+        self._ended = threading.Event()
+        self._given_up = ""
+        started: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(target=self._live, args=(started,), name="engine's parent", daemon=True).start()
+        self._process = started.result()
+        threading.Thread(target=self._judge, name="engine's watchdog", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return not self._ended.is_set()
+
+    def write(self, message: Frame) -> None:
+        """Sends a message.
+
+        Raises:
+            OSError: If the process has closed its end.
+            ValueError: If the pipe was closed.
+        """
+        if isinstance(message, Stop):
+            self._watchdog.stop_asked()
+        with self._watchdog.waiting(), self._writing:
+            write_frame(self._stdin, message)
+
+    def read(self) -> Frame | None:
+        """Waits for its next event; None once it has ended."""
+        with self._watchdog.waiting():
+            event = self._events.get()
+        if event is None:
+            self._events.put(None)  # for the next call
+        return event
+
+    def end(self) -> End:
+        """Waits for the end of a process whose output has ended; returns why it ended."""
+        self._ended.wait(2 * _TO_END)
+        log = ""
+        with suppress(OSError), self._log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_END))
+            log = file.read().decode("utf-8", "replace")
+        return end_of(self._process.returncode, log, self._given_up, Note.of(self._note))
+
+    def close(self, patience: float) -> None:
+        """Asks it to end, and kills it if it takes longer than ``patience`` seconds."""
+        killer = threading.Timer(patience, self._process.kill)  # also frees a thread that writes into a full pipe
+        killer.daemon = True
+        killer.start()
+        with suppress(OSError, ValueError), self._writing:
+            write_frame(self._stdin, Quit())
+            self._stdin.close()
+        self._ended.wait(patience + _TO_END)
+        killer.cancel()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin
+        return self._process.stdin
+
+    def _live(self, started: Future[subprocess.Popen[bytes]]) -> None:
+        try:
+            process = self._start()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        assert process.stdout and process.stdin
+        fault = "it closed its pipe"
+        try:
+            while (event := read_frame(process.stdout)) is not None:
+                self._watchdog.received(event)
+                if isinstance(event, Counted):
+                    self._on_count(event)
+                elif not isinstance(event, Beat):
+                    self._events.put(event)
+        except (ProtocolError, OSError) as error:
+            fault = f"it spoke nonsense ({error})"
+        try:
+            process.wait(_TO_END)
+        except subprocess.TimeoutExpired:
+            self._given_up = self._given_up or fault
+            process.kill()
+            process.wait()
+        for pipe in (process.stdout, process.stdin):
+            with suppress(OSError):  # half a message may wait in it
+                pipe.close()
+        self._ended.set()
+        self._events.put(None)
+        self._on_end(self)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        private_folder(self._log.parent)
+        try:
+            file = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        except OSError as error:
+            raise unwritable(self._log, error) from error
+        begin_note(self._note)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "slipstream.app.engine.process.worker", str(self._note)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env=engine_environment(os.environ),
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
+            )
+        except OSError as error:
+            raise unstartable("the engine's process", error) from error
+        finally:
+            os.close(file)
+
+    def _judge(self) -> None:
+        awake = SuspendClock(2 * _LOOK_EVERY)
+        while not self._ended.wait(_LOOK_EVERY):
+            verdict = self._watchdog.verdict(awake.passed())
+            if verdict and not self._given_up:
+                self._given_up = verdict
+                self._process.kill()

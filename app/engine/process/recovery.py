@@ -1,0 +1,233 @@
+"""Why an engine's process ended, in words, and what is done differently when it is started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from mmap import mmap
+from pathlib import Path
+from typing import Final, Literal
+
+from slipstream.app.engine.process.watchdog import HANGS
+from slipstream.app.protocol import Load, Loaded
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.sanitize import shown_path
+
+Cause = Literal["memory", "gpu", "drafter", "other"]
+
+_TELLING: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what():", "CUDA error", "Error:")
+_MEMORY: Final = (
+    "out of memory", "outofmemory", "insufficient memory", "failed to allocate", "bad_alloc", "memoryerror",
+    "unable to allocate",
+)  # fmt: skip
+_GPU: Final = (
+    "cuda error", "rocm error", "hip error", "devicelost", "device_lost", "device lost", "unspecified launch failure",
+    "ggml_cuda", "ggml_vulkan", "ggml_metal", "command buffer", "ggml-cuda", "ggml-vulkan", "ggml-metal",
+    "the gpu failed",
+)  # fmt: skip
+_SIGNALS: Final = {
+    "SIGKILL": "it was killed (SIGKILL), probably because memory ran out",
+    "SIGABRT": "llama.cpp or a library gave up (SIGABRT)",
+    "SIGSEGV": "a fault in llama.cpp or a library (SIGSEGV)",
+    "SIGBUS": "the model file changed or its disk went away (SIGBUS)",
+    "SIGILL": "its llama.cpp was built for another processor (SIGILL)",
+    "SIGFPE": "a fault in llama.cpp or a library (SIGFPE)",
+    "SIGTERM": "it was told to end (SIGTERM)",
+}
+_FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
+"""Ends whose reason may stand in the log."""
+_HINTS: Final = {
+    "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
+    "SIGILL": "Install llama-cpp-python again, built on this machine.",
+}
+_NAME_BYTES: Final = 64
+_NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as ``slipstream.drafters.guard`` writes it, without loading numpy here
+_TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
+_LAST: Final = 12
+"""Last lines of the log that may give the reason; earlier ones may report what did no harm."""
+_KEPT: Final = "What was written is kept; the next message starts it again"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a process.
+
+    Attributes:
+        reason: Why, for people.
+        hint: What to do about it.
+        cause: What is done differently at the next start.
+        drafter: The drafter whose call was running, where that is the cause.
+    """
+
+    reason: str
+    hint: str = f"{_KEPT}."
+    cause: Cause = "other"
+    drafter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a process was doing, kept in a file that it maps and its parent reads after its end.
+
+    Attributes:
+        drafter: The drafter whose call was running; empty if none was.
+        gpu: Whether a GPU computed.
+    """
+
+    drafter: str = ""
+    gpu: bool = False
+
+    @staticmethod
+    def of(path: Path) -> Note:
+        """Reads the note of a process that has ended; without its file, nothing is known."""
+        with suppress(OSError):
+            raw = path.read_bytes()
+            name = raw[1 + (raw[0] - 1) * _NAME_BYTES :][:_NAME_BYTES] if raw[:1].strip(b"\0") else b""
+            return Note(name.rstrip(b"\0").decode("utf-8", "replace"), any(raw[_NOTE_BYTES:]))
+        return Note()
+
+
+def begin_note(path: Path) -> None:
+    """Writes an empty note, for a process that is about to start."""
+    with suppress(OSError), open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(bytes(_NOTE_BYTES + 1))
+
+
+def map_note(path: Path) -> memoryview:
+    """Maps the note of this process: that of ``Guard``, and a byte for the GPU. Plain memory where that fails."""
+    with suppress(OSError, ValueError), path.open("r+b") as file:
+        return memoryview(mmap(file.fileno(), _NOTE_BYTES + 1))
+    return memoryview(bytearray(_NOTE_BYTES + 1))
+
+
+def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) -> End:
+    """Finds why a process ended.
+
+    Args:
+        code: Exit code, below 0 for a signal; None for a process that cannot even be killed.
+        log: The end of its log.
+        given_up: Why its watchdog killed it, or empty.
+        note: What it was doing.
+    """
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith(_TRACES)][-_LAST:]
+    if given_up:
+        hangs = given_up.startswith(HANGS)
+        cause: Cause = "gpu" if hangs and note.gpu else "drafter" if note.drafter else "other"
+        reason = f"{given_up}, so it was ended"
+    elif code is None:
+        return End("the system does not let it end")
+    else:
+        name, last = _signal(code) if code < 0 else "", _last_words(lines)
+        cause = _cause(name, lines, note)
+        words = f" ({last})" if last and name != "SIGKILL" else ""
+        reason = f"{_SIGNALS.get(name) or (f'signal {name}' if name else f'exit code {code}')}{words}"
+        if cause == "memory" and name != "SIGKILL":
+            reason = f"memory ran out, {reason}"
+    if cause == "drafter":
+        reason = f"drafter {note.drafter} ended it, {reason}"
+        return End(reason, "What was written is kept; replies go on without this drafter.", cause, note.drafter)
+    if cause == "gpu":
+        return End(f"the GPU failed or was lost, {reason}", f"{_KEPT} on the processor.", cause)
+    if cause == "memory":
+        return End(reason, f"{_KEPT} with half the context.", cause)
+    return End(reason, f"{_KEPT}." if given_up else _HINTS.get(name, f"{_KEPT}."), cause)
+
+
+def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
+    """What ended a process; a full memory goes before its GPU, which reports it too."""
+    if name == "SIGTERM":
+        return "other"
+    said = "\n".join(lines).lower() if name in _FAULTS else ""
+    memory = name == "SIGKILL" or any(word in said for word in _MEMORY)
+    if not memory and any(word in said for word in _GPU):
+        return "gpu"
+    return "drafter" if note.drafter else "memory" if memory else "other"
+
+
+def _last_words(lines: Sequence[str]) -> str:
+    telling = [line for line in lines if any(mark in line for mark in _TELLING)]
+    return telling[-1].strip()[:200] if telling else ""
+
+
+def _signal(code: int) -> str:
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return str(-code)
+
+
+MOST: Final = 3
+"""Ends in a row, without a whole reply between them, after which one start is refused."""
+
+
+class Recovery:
+    """Records how a model's process ended, and changes its next start; another model starts without changes.
+
+    The context is halved each time that memory ran out; neither a GPU that failed nor a drafter in whose call the
+    process ended is used again.
+    """
+
+    goes_on: bool
+    """Whether a request can be repeated at once: the last end was a drafter's, which is left out from now on."""
+
+    def __init__(self) -> None:
+        """Starts without changes."""
+        self._model: tuple[str, str | None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._halved, self._processor, self._in_a_row = 0, False, 0
+        self._unreported: set[Cause] = set()
+        self._failed: dict[str, str] = {}
+        self.goes_on = False
+
+    def apply(self, load: Load, log: Path) -> Load:
+        """Changes a request so that the process does not end as it did before.
+
+        Args:
+            load: The request.
+            log: The log that the error names.
+
+        Raises:
+            SlipstreamError: If it ended too often in a row; the call after that tries once more.
+        """
+        model = (load.model, load.draft_model)
+        if model != self._model:
+            self._model = model
+            self._begin()
+        if self._in_a_row >= MOST:
+            self._in_a_row = MOST - 1
+            raise SlipstreamError(
+                f"the engine ended {MOST} times in a row with this model, so it was not started again.",
+                f"Choose a smaller model or context, or see {shown_path(log)}. Asked again, it tries once more.",
+            )
+        load = replace(load, halved=load.halved + self._halved, failed=load.failed | self._failed)
+        return replace(load, gpu_layers=0, draft_gpu_layers=0) if self._processor else load
+
+    def ended(self, end: End) -> None:
+        """Records an unexpected end."""
+        self.goes_on = end.cause == "drafter" and end.drafter not in self._failed
+        if self.goes_on:
+            self._failed[end.drafter] = f"the engine ended in it: {end.reason.split(' ended it, ', 1)[-1]}"
+            return
+        self._in_a_row += 1
+        self._halved += end.cause == "memory"
+        self._processor |= end.cause == "gpu"
+        self._unreported |= {end.cause} & {"memory", "gpu"}
+
+    def replied(self) -> None:
+        """Records a whole reply."""
+        self._in_a_row = 0
+
+    def with_remark(self, loaded: Loaded) -> Loaded:
+        """Adds what was changed since the last load, for people."""
+        said = []
+        if "memory" in self._unreported:
+            said.append(f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out")
+        if "gpu" in self._unreported:
+            said.append("on the processor, since the GPU failed")
+        self._unreported = set()
+        return replace(loaded, remark=f"the engine was started again {' and '.join(said)}.") if said else loaded

@@ -1,0 +1,196 @@
+"""Finds a hung engine: the engine's process sends heartbeats, and its parent's watchdog judges them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from slipstream.app.protocol import Beat, Done, Failed, Frame, Loaded, Loading
+
+
+class SuspendClock:
+    """Counts seconds between calls, without those in which the machine was suspended or the process stopped.
+
+    A gap longer than the poll interval means that the machine was suspended; it is not counted.
+    """
+
+    def __init__(self, longest: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Starts at zero.
+
+        Args:
+            longest: Most seconds that one gap counts for.
+            clock: Seconds, for tests.
+        """
+        self._longest, self._clock = longest, clock
+        self._last = clock()
+
+    def passed(self) -> float:
+        """Seconds since the last call, suspension left out."""
+        now = self._clock()
+        seconds, self._last = min(now - self._last, self._longest), now
+        return seconds
+
+
+EVERY: Final = 1.0
+"""Seconds between two heartbeats."""
+_WORKS: Final = 0.02  # share of one core; the heartbeat itself takes far less
+
+
+class Heartbeat:
+    """Reports, from a thread of its own, how long ago the work progressed and the process used any resource."""
+
+    def __init__(
+        self,
+        send: Callable[[Beat], None],
+        busy: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] | None = None,
+    ) -> None:
+        """Starts with a process that has just worked.
+
+        Args:
+            send: Sends a heartbeat.
+            busy: Whether a request is being served.
+            clock: Seconds, for tests.
+            work: Seconds of work so far, see ``work_done``.
+        """
+        self._send, self._busy, self._work = send, busy, work or work_done
+        self._clock = SuspendClock(2 * EVERY, clock)
+        self._steps = self._steps_before = 0
+        self._worked_before = self._work()
+        self._quiet = self._still = 0.0
+
+    def progress(self) -> None:
+        """Records that the work progressed; called by the working thread at any rate."""
+        self._steps += 1
+
+    def start(self) -> None:
+        """Starts the thread; it runs as long as the process."""
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+
+    def beat(self) -> None:
+        """Measures what happened since the last call, and reports it while a request is being served."""
+        passed, worked, steps = self._clock.passed(), self._work(), self._steps
+        progressed = steps != self._steps_before or not self._busy()
+        works = progressed or worked - self._worked_before > _WORKS * passed
+        self._quiet = 0.0 if progressed else self._quiet + passed
+        self._still = 0.0 if works else self._still + passed
+        self._steps_before, self._worked_before = steps, worked
+        if self._busy():
+            self._send(Beat(self._quiet, self._still))
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(EVERY)
+            self.beat()
+
+
+def work_done() -> float:
+    """Work of the process: processor seconds of all threads, and one for each page or block from or to a disk.
+
+    A large model whose pages come from a slow disk waits more than it computes.
+    """
+    seconds = time.process_time()
+    if sys.platform != "win32":
+        import resource
+
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        seconds += usage.ru_majflt + usage.ru_inblock + usage.ru_oublock
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds after which an engine that serves a request counts as hung; suspension is not counted.
+
+    Attributes:
+        start: Without a first frame: Python may come from a slow disk.
+        silent: Without a heartbeat: the process is stopped, or one thread keeps all others from running.
+        still: Without any work: a deadlock, a lost GPU or a lost disk.
+        stuck: Without progress, however much it works.
+        stop: Without progress since it was asked to stop.
+    """
+
+    start: float = 120.0
+    silent: float = 30.0
+    still: float = 30.0
+    stuck: float = 600.0
+    stop: float = 20.0
+
+
+HANGS: Final = ("it did nothing at all", "it came no further")
+"""Beginnings of the verdicts on a process that runs and waits for something, such as a lost GPU."""
+
+
+class Watchdog:
+    """Judges an engine by its heartbeats while a caller waits for it. Safe to call from several threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Starts with a process that has sent nothing yet."""
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._greeted = False
+        self._silent = 0.0
+        self._beat: Beat | None = None
+        self._elsewhere = False  # another process probes the files, with limits of its own
+        self._since_stop: float | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts silence only while a caller waits."""
+        with self._lock:
+            if not self._waiting:
+                self._silent = 0.0
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def received(self, event: Frame) -> None:
+        """Records a heartbeat, or another event, which shows progress."""
+        self._greeted, self._silent = True, 0.0
+        if isinstance(event, Beat):
+            self._beat = event
+            return
+        self._beat = None
+        self._elsewhere = isinstance(event, Loading) and event.share is None
+        if isinstance(event, Done | Failed | Loaded):
+            self._since_stop = None
+
+    def stop_asked(self) -> None:
+        """Records that it was asked to stop."""
+        if self._since_stop is None:
+            self._since_stop = 0.0
+
+    def verdict(self, seconds: float) -> str:
+        """Words what is wrong with it; empty while it may only be slow.
+
+        Args:
+            seconds: Seconds since the last verdict, suspension left out.
+        """
+        limits, beat = self._limits, self._beat
+        with self._lock:
+            if not self._waiting:
+                return ""
+            self._silent += seconds
+            if self._since_stop is not None:
+                self._since_stop += seconds
+        if self._silent >= (limits.silent if self._greeted else limits.start):
+            return f"it gave no sign of life for {self._silent:.0f} seconds"
+        if beat is None or self._elsewhere:
+            return ""
+        if beat.still >= limits.still:
+            return f"{HANGS[0]} for {beat.still:.0f} seconds"
+        if beat.quiet >= limits.stuck:
+            return f"{HANGS[1]} for {beat.quiet / 60:.0f} minutes"
+        if self._since_stop is not None and min(self._since_stop, beat.quiet) >= limits.stop:
+            return f"it did not stop within {self._since_stop:.0f} seconds"
+        return ""

@@ -1,0 +1,209 @@
+"""The engine's process: reads requests from its standard input, writes events to its standard output.
+
+What the engine's process does first: it ends with its parent, leaves no core, logs faults without words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
+from slipstream.app.engine.process.recovery import map_note
+from slipstream.app.engine.process.watchdog import Heartbeat
+from slipstream.app.engine.session import Session
+from slipstream.app.engine.throttle import Throttle
+from slipstream.app.protocol import (
+    Beat,
+    Done,
+    Failed,
+    Frame,
+    Generate,
+    Hello,
+    Load,
+    Loaded,
+    Loading,
+    Prepare,
+    Quit,
+    Stop,
+    Watch,
+)
+from slipstream.models.errors import EvaluationError, ModelChangedError, SlipstreamError
+
+_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_SET_DUMPABLE: Final = 4
+_HARMLESS: Final = (ImportError, MemoryError, OSError)
+"""Errors whose messages name files and libraries; those of others may quote a prompt."""
+
+
+def harden() -> None:
+    """Guards this process: against outliving its parent, and against writing a chat to the disk when it fails.
+
+    Linux kills it when the thread that started it ends. A core that is piped to a collector is not held back by a
+    limit of 0, but a process that is not dumpable leaves none; and other programs of its user cannot read its memory.
+    """
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+        prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.enable()  # to standard error, which is the log: names of functions, no values
+    sys.excepthook = _log
+    threading.excepthook = lambda fault: _log(fault.exc_type, fault.exc_value, fault.exc_traceback)
+
+
+def _log(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    """Logs where an error came from and its kind; the last line is what a person gets to see."""
+    where = ""
+    for frame in traceback.extract_tb(trace):
+        print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
+        where = f" in {frame.name}, line {frame.lineno}"
+    words = f": {error}" if isinstance(error, _HARMLESS) else ""
+    print(f"Error: {kind.__name__}{where}{words}", file=sys.stderr, flush=True)
+
+
+_QUIET: Final = 1.0  # seconds
+_LAST_WORDS: Final = 1.0
+"""Seconds for an orderly end once the interface is gone; Linux kills the process at once."""
+
+
+class Worker:
+    """Serves one interface: one thread reads requests while another works, so that a stop takes effect at once."""
+
+    def __init__(self, requests: IO[bytes], events: IO[bytes], note: memoryview) -> None:
+        """Starts to read requests; ``note`` outlives the process and names what it was doing, see ``Note``."""
+        self._requests, self._events, self._note = requests, events, note
+        self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
+        self._stopped = 0  # replies up to this number are to end
+        self._asked = self._answered = 0  # loads and replies
+        self._watched = False  # whether steps carry their drafts
+        self._session: Session | None = None
+        self._telling = threading.Lock()
+        self._heartbeat = Heartbeat(self._beat, lambda: self._asked > self._answered)
+        threading.Thread(target=self._listen, name="requests", daemon=True).start()
+
+    def serve(self) -> None:
+        """Serves requests until the interface closes the pipe."""
+        self._tell(Hello())
+        self._heartbeat.start()
+        import_module("slipstream.app.engine.load")  # llama.cpp: while the interface gets ready, too
+        while (task := self._next()) is not None:
+            if isinstance(task, Prepare):
+                self._prepare(task)
+                continue
+            try:
+                answer: Frame = self._load(task) if isinstance(task, Load) else self._reply(task)
+            except SlipstreamError as error:
+                lost = isinstance(error, EvaluationError) and self._note[-1]
+                if lost or isinstance(error, ModelChangedError):  # what comes next takes another process
+                    print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
+                    os._exit(1)
+                number = task.request if isinstance(task, Generate) else 0
+                answer = Failed(error.title, error.hint, error.code, number)
+            self._answered += 1
+            self._tell(answer)
+        if self._session:
+            self._session.close()
+
+    def _next(self) -> Load | Generate | Prepare | None:
+        """Waits for a task; does idle work after a quiet second."""
+        patience: float | None = _QUIET
+        while True:
+            try:
+                return self._work.get(timeout=patience)
+            except queue.Empty:
+                more = self._session is not None and self._session.idle()
+                patience = 0.0 if more else self._session.due() if self._session else None
+
+    def _load(self, task: Load) -> Loaded:
+        from slipstream.app.engine.load import load
+
+        if self._session:
+            self._session.close()
+            self._session = None
+        self._session, loaded = load(task, lambda share: self._tell(Loading(share)), self._note)
+        return loaded
+
+    def _reply(self, task: Generate) -> Done:
+        if self._session is None:
+            raise SlipstreamError("no model is loaded.", "Load one first.")
+        pace = Throttle(self._tell, task.frame_ms)
+        try:
+            return self._session.reply(task, pace, partial(self._cancelled, task.request), lambda: self._watched)
+        finally:
+            pace.flush()
+
+    def _prepare(self, task: Prepare) -> None:
+        """Reads ahead until another request comes; an error comes again with the reply, and is reported then."""
+        stopped = self._stopped
+        if self._session and self._work.empty():
+            with suppress(SlipstreamError):
+                self._session.prepare(task, lambda: not self._work.empty(), lambda: self._stopped > stopped, self._tell)
+
+    def _cancelled(self, request: int) -> bool:
+        """Called between steps, chunks and the nodes of a graph, which shows that the work progresses."""
+        self._heartbeat.progress()
+        return self._stopped >= request
+
+    def _listen(self) -> None:
+        asked_to_leave = False
+        try:
+            while not asked_to_leave and (message := read_frame(self._requests)) is not None:
+                if isinstance(message, Stop):
+                    self._stopped = max(self._stopped, message.request)
+                elif isinstance(message, Watch):
+                    self._watched = message.on
+                elif isinstance(message, Load | Generate):
+                    self._asked += 1
+                    self._work.put(message)
+                elif isinstance(message, Prepare) and self._asked == self._answered:
+                    self._work.put(message)  # else it is of the chat as it was before the reply that is under way
+                asked_to_leave = isinstance(message, Quit)
+        except (ProtocolError, OSError):
+            pass  # as if the interface were gone
+        finally:
+            self._stopped = sys.maxsize  # no reader is left
+            self._work.put(None)
+            if not asked_to_leave:
+                time.sleep(_LAST_WORDS)
+                os._exit(1)
+
+    def _tell(self, event: Frame) -> None:
+        with suppress(BrokenPipeError), self._telling:  # the reading thread sees the closed pipe too
+            write_frame(self._events, event)
+        self._heartbeat.progress()
+
+    def _beat(self, beat: Beat) -> None:
+        with suppress(BrokenPipeError), self._telling:
+            write_frame(self._events, beat)
+
+
+def main() -> None:
+    """Runs the process."""
+    harden()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the interface's to handle
+    events = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # no printf of a C library may break a frame
+    Worker(sys.stdin.buffer, events, map_note(Path(sys.argv[1]))).serve()
+    os._exit(0)  # the reading thread may still wait for a pipe
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""When a reply is over: an end token, a stop string, enough tokens, or no more room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from slipstream.models.errors import UsageError
+from slipstream.models.types import Token
+
+Reason = Literal["", "stop", "length", "context"]
+
+
+class Rules:
+    """Functions of the reply so far, so that a rejected draft needs no undoing.
+
+    Attributes:
+        reason: Why the committed reply is over; empty while it is not.
+        stops: The stop strings as bytes; a string may be spread over several tokens and steps.
+    """
+
+    def __init__(
+        self, ends: frozenset[Token], room: int, max_tokens: int, stops: Sequence[str], piece: Callable[[Token], bytes]
+    ) -> None:
+        """Keeps the rules.
+
+        Args:
+            ends: Tokens that end a reply.
+            room: Tokens that the context still takes.
+            max_tokens: Most tokens of the reply; 0 for no limit.
+            stops: Strings that end it.
+            piece: The bytes of a token.
+
+        Raises:
+            UsageError: If a limit is negative or a stop string is empty.
+        """
+        if max_tokens < 0:
+            raise UsageError(f"max-tokens is {max_tokens}; it must be 0 (no limit) or more.", "")
+        if not all(stops):
+            raise UsageError("a stop string is empty.", "Leave it out, or give it at least one character.")
+        self.reason: Reason = ""
+        try:
+            self.stops = tuple(stop.encode() for stop in stops)
+        except UnicodeEncodeError:
+            raise UsageError("a stop string is not UTF-8.", "Write it in UTF-8, or leave it out.") from None
+        self._ends, self._room, self._limit, self._piece = ends, room, max_tokens, piece
+        self._count = 0
+        self._tail = b""  # the end of the reply, shorter than the longest stop string
+
+    def over(self, tokens: Sequence[Token]) -> bool:
+        """Whether the reply is over once ``tokens`` follow what was committed."""
+        return bool(self._verdict(tokens))
+
+    def left(self) -> int:
+        """Tokens that may still follow."""
+        room = self._room - self._count
+        return min(room, self._limit - self._count) if self._limit else room
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Takes a step's tokens as written."""
+        self.reason = self._verdict(tokens)
+        self._count += len(tokens)
+        if self.stops:
+            longest = max(map(len, self.stops)) - 1
+            joined = self._tail + b"".join(map(self._piece, tokens))
+            self._tail = joined[-longest:] if longest else b""
+
+    def _verdict(self, tokens: Sequence[Token]) -> Reason:
+        if tokens[-1] in self._ends:
+            return "stop"
+        if self.stops:
+            joined = self._tail + b"".join(map(self._piece, tokens))
+            if any(stop in joined for stop in self.stops):
+                return "stop"
+        count = self._count + len(tokens)
+        if self._limit and count >= self._limit:
+            return "length"
+        return "context" if count >= self._room else ""

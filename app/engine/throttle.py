@@ -1,0 +1,65 @@
+"""Fewer, larger events for a screen that cannot show thousands a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from slipstream.app.engine.draft_trace import together
+from slipstream.app.protocol import Divided, Prefilling, Stepped
+
+Event = Prefilling | Stepped
+
+
+class Throttle:
+    """Joins steps that follow each other faster than the given time; a step that comes later is passed on at once.
+
+    A model of a few million parameters takes 3,000 steps a second. To read and show each of them takes more processor
+    time than to compute it, on the same cores.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], milliseconds: float) -> None:
+        """Passes events on to ``emit``, steps at least ``milliseconds`` apart."""
+        self._emit, self._seconds = emit, milliseconds / 1e3
+        self._held: Stepped | None = None
+        self._last = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Takes an event."""
+        if not isinstance(event, Stepped):
+            self._emit(event)
+            return
+        self._held = joined(self._held, event) if self._held else event
+        if perf_counter() - self._last >= self._seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Passes on what is held back."""
+        if self._held:
+            self._emit(self._held)
+            self._held, self._last = None, perf_counter()
+
+
+def joined(first: Stepped, second: Stepped) -> Stepped:
+    """Makes one event of two steps of a reply: sums, and the later figures."""
+    return Stepped(
+        request=second.request,
+        pieces=first.pieces + second.pieces,
+        tokens=first.tokens + second.tokens,
+        drafter=second.drafter if second.drafted else first.drafter,
+        drafted=first.drafted + second.drafted,
+        accepted=first.accepted + second.accepted,
+        ms=first.ms + second.ms,
+        speed=second.speed,
+        expected=first.expected + second.expected,
+        why=second.why or first.why,
+        watched=together(first.watched, second.watched),
+        divided=_divided(first, second),
+    )
+
+
+def _divided(first: Stepped, second: Stepped) -> Divided | None:
+    if first.divided is None and second.divided is None:
+        return None
+    one, two = (step.divided or Divided("", step.pieces, False) for step in (first, second))
+    return Divided(one.reasoning + two.reasoning, one.answer + two.answer, two.under_way)

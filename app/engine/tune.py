@@ -1,0 +1,177 @@
+"""Tunes a model to this machine: the faster kind of attention, measured once, and the threads that help now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Final, Protocol
+
+import llama_cpp
+
+from slipstream.drafters.base import Step
+from slipstream.drafters.memory import Memory
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.library import built, physical_cores
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions, Target
+from slipstream.models.types import EMPTY_TREE, TokenTree
+
+_KEPT: Final = "attention"
+_LENGTH: Final = 768  # tokens in the cache: a chat of some turns
+_ROWS: Final = TokenTree.chain((1, 2, 3))
+_PASSES: Final = 5
+_GAIN: Final = 0.9
+
+
+def writes_scores(small: Path, folder: Path | None) -> bool:
+    """Compares flash attention, llama.cpp's choice, with attention whose scores are written down, on one small model.
+
+    The flash attention of llama.cpp's processor backend takes the rows of a small pass one by one. On x86-64 with
+    AVX-512, 768 tokens in an F16 cache, a pass of one row takes twice as long with it, one of four rows three times.
+
+    Args:
+        small: A model that is read in no time.
+        folder: Where the finding is kept, good for this build on this machine; None to keep nothing.
+
+    Returns:
+        Whether they are clearly faster written down; False where the small model cannot be opened.
+    """
+    try:
+        memory = Memory(folder, read_header(small).fingerprint) if folder else None
+        key = f"{llama_cpp.__version__} {built()} {physical_cores()} "
+        kept = memory.read(_KEPT) if memory else None
+        for found in (True, False):
+            if kept == f"{key}{found}".encode():
+                return found
+        with closing(LlamaModel(small)) as model:
+            found = _compare(model)
+        if memory:
+            memory.write(_KEPT, f"{key}{found}".encode())
+        return found
+    except SlipstreamError:
+        return False
+
+
+def _compare(model: LlamaModel) -> bool:
+    with ExitStack() as opened:
+        options = [ContextOptions(n_ctx=_LENGTH + 64, max_leaves=2, flash=flash) for flash in (True, False)]
+        targets = [opened.enter_context(closing(LlamaTarget(model, each))) for each in options]
+        for target in targets:
+            target.prefill([at % target.abilities.n_vocab for at in range(_LENGTH)])
+        took: list[list[float]] = [[], []]
+        for _ in range(_PASSES):  # in turns: a busy machine slows down both
+            for target, times in zip(targets, took, strict=True):
+                times.append(_time(target))
+        flash, scores = (median(times) for times in took)
+        return scores < _GAIN * flash
+
+
+def _time(target: Target) -> float:
+    """Seconds of a pass of one row and of one of four."""
+    began = perf_counter()
+    for tree in (EMPTY_TREE, _ROWS):
+        target.evaluate(0, tree)
+        target.keep(())
+    took = perf_counter() - began
+    target.rewind(_LENGTH)
+    return took
+
+
+_SECONDS: Final = 0.3  # for one number of threads
+_THREAD_ROWS: Final = 6  # that one measurement adds to the cache before it takes them back
+_SLOW: Final = 4.0
+_PATIENCE: Final = 4
+
+
+class Threaded(Target, Protocol):
+    """A target whose number of threads can be chosen."""
+
+    def use_threads(self, count: int) -> None:
+        """Sets the number of threads."""
+
+
+class Threads:
+    """Chooses the number of threads of a target and its draft model, and chooses again when the machine changes.
+
+    Threads wait for each other many times a pass. Where other programs keep the cores busy, one thread can be many
+    times faster than all of them (a 7M model on two busy cores, four rows: 15 ms against 159 ms). Logits do not depend
+    on the choice where the same text is promised.
+
+    Attributes:
+        count: Threads in use.
+    """
+
+    def __init__(self, target: Threaded, followers: Sequence[Threaded], cores: int, pause: float = 10.0) -> None:
+        """Measures for the first time.
+
+        Args:
+            target: Measured with at its present length, which it keeps.
+            followers: Smaller models, which get the same number.
+            cores: Physical cores: the most threads.
+            pause: Seconds before it looks for free cores again: looking is slow while they are busy.
+        """
+        self._target, self._followers, self._cores = target, followers, cores
+        self._usual = 0.0  # milliseconds of a plain pass when last measured
+        self._slow_steps = 0
+        self._tuned = 0.0
+        self._pause = pause
+        self.count = cores
+        self._tune()
+
+    def begin(self) -> None:
+        """Looks, before a reply, whether cores that were busy are free again."""
+        if self.count < self._cores and perf_counter() > self._tuned + self._pause:
+            self._tune()
+
+    def hear(self, step: Step) -> None:
+        """Looks, between two steps, whether passes have become much slower than they were."""
+        rows = 1 + len(step.draft.tree)
+        slow = step.timings.evaluate > _SLOW * self._usual * rows
+        self._slow_steps = self._slow_steps + 1 if slow else 0
+        if self._slow_steps == _PATIENCE and self._cores > 1:
+            self._tune()
+
+    def _tune(self) -> None:
+        """Takes all cores, unless fewer threads are a quarter faster."""
+        self._slow_steps = 0
+        self._tuned = perf_counter()
+        if len(self._target.tokens) + _THREAD_ROWS > self._target.abilities.n_ctx:
+            return
+        took: dict[int, tuple[float, float]] = {}
+        for count in sorted({self._cores, (self._cores + 1) // 2, 1}, reverse=True):
+            self._use(count)
+            took[count] = self._measure()
+        best = min(took, key=lambda count: sum(took[count]))
+        self.count = best if sum(took[best]) < 0.75 * sum(took[self._cores]) else self._cores
+        self._usual = took[self.count][0]
+        self._use(self.count)
+
+    def _measure(self) -> tuple[float, float]:
+        """Milliseconds of a pass of one row and of one of four."""
+        target, start = self._target, len(self._target.tokens)
+        passes: list[tuple[float, float]] = []
+        until = perf_counter() + _SECONDS
+        while len(passes) < 4 and (not passes or perf_counter() < until):
+            one = self._pass(EMPTY_TREE)
+            hopeless = not passes and perf_counter() > until  # on busy cores, the pass of four may take seconds
+            four = 2 * one if hopeless else self._pass(TokenTree.chain((1, 2, 3)))
+            target.rewind(start)
+            passes.append((one, four))
+        warm = passes[1:] or passes
+        return median(one for one, _ in warm), median(four for _, four in warm)
+
+    def _pass(self, tree: TokenTree) -> float:
+        """Milliseconds of a pass."""
+        began = perf_counter()
+        self._target.evaluate(0, tree)
+        self._target.keep(())
+        return 1e3 * (perf_counter() - began)
+
+    def _use(self, count: int) -> None:
+        for model in (self._target, *self._followers):
+            model.use_threads(count)

@@ -1,0 +1,152 @@
+"""A file of trained heads, and whether it serves a model.
+
+The files of trained heads: their names, and what may be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.app.platform.paths import private_folder
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
+from slipstream.models.heads.check import Method
+from slipstream.models.heads.file import HeadsInfo, identity, read_info, stale
+from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES, TARGET_KEY
+from slipstream.models.sanitize import quoted, shown_path
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsFile:
+    """A file of heads.
+
+    Attributes:
+        path: Where it is.
+        method: Which method they are for; empty where the file cannot be read.
+        trained_for: The model's name, on one line; empty if the file does not say it.
+        trained_on: The text; empty if the file does not say it.
+        first_depth: Acceptance at the first depth that training measured, or None.
+        size: Bytes; None where the file cannot be read.
+        why_not: Why it does not serve the model; empty if it does.
+        stale: What has happened to its text since, in words; empty if nothing.
+    """
+
+    path: Path
+    method: str = ""
+    trained_for: str = ""
+    trained_on: str = ""
+    first_depth: float | None = None
+    size: int | None = None
+    why_not: str = ""
+    stale: str = ""
+
+
+def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
+    """Reads what a file of heads says of itself.
+
+    Args:
+        path: The file.
+        own: The model's identity, see ``slipstream.models.heads.file.identity``.
+        header: The model's header.
+
+    Returns:
+        The file; None if it is a model.
+    """
+    try:
+        theirs = read_header(path)
+        size = path.stat().st_size
+        if theirs.architecture in HEAD_ARCHITECTURES:
+            fits = theirs.metadata.get(TARGET_KEY) == own
+            why_not = "" if fits else "trained for another model"  # it names its model by its content only
+            return HeadsFile(path, theirs.architecture, one_line(header.name) if fits else "", "", None, size, why_not)
+        if theirs.architecture != HEADS_ARCHITECTURE:
+            return None
+        info = read_info(path)
+        deleted = stale(path)
+    except (SlipstreamError, OSError):
+        return HeadsFile(path, why_not="damaged, or not readable")
+    return HeadsFile(
+        path,
+        info.method,
+        one_line(info.target_name),
+        f"{len(info.chats)} chats" if info.text == "chats" else info.text,
+        _first_depth(info),
+        size,
+        "" if info.target == own else f"trained for another {_what(info, header)}",
+        f"trained on {len(deleted)} deleted chat{'s' * (len(deleted) > 1)}; train again" if deleted else "",
+    )
+
+
+def _what(info: HeadsInfo, header: Header) -> str:
+    return "version of it" if info.target_name == header.name else "model"
+
+
+def _first_depth(info: HeadsInfo) -> float | None:
+    shares = info.settings.get("acceptance")
+    first = shares[0] if isinstance(shares, list) and shares else None
+    return first if isinstance(first, float) else None
+
+
+def heads_files(folder: Path) -> list[Path]:
+    """GGUF files of a folder by name; none where there is no folder."""
+    return sorted(folder.glob("*.gguf"))
+
+
+def file_in(folder: Path, target: Header, kind: str) -> Path:
+    """The file of a kind of heads for a model, in a folder that is made.
+
+    Args:
+        folder: Of heads.
+        target: The model.
+        kind: The method, or the method and where the heads are from.
+
+    Raises:
+        UsageError: If heads for another model of this name are there.
+        SlipstreamError: If the folder cannot be written to.
+    """
+    out = private_folder(folder) / f"{target.path.stem}-{kind}.gguf"
+    if (info := _kept(out)) and info.target != identity(target):
+        raise UsageError(
+            f"{shown_path(out)} holds heads for another model, {quoted(info.target_name)}.",
+            "Rename one of the two models, or remove those heads.",
+        )
+    return out
+
+
+def checked(out: Path, target: Header, method: Method) -> Path:
+    """Makes sure that a file that a person named can be written, and that nothing but older heads is lost.
+
+    Returns:
+        Its absolute path.
+
+    Raises:
+        UsageError: If it cannot.
+    """
+    out = out.expanduser().absolute()
+    if not out.parent.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{shown_path(out.parent)} is no folder that can be written to.", "Choose another file with --out."
+        )
+    if out.exists() and ((info := _kept(out)) is None or (info.method, info.target) != (method, identity(target))):
+        raise UsageError(
+            f"{shown_path(out)} is there already and holds no {method} heads for {quoted(target.name)}.",
+            "Choose another file with --out.",
+        )
+    return out
+
+
+def shown_size(size: int) -> str:
+    """Bytes in words: ``640 kB``, ``1.2 MB``."""
+    return f"{size / 1e6:.1f} MB" if size >= 1_000_000 else f"{max(1, round(size / 1e3))} kB"
+
+
+def _kept(path: Path) -> HeadsInfo | None:
+    """What a file of heads is; None if it is missing, damaged or something else."""
+    try:
+        return read_info(path)
+    except SlipstreamError:
+        return None

@@ -1,0 +1,223 @@
+"""Which files below a path are text that is worth indexing.
+
+Brings an index in step with folders: what is new or changed is read, what is gone is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.text_index.text import Piece
+from slipstream.models.types import Token
+
+LARGEST: Final = 2_000_000
+"""Most bytes of a file: larger ones are seldom written by a person."""
+
+_LOOK: Final = 8_192  # bytes that tell most binary files
+_PASSED_OVER: Final = frozenset({"node_modules", "__pycache__", "bower_components"})
+_MARKS: Final = ("CACHEDIR.TAG", "pyvenv.cfg")  # lie in caches, builds of Rust, and virtual environments
+
+
+@dataclass(slots=True)
+class Skipped:
+    """Files that were passed over, counted by why."""
+
+    too_large: int = 0
+    no_text: int = 0
+    unreadable: int = 0
+
+    def __str__(self) -> str:
+        """Words, such as ``2 too large, 1 unreadable``; empty if nothing was skipped."""
+        counts = ((self.too_large, "too large"), (self.no_text, "not text"), (self.unreadable, "unreadable"))
+        return ", ".join(f"{count:,} {why}" for count, why in counts if count)
+
+
+def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
+    """Finds the files below a folder that may be text.
+
+    Hidden files and folders, links, caches and folders of installed packages are passed over; what is named by ``path``
+    itself is taken.
+
+    Args:
+        path: A folder or a file; absolute.
+        skipped: Counts what is left out.
+
+    Yields:
+        A file and the time of its last change in nanoseconds.
+    """
+
+    def unreadable(_error: OSError) -> None:
+        skipped.unreadable += 1
+
+    for file in [path] if path.is_file() else _walk(path, unreadable):
+        try:
+            facts = file.stat()
+        except OSError:
+            skipped.unreadable += 1
+            continue
+        if not stat.S_ISREG(facts.st_mode):
+            continue
+        if facts.st_size > LARGEST:
+            skipped.too_large += 1
+        else:
+            yield file, facts.st_mtime_ns
+
+
+def read_text(file: Path, skipped: Skipped) -> str | None:
+    """Reads a file; None if it is not text, by its content, or cannot be read."""
+    try:
+        with file.open("rb") as source:
+            raw = source.read(_LOOK)
+            if b"\0" not in raw:
+                raw += source.read(LARGEST)
+    except OSError:
+        skipped.unreadable += 1
+        return None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        skipped.no_text += 1
+        return None
+    return text
+
+
+def _walk(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder, onerror=on_error):
+        at = Path(here)
+        if at != folder and any(mark in files for mark in _MARKS):
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _PASSED_OVER)
+        for name in sorted(files):
+            if not name.startswith(".") and not (at / name).is_symlink():
+                yield at / name
+
+
+_BATCH: Final = 400_000  # tokens that are written at once
+_CHUNK: Final = 1 << 15  # characters that are tokenized at once: some tokenizers recurse over what they are given
+_SHOW_EVERY: Final = 0.2  # seconds
+
+
+class Update:
+    """One run over some folders.
+
+    Files are told apart by the time of their last change. Each batch is in the index whole or not at all, so that a run
+    that was stopped goes on where it was.
+    """
+
+    def __init__(
+        self, index: TextIndex, tokenize: Callable[[str, bool], list[Token]], progress: IO[str], lines: bool = False
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            index: The index.
+            tokenize: Of its vocabulary.
+            progress: Where to show how far it is, if that is a terminal.
+            lines: Whether to show it as lines, wherever that is.
+        """
+        self._index, self._tokenize, self._progress, self._lines = index, tokenize, progress, lines
+        self._known = {name: document.stamp for name, document in index.documents().items()}
+        self._pieces: list[Piece] = []
+        self._outdated = set[str]()
+        self._size = self._tokens = self._new = self._changed = self._same = self._gone = 0
+        self._skipped = Skipped()
+        self._shown = 0.0
+
+    def __str__(self) -> str:
+        """What was done, in a line."""
+        counts = f"{self._new:,} new, {self._changed:,} changed, {self._same:,} unchanged, {self._gone:,} gone"
+        skipped = f"; left out: {self._skipped}" if str(self._skipped) else ""
+        return f"files: {counts}{skipped}"
+
+    def take(self, root: Path) -> None:
+        """Takes a folder, or a file.
+
+        Raises:
+            SlipstreamError: If the index cannot be written; what was taken before stays.
+        """
+        found = set[str]()
+        for file, stamp in text_files(root, self._skipped):
+            name = str(file)
+            if self._known.get(name) == stamp:
+                self._same += 1
+            elif (text := read_text(file, self._skipped)) is not None:
+                self._add(name, text, stamp)
+            else:
+                continue
+            found.add(name)
+            self._show()
+        gone = {name for name in self._known if is_below(name, str(root))} - found
+        if gone:
+            self._index.remove(gone)
+            self._gone += len(gone)
+
+    def finish(self) -> None:
+        """Writes what is left and merges what was written.
+
+        Raises:
+            SlipstreamError: If the index cannot be written.
+        """
+        self._write()
+        self._index.tidy()
+        self._show(last=True)
+
+    def _add(self, name: str, text: str, stamp: int) -> None:
+        if name in self._known:
+            self._outdated.add(name)
+        self._known[name] = stamp
+        tokens = [token for chunk in _chunks(text) for token in self._tokenize(chunk, False)]
+        self._pieces.append(Piece(name, tokens, stamp))
+        self._size += len(tokens)
+        if self._size >= _BATCH:
+            self._write()
+
+    def _write(self) -> None:
+        if self._outdated:
+            self._index.remove(self._outdated)
+        names = {piece.name for piece in self._pieces}
+        if self._index.add(self._pieces, lambda: names.isdisjoint(self._index.documents())):
+            self._changed += len(self._outdated)
+            self._new += len(names) - len(self._outdated)
+        else:  # the same command runs elsewhere, and was faster
+            self._same += len(names)
+        self._tokens += self._size
+        self._pieces, self._size, self._outdated = [], 0, set()
+
+    def _show(self, last: bool = False) -> None:
+        now = time.monotonic()
+        silent = not self._lines and not self._progress.isatty()
+        if silent or (now - self._shown < _SHOW_EVERY and not last):
+            return
+        self._shown = now
+        files = self._new + self._changed + self._same + len(self._pieces)
+        line = f"{files:,} files, {self._tokens + self._size:,} tokens"
+        if self._lines:
+            print(line, file=self._progress, flush=True)
+        else:
+            print("\r\x1b[K" if last else f"\r\x1b[K{line}", end="", file=self._progress, flush=True)
+
+
+def is_below(name: str, place: str) -> bool:
+    """Whether a path is a folder's, or is it itself; both absolute."""
+    return name == place or name.startswith(place.rstrip(os.sep) + os.sep)
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Cuts text, where it can between lines."""
+    at = 0
+    while at < len(text):
+        end = at + _CHUNK
+        if end < len(text):
+            end = text.rfind("\n", at, end) + 1 or end
+        yield text[at:end]
+        at = end

@@ -1,0 +1,140 @@
+"""The request that loads a file of a model, and the checks before its first use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.chats.deletion_hooks import is_on
+from slipstream.app.platform.paths import Paths, write_private
+from slipstream.app.protocol import AUTO, Load
+from slipstream.models.outside import read_limited
+
+BUNDLED: Final = "bundled"
+BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
+TUNED: Final = "bundled-tuned"
+TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
+BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
+PROBED: Final = "probed.json"
+"""File beside the derived ones that remembers which model files were tried, see ``Load.probed``."""
+_USUAL: Final = "usual-model"
+"""File in the folder of models that names the one its owner chose last."""
+_LONGEST_NAME: Final = 4_096  # bytes
+
+
+def load_of(
+    paths: Paths,
+    target: Path,
+    draft_model: str | None,
+    drafter: str | None,
+    n_ctx: int,
+    *,
+    same_text: bool = False,
+    heads: Sequence[Path] = (),
+) -> Load:
+    """Makes the request that loads a file.
+
+    Args:
+        paths: Where things are kept.
+        target: The model's file.
+        draft_model: The draft model's file.
+        drafter: The drafter's name; None for the autopilot.
+        n_ctx: Context in tokens; 0 for the model's own.
+        same_text: See ``Load.same_text``.
+        heads: Further files of heads.
+    """
+    return Load(
+        model=str(target),
+        draft_model=draft_model,
+        heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
+        probed=str(paths.derived / PROBED),
+        measured_with=str(paths.bundled / BUNDLED_TARGET),
+        derived=str(paths.derived),
+        index=str(paths.index) if is_on(paths.index) else None,
+        chats=str(paths.chats),
+        left_out=str(paths.drafters),
+        drafter=drafter or AUTO,
+        n_ctx=n_ctx,
+        same_text=same_text,
+    )
+
+
+def head_files(paths: Paths) -> list[Path]:
+    """All files that may be trained heads."""
+    return [path for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))]
+
+
+def usual(paths: Paths) -> str:
+    """The default model: the last one chosen in the chat, at first the bundled one."""
+    try:
+        return read_limited(paths.models / _USUAL, _LONGEST_NAME).decode().strip() or BUNDLED
+    except (OSError, ValueError):
+        return BUNDLED
+
+
+def make_usual(paths: Paths, model: str) -> None:
+    """Makes a model the default.
+
+    Raises:
+        SlipstreamError: If that cannot be written.
+    """
+    write_private(paths.models / _USUAL, f"{model}\n")
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is a path: it exists, or it looks like a path and not like a repository."""
+    shaped = name.endswith(".gguf") or name.startswith((".", "~", os.sep))
+    return shaped or Path(name).is_file() or (os.sep in name and Path(name).exists())
+
+
+def check_files(load: Load, shipped: Path | None = None) -> None:
+    """Checks the headers of the files, without loading them.
+
+    Args:
+        load: Names the files.
+        shipped: Folder of the bundled models, which need no check; None to check them, too.
+
+    Raises:
+        SlipstreamError: If one is no model, is a drafter's file, or cannot tokenize.
+    """
+    files = [Path(name) for name in (load.model, load.draft_model) if name]
+    for file in files:
+        if file.parent != shipped:
+            from slipstream.models.gguf.reader import read_header  # imported only if needed
+            from slipstream.models.gguf.vocabulary import check_vocabulary
+
+            check_vocabulary(read_header(file))
+
+
+def model_name(load: Load, paths: Paths) -> str:
+    """The value for ``-m``: a bundled model's name, else the file's path."""
+    path = Path(load.model)
+    bundled = {paths.bundled / BUNDLED_TARGET: BUNDLED, paths.bundled / TUNED_TARGET: TUNED}
+    return bundled.get(path, str(path.absolute()))
+
+
+def drafting_arguments(load: Load, paths: Paths) -> list[str]:
+    """The options for a loaded model's draft model, and for heads outside the folder of heads."""
+    own = {str(path) for path in head_files(paths)}
+    draft = ["--draft-model", str(Path(load.draft_model).absolute())] if load.draft_model else []
+    return draft + [word for head in load.heads if head not in own for word in ("--heads", head)]
+
+
+def try_first(path: Path, paths: Paths) -> None:
+    """Probes a model file that a command loads in its own process, as the engine does (``Load.probed``).
+
+    Raises:
+        SlipstreamError: If llama.cpp crashes, hangs or refuses it.
+    """
+    from slipstream.models.gguf.probe import ProbeRecord, probe_once
+    from slipstream.models.llama.library import built  # it loads llama.cpp
+
+    probe_once([path], ProbeRecord(paths.derived / PROBED, built()), tell_check)
+
+
+def tell_check() -> None:
+    """Prints on standard error that a file is being checked."""
+    print("checking the file before its first use", file=sys.stderr)

@@ -1,0 +1,311 @@
+"""The model manager's actions, shared by the commands and the screen."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipstream.app.library.format import size
+from slipstream.app.library.learned_gains import ModelHistory
+from slipstream.app.library.load_request import make_usual
+from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, quant_offers
+from slipstream.app.library.pairs import best_pair, checked_header, load_with, offers_for, store_of, that_fits
+from slipstream.app.library.references import Reference, chosen, in_catalog, reference
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths, private_folder
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Load
+from slipstream.app.settings.reading import load
+from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.hub.address import offline_by_environment
+from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
+from slipstream.models.library.import_model import How, OnProgress
+from slipstream.models.library.pairing import PairOffer
+from slipstream.models.library.store import Checked, Installed, ModelStore, Removed
+from slipstream.models.llama.devices import Device, devices, memory
+from slipstream.models.memory.fit import Fit, fit
+
+if TYPE_CHECKING:  # the hub's library is loaded at the first request
+    from slipstream.models.hub.downloads import Downloads
+    from slipstream.models.hub.progress import Discarded, Job, Progress
+    from slipstream.models.hub.repositories import Hub
+    from slipstream.models.hub.types import Quant, RepoSummary, Sort
+
+__all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
+
+
+class ModelManager:
+    """All actions on models; calls block, so a screen makes them in a thread."""
+
+    def __init__(
+        self, paths: Paths, hub: Hub | None = None, store: ModelStore | None = None, downloads: Downloads | None = None
+    ) -> None:
+        """Takes its parts; the hub's library is loaded at the first request."""
+        self.paths = paths
+        self.store = store or store_of(paths)
+        self._hub, self._downloads = hub, downloads
+        self._stays_offline = load(paths.settings).settings.hub.offline
+        self._devices: list[Device] | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def hub(self) -> Hub:
+        """The client of the model hub."""
+        with self._lock:
+            if self._hub is None:
+                from slipstream.models.hub.repositories import Hub
+
+                self._hub = Hub(offline=True if self._stays_offline else None)
+            return self._hub
+
+    @property
+    def downloads(self) -> Downloads:
+        """The queue of downloads; unfinished ones of earlier runs are in it, paused."""
+        with self._lock:
+            if self._downloads is None:
+                from slipstream.models.hub.downloads import Downloads
+
+                self._downloads = Downloads(self.hub, on_change=self._heard)
+                self._downloads.restore(self.paths.models)
+            return self._downloads
+
+    @property
+    def offline(self) -> bool:
+        """Whether offline mode is on."""
+        return self.hub.offline
+
+    def stay_offline(self, wanted: bool) -> None:
+        """Turns offline mode on, or off unless the environment demands it."""
+        self._stays_offline = wanted
+        if self._hub:
+            self._hub.offline = wanted or offline_by_environment(os.environ)
+
+    def devices(self) -> list[Device]:
+        """This machine's devices, read once: memory of a loaded model counts as free, since another one replaces it."""
+        with self._lock:
+            self._devices = self._devices or devices()
+            return self._devices
+
+    def catalog(self) -> Catalog:
+        """The catalogue, with the user's own entries."""
+        return catalog(self.paths.catalog)
+
+    # --- what is here ---------------------------------------------------------------------------------------------
+
+    def installed(self) -> list[Installed]:
+        """Every model on this machine."""
+        return self.store.installed()
+
+    def fit_of(self, model: Installed) -> Fit:
+        """How an installed model runs here; raises ``ModelFileError`` if it cannot be read."""
+        return fit(checked_header(model), self.devices())
+
+    def pairs(self, name: str) -> list[PairOffer]:
+        """The drafters for a model, best first; unsuitable ones last, with the reason.
+
+        Raises:
+            UsageError: If there is no such model.
+            ModelFileError: If it is broken, or a drafter itself.
+        """
+        installed = self.installed()
+        return self._pairs(self.store.find(name, installed), installed)
+
+    def load_of(self, model: Installed, pair: PairOffer | None = None) -> Load:
+        """The request that loads a model; the engine chooses context and GPU layers that fit.
+
+        Args:
+            model: The model.
+            pair: Its drafter; None for the autopilot with the best installed drafter that fits beside the model.
+
+        Raises:
+            ModelFileError: If it is broken, or no model to chat with.
+        """
+        header = checked_header(model)
+        shipped = model.origin == "bundled"
+        if shipped and pair is None:
+            return choose(self.paths, model.name)
+        drafter = pair.method if pair else None
+        pair = pair or that_fits(header, best_pair(self._pairs(model, self.installed())), self.devices)
+        return load_with(self.paths, model.path, pair, drafter=drafter, same_text=shipped)
+
+    def make_usual(self, model: Installed) -> None:
+        """Makes a model the default."""
+        make_usual(self.paths, model.name)
+
+    def import_file(
+        self,
+        path: Path,
+        how: How = "link",
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Installed:
+        """Imports a file; refuses one that is larger than all memory of this machine."""
+        weights = read_header(path.expanduser()).weight_bytes
+        if weights > memory()[0]:  # GPUs may hold it
+            room = [device.total_bytes for device in self.devices()]
+            if all(room) and weights > sum(room):
+                raise ModelFileError(
+                    f"{one_line(path.name)} needs {size(weights)} of memory, and this machine has {size(sum(room))}.",
+                    "Import a smaller model or quantization.",
+                )
+        private_folder(self.paths.models)
+        return self.store.import_file(path, how, on_progress, cancelled)
+
+    def verify(
+        self,
+        name: str,
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Checked:
+        """Reads every byte of a model and compares its hashes; raises ``KeyboardInterrupt`` if cancelled."""
+        return self.store.verify(name, on_progress, cancelled)
+
+    def removal(self, name: str) -> Removal:
+        """What removing a model would free; removes nothing.
+
+        Raises:
+            UsageError: If there is no such model, or it may not be removed.
+        """
+        model = self.store.removable(name)
+        chats = ModelHistory(self.paths.chats).chats_of(model.fingerprint) if model.fingerprint else ()
+        return Removal(model, self.store.frees(model), chats)
+
+    def remove(self, name: str, now: bool = False) -> Removed:
+        """Moves one of our models to the trash, or deletes it permanently."""
+        return self.store.remove(name, now)
+
+    def undo(self) -> Removed:
+        """Restores the model that was removed last."""
+        return self.store.undo()
+
+    # --- what there is elsewhere ----------------------------------------------------------------------------------
+
+    def offers(self) -> list[CatalogOffer]:
+        """The catalogue, best for this machine first; needs no network."""
+        return catalog_offers(self.catalog().pairs, self.devices(), self.installed())
+
+    def offer_for_this_machine(self) -> CatalogOffer | None:
+        """The recommended first pair; None if none fits or a model is installed. Needs no network."""
+        if any(model.usable and model.origin != "bundled" for model in self.installed()):
+            return None
+        best = next(iter(self.offers()), None)
+        return best if best and best.fit and best.fit.verdict != "too big" else None
+
+    def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
+        """Finds repositories on the hub."""
+        return self.hub.search(text, sort, limit)
+
+    def card(self, repo: str) -> str:
+        """A repository's model card as Markdown."""
+        return self.hub.card(repo)
+
+    def quants(self, repo: str, revision: str | None = None) -> list[QuantOffer]:
+        """The quantizations of a repository, each with how it would run here."""
+        quants = self.hub.quants(repo, revision)
+        known = next((each for each in self.hub.search(repo, limit=1) if each.id.lower() == repo.lower()), None)
+        params, context = (known.total_params, known.context) if known else (0, 0)
+        return quant_offers(quants, params, context, self.devices(), self.installed())
+
+    def wanted(self, text: str) -> QuantOffer:
+        """Resolves ``owner/name:Q4_K_M``, an address, or a name of the catalogue.
+
+        Raises:
+            UsageError: If nothing matches.
+        """
+        return self._offer(reference(text, self.catalog()))
+
+    def drafter_of(self, offer: PairOffer) -> QuantOffer:
+        """The download for a pair whose drafter is not installed.
+
+        Raises:
+            SlipstreamError: If the repository has changed since the catalogue was written.
+        """
+        assert offer.fetch is not None  # only a drafter to fetch has one
+        return self._offer(in_catalog(offer.fetch))
+
+    # --- downloads ------------------------------------------------------------------------------------------------
+
+    def pull(
+        self,
+        quant: Quant,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Installed | None:
+        """Downloads, verifies and installs a quantization; a stop keeps the bytes fetched.
+
+        Args:
+            quant: A result of :meth:`quants`.
+            on_progress: Called with the progress.
+            cancelled: Polled; True stops, and the same call resumes later.
+
+        Returns:
+            The model; None if it was stopped.
+        """
+        from slipstream.models.hub.downloads import Download
+
+        private_folder(self.paths.models)
+        path = Download(self.hub, quant.files, self.paths.models).run(on_progress, cancelled)
+        return None if path is None else self.store.adopt(path, quant.files)
+
+    def fetch(self, quant: Quant) -> Job:
+        """Queues a download; a finished one is verified and installed."""
+        private_folder(self.paths.models)
+        return self.downloads.add(quant.files, self.paths.models)
+
+    def fetch_pair(self, pair: CatalogPair) -> list[Job]:
+        """Queues the downloads of a target and its drafter, unless they are installed."""
+        files = [file for file in (pair.target, pair.drafter) if file and file.repo]
+        offers = [self._offer(in_catalog(file)) for file in files]
+        return [self.fetch(offer.quant) for offer in offers if not offer.installed]
+
+    def fetch_file(self, file: CatalogFile) -> Job:
+        """Queues the download of a file of the catalogue."""
+        return self.fetch(self._offer(in_catalog(file)).quant)
+
+    def jobs(self) -> list[Job]:
+        """All downloads, unfinished ones of earlier runs included."""
+        return self.downloads.jobs()
+
+    def pause(self, id: str) -> None:
+        """Stops a download and keeps its bytes; returns at once."""
+        self.downloads.pause(id)
+
+    def resume(self, id: str) -> None:
+        """Resumes a paused or failed download; returns at once."""
+        self.downloads.resume(id)
+
+    def cancel(self, id: str) -> Discarded:
+        """Stops a download and removes its unfinished files."""
+        return self.downloads.cancel(id)
+
+    def close(self) -> None:
+        """Pauses all downloads; call it before the program ends."""
+        if self._downloads is not None:
+            self._downloads.close()
+
+    def _pairs(self, model: Installed, installed: list[Installed]) -> list[PairOffer]:
+        return offers_for(model, checked_header(model), installed, self.catalog(), self.paths)
+
+    def _offer(self, wanted: Reference) -> QuantOffer:
+        offers = self.quants(wanted.repo, wanted.revision)
+        least = min((o.quant for o in offers if not o.quant.drafts), key=lambda quant: quant.size, default=None)
+        best = next((offer.quant for offer in offers if offer.best), least)  # if all are too big, the smallest
+        quant = chosen(wanted, [offer.quant for offer in offers], best)
+        sha256 = quant.files[0].sha256
+        if wanted.sha256 and sha256 and wanted.sha256 != sha256:
+            raise ModelFileError(
+                f"{wanted.repo}/{wanted.file} on the hub is another file than the catalogue knows.",
+                f"It was replaced there; to take it as it is now: slipstream models pull {wanted.repo}:{quant.label}.",
+            )
+        return next(offer for offer in offers if offer.quant is quant)
+
+    def _heard(self, job: Job) -> None:
+        """Installs a finished download; a file that is no model is listed with its problem."""
+        if job.state == "done":
+            with suppress(SlipstreamError):
+                self.store.adopt(job.path, job.files)

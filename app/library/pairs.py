@@ -1,0 +1,180 @@
+"""The drafters of an installed model, and the request that loads it with the best one.
+
+Also resolves a model's name on the command line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.library.learned_gains import ModelHistory
+from slipstream.app.library.load_request import (
+    BUNDLED,
+    BUNDLED_DRAFT,
+    BUNDLED_TARGET,
+    TUNED,
+    TUNED_TARGET,
+    head_files,
+    is_path,
+    load_of,
+)
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Load
+from slipstream.drafters.memory import Memory
+from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.heads.matching_heads import companions
+from slipstream.models.library.catalog import Catalog, catalog
+from slipstream.models.library.names import find
+from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.library.records import Installed
+from slipstream.models.library.store import ModelStore
+from slipstream.models.llama.devices import Device, devices, memory
+from slipstream.models.memory.fit import fit
+
+_AMPLE: Final = 3
+"""Where so many times the weights are free, the context fits as well."""
+
+
+def offers_for(
+    model: Installed,
+    header: Header,
+    installed: Sequence[Installed],
+    catalog: Catalog,
+    paths: Paths,
+    reasons: bool = True,
+) -> list[PairOffer]:
+    """Every drafter for an installed model, best first.
+
+    Args:
+        model: The model.
+        header: Its header.
+        installed: All models of this machine.
+        catalog: The catalogue.
+        paths: Where heads and chats are kept.
+        reasons: Whether to find where vocabularies differ; otherwise such models are left out.
+    """
+    from slipstream.drafters.autopilot.profile import learned_gains  # llama.cpp: a command works where it is broken
+
+    file = model.name.partition(":")[0]
+    around = Surroundings(
+        models=installed,
+        heads=companions(header, head_files(paths)),
+        pairs=catalog.of(names_of(header, model.repo, file), model.sha256),
+        gains=learned_gains(Memory(paths.derived, header.fingerprint))
+        | ModelHistory(paths.chats).gains(header.fingerprint),
+        reasons=reasons,
+    )
+    return pairs_for(header, around)
+
+
+def best_pair(offers: Sequence[PairOffer]) -> PairOffer | None:
+    """The best drafter whose file has to be named in the request; None if there is none.
+
+    Layers inside the model and heads trained for it are loaded without being named.
+    """
+    return next((offer for offer in offers if offer.sound and offer.drafter), None)
+
+
+def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequence[Device]]) -> PairOffer | None:
+    """Returns the drafter, or None if the model fits only without it.
+
+    Args:
+        header: The model's header.
+        pair: Its drafter, if any.
+        devices: Lists this machine's devices; slow, so it is called only if memory is not ample.
+    """
+    if not pair or pair.method != DRAFT or not pair.path:
+        return pair
+    if _AMPLE * (header.weight_bytes + pair.size) < memory()[1]:
+        return pair
+    return pair if fit(header, devices(), draft=read_header(pair.path)).verdict != "too big" else None
+
+
+def checked_header(model: Installed) -> Header:
+    """Reads the header of a chat model.
+
+    Raises:
+        ModelFileError: If it is broken, or no chat model.
+    """
+    if model.problem:
+        raise ModelFileError(model.problem, model.hint)
+    if model.role != "chat":
+        what = "heads that only draft for another model" if model.role == "drafter" else f"a {model.architecture} file"
+        raise ModelFileError(f"{model.name} is {what}, so nobody can chat with it.", "Choose its target.")
+    return read_header(model.path)
+
+
+def load_with(
+    paths: Paths,
+    model: Path,
+    pair: PairOffer | None,
+    draft_model: str | None = None,
+    drafter: str | None = None,
+    n_ctx: int = 0,
+    *,
+    same_text: bool = False,
+) -> Load:
+    """The request that loads a model with a drafter.
+
+    Args:
+        paths: Where things are kept.
+        model: The target's file.
+        pair: The drafter whose file comes along, if any.
+        draft_model: A draft model's file to use instead of the pair's.
+        drafter: The drafter's name; None for the autopilot.
+        n_ctx: Context in tokens; 0 for the model's own.
+        same_text: See ``Load.same_text``.
+    """
+    heads = [pair.path] if pair and pair.path and pair.method != DRAFT else []
+    if draft_model is None and pair and pair.method == DRAFT and pair.path:
+        draft_model = str(pair.path)
+    return load_of(paths, model, draft_model, drafter, n_ctx, same_text=same_text, heads=heads)
+
+
+def store_of(paths: Paths) -> ModelStore:
+    """The models of this machine."""
+    bundled = {BUNDLED: BUNDLED_TARGET, TUNED: TUNED_TARGET, f"{BUNDLED}-draft": BUNDLED_DRAFT}
+    return ModelStore(paths.models, {name: paths.bundled / file for name, file in bundled.items()}, os.environ)
+
+
+def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None, n_ctx: int) -> Load:
+    """The request that loads an installed model with its best installed drafter.
+
+    Args:
+        paths: Where things are kept.
+        model: Its name, or a path.
+        draft_model: A draft model's name or path; None for the best drafter.
+        drafter: The drafter's name; None to choose.
+        n_ctx: Context in tokens; 0 for the model's own.
+
+    Raises:
+        UsageError: If a name matches no model or several.
+        ModelFileError: If a model is broken, or no chat model.
+    """
+    installed = store_of(paths).installed()
+    if draft_model is not None and not is_path(draft_model):
+        drafting = find(draft_model, installed)
+        checked_header(drafting)
+        draft_model = str(drafting.path)
+    if is_path(model):
+        return load_of(paths, Path(model).expanduser(), draft_model, drafter, n_ctx)
+    target = find(model, installed)
+    if target.origin == "bundled":
+        small = paths.bundled / BUNDLED_DRAFT
+        draft_model = draft_model or (str(small) if target.path != small else None)
+        return load_of(paths, target.path, draft_model, drafter, n_ctx, same_text=True)
+    header = checked_header(target)
+    pair = None
+    if draft_model is None and _may_need_a_file(drafter):
+        pair = best_pair(offers_for(target, header, installed, catalog(paths.catalog), paths, reasons=False))
+        pair = that_fits(header, pair, devices)
+    return load_with(paths, target.path, pair, draft_model, drafter, n_ctx)
+
+
+def _may_need_a_file(drafter: str | None) -> bool:
+    """Whether a named drafter, or one of several joined, may need a file of its own."""
+    return drafter is None or any(name in drafter for name in (DRAFT, "auto", "eagle3"))

@@ -1,1 +1,0 @@
-"""The model manager: what the commands and the screen do with models."""

@@ -1,0 +1,1 @@
+"""Paths, the terminal's text filter, and what else depends on the system."""

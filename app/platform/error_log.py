@@ -1,0 +1,72 @@
+"""Words for an error that nothing else handles, and a log that says where it came from."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.platform.paths import Paths, private_folder
+from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.sanitize import quoted, shown_path
+
+NAME: Final = "errors.log"
+_MOST_BYTES: Final = 1 << 20
+"""A log of this size begins anew."""
+_FRAMES: Final = 40
+_HARMLESS: Final = (ImportError, MemoryError, OSError)
+"""Errors whose words name files and libraries; those of any other may quote a prompt."""
+
+
+def explained(error: BaseException) -> str:
+    """Logs where an error came from.
+
+    Returns:
+        One line: what happened, what to try, and where the log is.
+    """
+    try:
+        log = private_folder(Paths.default().logs) / NAME
+        _append(log, "\n".join([time.strftime("%Y-%m-%d %H:%M:%S"), *trace(error), ""]))
+        where = f"The details are in {shown_path(log)}."
+    except (OSError, SlipstreamError, MemoryError):
+        where = "The details could not be logged."
+    return f"{_words(error)} {where}"
+
+
+def trace(error: BaseException) -> Iterator[str]:
+    """Lists the frames of an error and of its causes, without values: they may be words of a chat."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        yield from trace(cause)
+    for frame in traceback.extract_tb(error.__traceback__, limit=-_FRAMES):
+        yield f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}'
+    yield f"{type(error).__name__}: {error}" if isinstance(error, _HARMLESS) else type(error).__name__
+
+
+def _append(log: Path, text: str) -> None:
+    full = log.exists() and log.stat().st_size >= _MOST_BYTES
+    handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_NONBLOCK | (os.O_TRUNC if full else os.O_APPEND), 0o600)
+    try:
+        os.write(handle, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(handle)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "memory ran out. Close other programs and try again."
+    if isinstance(error, ImportError):
+        return f"a library cannot be loaded: {quoted(str(error).strip(), 200)}. Free some memory, or install it again."
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply."
+    if isinstance(error, UnicodeError):
+        return "a name or a text is not valid UTF-8."
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd()
+        return "the current folder is gone. Change to another one and try again."
+    if isinstance(error, OSError):
+        place = f"{shown_path(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""
+        return f"the system refused: {place}{reason_of(error)}."
+    return f"an unexpected error, {type(error).__name__}: {quoted(str(error), 120)}."

@@ -1,0 +1,178 @@
+"""Where everything is kept on this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import platformdirs
+
+from slipstream import models
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+
+HOME_VARIABLE = "SLIPSTREAM_HOME"
+FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
+"""Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
+
+_NO_HOME = f"{os.devnull}/home"  # where nothing can be made, by whomever
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The folders and files that slipstream uses; nothing is made until it is needed.
+
+    Attributes:
+        chats: The database of chats.
+        models: Downloaded and imported models: ``<owner>/<repository>/<file>.gguf``.
+        catalog: The owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist.
+        settings: The owner's settings; need not exist.
+        presets: The owner's system prompts and sampling presets; need not exist.
+        drafters: Which drafters the autopilot leaves out, by model; need not exist.
+        states: Kept KV caches of chats; may be deleted at any time.
+        heads: Trained and imported heads.
+        derived: Files made of models, such as a model's first layers; may be deleted at any time.
+        index: Indexed text of chats and files, for drafting; a folder for each kind of tokens.
+        training: Work folders of training runs; without them a stopped run begins anew.
+        benches: Kept results of benchmarks that were run from the chat.
+        logs: Logs of the engine; they hold no prompts and no replies.
+        bundled: The models that ship with slipstream.
+    """
+
+    chats: Path
+    models: Path
+    catalog: Path
+    settings: Path
+    presets: Path
+    drafters: Path
+    states: Path
+    heads: Path
+    derived: Path
+    index: Path
+    training: Path
+    benches: Path
+    logs: Path
+    bundled: Path
+
+    @staticmethod
+    def default(environment: Mapping[str, str] = os.environ) -> Paths:
+        """Finds them: below ``SLIPSTREAM_HOME`` if it is set, else where the platform keeps such things.
+
+        Raises:
+            UsageError: If ``SLIPSTREAM_HOME`` names the home of an unknown user.
+        """
+        bundled = Path(models.__file__).parent / "bundled"
+        home = environment.get(HOME_VARIABLE)
+        if home:
+            try:
+                root = Path(home).expanduser().absolute()
+            except RuntimeError as error:
+                raise UsageError(f"{HOME_VARIABLE} is {home}: there is no such user.", "Set it to a folder.") from error
+            folders = {name: root / name for name in FOLDERS}
+            return Paths(
+                chats=root / "chats.db",
+                catalog=root / "catalog.toml",
+                settings=root / "settings.toml",
+                presets=root / "presets.toml",
+                drafters=root / "drafters.toml",
+                bundled=bundled,
+                **folders,
+            )
+        platform = platformdirs.PlatformDirs("slipstream", appauthor=False)
+        try:
+            homeless = not platform.user_data_path.is_absolute()
+        except RuntimeError:  # from newer releases of platformdirs
+            homeless = True
+        if homeless:
+            return Paths.default({HOME_VARIABLE: _NO_HOME})
+        return Paths(
+            platform.user_data_path / "chats.db",
+            platform.user_data_path / "models",
+            platform.user_data_path / "catalog.toml",
+            platform.user_config_path / "settings.toml",
+            platform.user_config_path / "presets.toml",
+            platform.user_config_path / "drafters.toml",
+            platform.user_cache_path / "states",
+            platform.user_data_path / "heads",
+            platform.user_cache_path / "derived",
+            platform.user_data_path / "index",
+            platform.user_cache_path / "training",
+            platform.user_data_path / "benches",
+            platform.user_log_path,
+            bundled,
+        )
+
+    def rows(self) -> list[tuple[str, Path]]:
+        """Names and places, to print."""
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+
+def private_folder(path: Path) -> Path:
+    """Creates a folder, and its missing parents, that only its owner can enter.
+
+    Raises:
+        SlipstreamError: If it cannot be made or written to.
+    """
+    try:
+        for folder in [*reversed([above for above in path.parents if not above.exists()]), path]:
+            folder.mkdir(exist_ok=True, mode=0o700)  # parents that mkdir makes by itself are everybody's
+    except OSError as error:
+        raise unwritable(path, error) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise unwritable(path, PermissionError(13, "permission denied"))
+    return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replaces a file by a text atomically, readable by its owner alone; creates its folder.
+
+    Raises:
+        SlipstreamError: If it cannot be written; what was there stays as it was.
+    """
+    try:
+        place = path.resolve()  # a link stays one: some keep such files elsewhere
+    except RuntimeError as error:
+        raise unwritable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
+    private_folder(place.parent)
+    new = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        try:
+            handle = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            try:
+                raw = text.encode("utf-8")
+                while raw:
+                    raw = raw[os.write(handle, raw) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.replace(new, place)
+        except OSError:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+    with suppress(OSError):  # the file is in place; some file systems cannot flush folders
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def unwritable(path: Path, error: OSError) -> SlipstreamError:
+    """Words the refusal of a file or a folder."""
+    if path.is_relative_to(_NO_HOME):
+        hint = f"Set HOME, or {HOME_VARIABLE} to a folder that you can write to."
+        return SlipstreamError("this user has no home folder.", hint)
+    reason = reason_of(error)
+    hint = f"Fix its rights, or set {HOME_VARIABLE} to a folder that you can write to."
+    if error.errno in _FULL:
+        hint = f"Make some room and try again, or set {HOME_VARIABLE} to a folder on another disk."
+    elif error.errno == errno.EIO:
+        hint = f"The disk may be failing; set {HOME_VARIABLE} to a folder on another one."
+    return SlipstreamError(f"cannot write to {path}: {reason}.", hint)

@@ -1,0 +1,94 @@
+"""The one filter between text from elsewhere and a screen.
+
+A terminal obeys control characters, and invisible characters can reorder or hide text. The characters that introduce
+either are replaced, so that what follows them is only text; text cut anywhere stays as safe as the whole.
+CVE-2021-42574 and CWE-150 describe the attacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from unicodedata import category
+
+UNKNOWN = "\ufffd"
+MOST_MARKS = 8
+"""Most combining marks, joiners and variation selectors in a row; more of them paint over other lines or hide text."""
+
+_REPLACED_RANGES = (
+    (0x80, 0x9F),  # C1 controls: CSI, OSC and DCS in one character
+    (0xAD, 0xAD),  # soft hyphen
+    (0x034F, 0x034F),  # combining grapheme joiner
+    (0x061C, 0x061C),  # Arabic letter mark
+    (0x115F, 0x1160),  # Hangul fillers
+    (0x17B4, 0x17B5),  # Khmer inherent vowels
+    (0x180E, 0x180E),  # Mongolian vowel separator
+    (0x200E, 0x200F),  # left-to-right and right-to-left marks
+    (0x2028, 0x2029),  # line and paragraph separators
+    (0x202A, 0x202E),  # embeddings and overrides
+    (0x2060, 0x206F),  # word joiner, invisible operators, isolates, deprecated format characters
+    (0x3164, 0x3164),  # Hangul filler
+    (0xD800, 0xDFFF),  # lone surrogates
+    (0xFEFF, 0xFEFF),  # byte order mark
+    (0xFFA0, 0xFFA0),  # halfwidth Hangul filler
+    (0xFFF0, 0xFFFB),  # unassigned ignorable characters, interlinear annotation
+    (0x13430, 0x1343F),  # hieroglyph layout
+    (0x1BCA0, 0x1BCA3),  # shorthand layout
+    (0x1D173, 0x1D17A),  # musical layout
+    (0xE0000, 0xE00FF),  # tags
+    (0xE01F0, 0xE0FFF),  # unassigned ignorable characters
+)
+
+
+def _inert() -> Mapping[int, str]:
+    table = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}  # their pictures
+    table[0x7F] = "\u2421"
+    for first, last in _REPLACED_RANGES:
+        table |= dict.fromkeys(range(first, last + 1), UNKNOWN)
+    return MappingProxyType(table)
+
+
+_INERT = _inert()
+_TYPED = MappingProxyType({code: None for code in _INERT if code not in (0x061C, 0x200E, 0x200F)})
+_RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")  # marks and joiners are neither letters nor spaces
+
+
+def clean(text: str, before: str = "") -> str:
+    """Makes text safe to show: one character for one character; cleaning twice changes nothing more.
+
+    Tabs, newlines, joiners, variation selectors and right-to-left letters stay.
+
+    Args:
+        text: The text.
+        before: What stands before it on the screen, where text comes in pieces: marks are counted over both.
+    """
+    tail = before[-MOST_MARKS:]
+    return _RUN.sub(_few_marks, (tail + text).translate(_INERT))[len(tail) :]
+
+
+def _few_marks(run: re.Match[str]) -> str:
+    """Replaces every mark that has ``MOST_MARKS`` before it in a row."""
+    shown, marks = [], 0
+    for character in run[0]:
+        marks = marks + 1 if category(character) in ("Mn", "Me", "Cf") else 0
+        if marks > MOST_MARKS:
+            character, marks = UNKNOWN, 0
+        shown.append(character)
+    return "".join(shown)
+
+
+def typed(text: str) -> str:
+    """Prepares pasted text for the prompt: one kind of line end, nothing that a terminal obeys."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_TYPED)
+
+
+def one_line(text: str) -> str:
+    """Cleans text for a place with a single line, such as a title."""
+    return " ".join(clean(text).split())
+
+
+def sentence(words: str) -> str:
+    """Cleans words that begin a line: the first letter is a capital."""
+    words = clean(words)
+    return words[:1].upper() + words[1:]

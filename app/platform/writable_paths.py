@@ -1,0 +1,122 @@
+"""The folders that this run writes to: the user's, or temporary ones if those cannot be written to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths, private_folder, unwritable
+from slipstream.models.errors import SlipstreamError
+
+_TRIAL: Final = 1 << 16  # bytes; a new database of chats has about as many
+_NAME: Final = re.compile(r"slipstream-(\d+)-\w+")
+
+
+@contextmanager
+def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
+    """Yields paths that can be written to for this run.
+
+    Files that are only read, such as models and settings, keep their paths.
+
+    Args:
+        paths: The user's paths.
+        keep: Whether chats are to be kept.
+
+    Yields:
+        The paths, and a notice of what is not kept and why; empty if all is kept.
+
+    Raises:
+        SlipstreamError: If nothing can be written anywhere.
+    """
+    refused = None
+    try:
+        for folder in dict.fromkeys([paths.chats.parent, paths.derived.parent, paths.logs.parent, paths.logs]):
+            _try(folder)
+    except SlipstreamError as error:
+        refused = error
+    if keep and not refused:
+        yield paths, ""
+        return
+    import shutil  # seldom needed
+
+    folder = _passing()
+    try:
+        here = replace(paths, chats=folder / "chats.db", states=folder / "states", index=folder / "index")
+        words = "Chats are not kept: this one is forgotten when slipstream ends (setting keeping.chats)."
+        if refused:
+            here = replace(here, derived=folder / "derived", logs=folder / "logs", training=folder / "training")
+            words = f"{refused.title} Nothing is kept: chats are forgotten when slipstream ends. {refused.hint}"
+        yield here, words[0].upper() + words[1:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _try(folder: Path) -> None:
+    """Writes a trial file into a folder and deletes it.
+
+    Raises:
+        SlipstreamError: If it cannot.
+    """
+    private_folder(folder)
+    trial = folder / f".trial-{os.getpid()}"
+    try:
+        try:
+            handle = os.open(trial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            try:
+                if os.write(handle, bytes(_TRIAL)) < _TRIAL:
+                    os.write(handle, bytes(_TRIAL))  # raises the reason
+            finally:
+                os.close(handle)
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _passing() -> Path:
+    """Creates a temporary folder for this run, in memory if the system offers that.
+
+    Raises:
+        SlipstreamError: If there is no room for it anywhere.
+    """
+    import tempfile  # seldom needed
+
+    wanted = [os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]
+    if os.name != "posix":
+        wanted = [tempfile.gettempdir()]
+    for place in [Path(name) for name in wanted if name and Path(name).is_dir()]:
+        with suppress(OSError, SlipstreamError):
+            if os.name == "posix":
+                _sweep(place)
+            folder = Path(tempfile.mkdtemp(prefix=f"slipstream-{os.getpid()}-", dir=place))
+            _try(folder)
+            return folder
+    raise SlipstreamError(
+        "nothing can be written anywhere, not even for the time being.",
+        f"Make some room, or set {HOME_VARIABLE} to a folder that you can write to.",
+    )
+
+
+def _sweep(place: Path) -> None:
+    """Deletes the temporary folders of killed runs."""
+    import shutil
+
+    for folder in place.glob("slipstream-*-*"):
+        found = _NAME.fullmatch(folder.name)
+        if found and folder.stat(follow_symlinks=False).st_uid == os.getuid() and not _runs(int(found[1])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another's
+        return True
+    return True

@@ -1,0 +1,142 @@
+"""Named system prompts and sampling presets, in a file that the user may edit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from slipstream.app.platform.paths import Paths, write_private
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Sampling
+from slipstream.app.settings.reading import parsed, text_of
+from slipstream.app.settings.values import ReplySettings
+from slipstream.models.errors import SlipstreamError, UsageError
+
+FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
+"""What a preset may set, by the names of ``Sampling``; the rest is the usual."""
+BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "usual": {},
+        "greedy": {"temperature": 0.0},
+        "sober": {"temperature": 0.3},
+        "lively": {"temperature": 1.2, "min_p": 0.1},
+    }
+)
+"""Built-in presets; the user's own of the same name replace them."""
+NONE: Final = "none"
+"""The word for no system prompt; it cannot be a name."""
+
+
+class Presets:
+    """The file; it is read at every use, since it is small and may have been edited."""
+
+    def __init__(self, path: Path) -> None:
+        """Keeps the path.
+
+        Args:
+            path: ``presets.toml``; need not exist.
+        """
+        self._path = path
+
+    def systems(self) -> dict[str, str]:
+        """The system prompts by name.
+
+        Raises:
+            UsageError: If the file cannot be read; it names the line where it is broken.
+        """
+        table = self._table(self._read(), "system")
+        for name, text in table.items():
+            if not isinstance(text, str):
+                raise self._wrong(f"system.{name} is no text")
+        return {str(name): str(text) for name, text in table.items()}
+
+    def presets(self) -> dict[str, dict[str, float]]:
+        """The presets by name, those that are always there first: what each sets.
+
+        Raises:
+            UsageError: See ``systems``.
+        """
+        table = self._table(self._read(), "preset")
+        return {name: dict(values) for name, values in BUILT_IN.items()} | {
+            str(name): self._checked(str(name), values) for name, values in table.items()
+        }
+
+    def keep_system(self, name: str, text: str) -> None:
+        """Keeps a system prompt under a name.
+
+        Raises:
+            UsageError: If the name cannot be one, or the file is broken, which is left as it is.
+            SlipstreamError: If it cannot be written.
+        """
+        self._keep("system", name, text)
+
+    def keep_preset(self, name: str, sampling: Sampling, usual: Sampling | None = None) -> None:
+        """Keeps under a name how tokens are drawn, where that differs from the usual.
+
+        Raises:
+            UsageError: See ``keep_system``.
+            SlipstreamError: If it cannot be written.
+        """
+        self._keep("preset", name, values_of(sampling, usual))
+
+    def _keep(self, kind: str, name: str, value: object) -> None:
+        if not name.isprintable() or len(name.split()) != 1 or name == NONE or len(name) > 40:
+            raise UsageError(f"{one_line(name)[:60]} cannot be a name.", "A name is one word, but not none.")
+        document = self._read()
+        self._table(document, kind)
+        document.setdefault(kind, {})[name] = value
+        import tomlkit  # seldom needed
+
+        write_private(self._path, tomlkit.dumps(document))
+
+    def _read(self) -> Any:
+        import tomlkit  # seldom needed
+
+        text = text_of(self._path)
+        parsed(self._path, text)
+        return tomlkit.parse(text)
+
+    def _table(self, document: Any, kind: str) -> dict[str, Any]:
+        table = document.get(kind, {})
+        if not isinstance(table, dict):
+            raise self._wrong(f"{kind} is no table")
+        return table
+
+    def _checked(self, name: str, values: Any) -> dict[str, float]:
+        if not isinstance(values, dict):
+            raise self._wrong(f"preset.{name} is no table")
+        for field, value in values.items():
+            if field not in FIELDS:
+                raise self._wrong(f"preset.{name} has {field}; it may have {', '.join(FIELDS)}")
+            if isinstance(value, bool) or not isinstance(value, int if field == "top_k" else int | float):
+                raise self._wrong(f"preset.{name}.{field} is not a number of its kind")
+        from slipstream.models.sampling.sampler import Sampler  # this loads numpy
+
+        found = {str(field): int(value) if field == "top_k" else float(value) for field, value in values.items()}
+        try:
+            Sampler(**found)  # type: ignore[arg-type]
+        except UsageError as error:
+            raise self._wrong(f"preset.{name}: {error.title.rstrip('.')}") from error
+        return found
+
+    def _wrong(self, why: str) -> UsageError:
+        return UsageError(f"{self._path} is broken: {one_line(why)}.", "It was left as it is; mend it in an editor.")
+
+
+def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, float]:
+    """What a way to sample sets other than the usual."""
+    usual = usual or Sampling()
+    both = {field: (getattr(sampling, field), getattr(usual, field)) for field in FIELDS}
+    return {field: value for field, (value, normal) in both.items() if value != normal}
+
+
+def led_by(reply: ReplySettings) -> ReplySettings:
+    """Settings of replies with the text of the system prompt that they name, where it is kept by name."""
+    if reply.system:
+        with suppress(SlipstreamError):  # a broken file is reported when presets are used
+            return replace(reply, system=Presets(Paths.default().presets).systems().get(reply.system, reply.system))
+    return reply

@@ -1,0 +1,268 @@
+"""Asks what to measure.
+
+A benchmark that is asked for: its size, how long it may take, and the command that runs it.
+
+A short list to choose from: several of it, or just one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from slipstream.app.bench.prompts import BUILT_IN, read_prompts
+from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.tui.parts.dialogs import PathSuggester
+from slipstream.app.tui.parts.key_bar import sheet_keys
+from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.models.errors import SlipstreamError
+
+SIZES: Final = MappingProxyType({"small": (2, 48), "medium": (4, 96), "large": (8, 160)})
+"""Prompts of each set, and most tokens of a reply."""
+GREEDY, SAMPLED = 0.0, 0.8
+_START: Final = 5.0  # seconds to load and to warm up
+_BESIDE: Final = 1.3  # of the tokens' time, for reading prompts and for drafting
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """What to measure.
+
+    Attributes:
+        prompts: Names of built-in sets, and a file.
+        drafters: Names.
+        temperatures: Of the sampling; 0 takes the likeliest token.
+        size: One of ``SIZES``.
+    """
+
+    prompts: tuple[str, ...] = ("chat", "story", "copy")
+    drafters: tuple[str, ...] = ()
+    temperatures: tuple[float, ...] = (SAMPLED,)
+    size: str = "small"
+
+    @property
+    def lacks(self) -> str:
+        """What is missing, in words; empty if nothing is."""
+        if not self.prompts:
+            return "Choose some prompts."
+        if not self.drafters:
+            return "Choose at least one drafter."
+        return "" if self.temperatures else "Choose how tokens are drawn."
+
+    def seconds(self, plain_tok_per_s: float) -> float:
+        """About how long it takes: every drafter's reply stands between two plain ones."""
+        prompts, tokens = SIZES[self.size]
+        replies = prompts * len(self.prompts) * len(self.temperatures) * (2 * len(self.drafters) + 1)
+        return _START + _BESIDE * replies * tokens / max(plain_tok_per_s, 0.1)
+
+    def arguments(self, model: str, more: Sequence[str], written: Path) -> list[str]:
+        """What follows ``slipstream`` on the command line.
+
+        Args:
+            model: The model, as ``-m`` takes it.
+            more: Its draft model and heads.
+            written: The file for the figures.
+        """
+        prompts, tokens = SIZES[self.size]
+        sets = [f"--prompts={name}" for name in self.prompts]
+        temperatures = ",".join(f"{each:g}" for each in self.temperatures)
+        measured = ["--drafters", ",".join(self.drafters), *sets, "--temp", temperatures]
+        sized = ["--limit", str(prompts), "--tokens", str(tokens), "--no-memory"]
+        return ["bench", "-m", model, *more, *measured, *sized, "--json", str(written)]
+
+
+def about(seconds: float) -> str:
+    """A rough time in words."""
+    if seconds < 90:
+        return f"about {max(5, round(seconds / 5) * 5)} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+
+
+ON, OFF, ONE = "✓ ", "· ", "● "
+
+
+class Picks(OptionList, inherit_bindings=False):
+    """Rows with a mark before those that are chosen; space or a click switches one. Enter is the screen's."""
+
+    DEFAULT_CSS = """
+    Picks { height: auto; max-height: 100%; padding: 0; border: none; background: transparent; }
+    Picks:focus { border: none; background-tint: transparent 0%; }
+    Picks > .option-list--option { padding: 0 1; }
+    Picks > .option-list--option-highlighted { background: transparent; color: $foreground; text-style: none; }
+    Picks:focus > .option-list--option-highlighted {
+        background: $block-cursor-background; color: $block-cursor-foreground; text-style: $block-cursor-text-style;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "select", "Switch", show=False),
+        Binding("down", "cursor_down", "Down", show=False),
+        Binding("up", "cursor_up", "Up", show=False),
+    ]
+
+    @dataclass
+    class Changed(Message):
+        """Something else is chosen now."""
+
+    def __init__(self, names: Sequence[str], chosen: Sequence[str], one: bool = False, id: str | None = None) -> None:
+        """Keeps the names.
+
+        Args:
+            names: What can be chosen.
+            chosen: What is chosen at first.
+            one: Whether just one can be chosen.
+            id: Of the widget.
+        """
+        self._names, self._chosen, self._one = names, set(chosen), one
+        super().__init__(*(Option(self._row(name)) for name in names), markup=False, id=id)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """What is chosen, in the order of the list."""
+        return tuple(name for name in self._names if name in self._chosen)
+
+    def action_select(self) -> None:
+        """Switches the row under the bar."""
+        if self.highlighted is not None:
+            self._switch(self.highlighted)
+
+    async def _on_click(self, event: events.Click) -> None:
+        event.prevent_default()
+        clicked: int | None = event.style.meta.get("option")
+        if clicked is not None:
+            self.highlighted = clicked
+            self._switch(clicked)
+
+    def _switch(self, at: int) -> None:
+        name = self._names[at]
+        self._chosen = {name} if self._one else self._chosen ^ {name}
+        for row, each in enumerate(self._names):
+            self.replace_option_prompt_at_index(row, self._row(each))
+        self.post_message(self.Changed())
+
+    def _row(self, name: str) -> Content:
+        on = name in self._chosen
+        mark = Content((ONE if self._one else ON) if on else OFF)
+        return mark.stylize("bold $success" if on else "$foreground 45%").append(Content(one_line(name)))
+
+
+KINDS = MappingProxyType({"greedy, T 0": GREEDY, "sampled, T 0.8": SAMPLED})
+"""How tokens may be drawn, and the temperature of it."""
+NARROW = 64
+"""Columns below which the drafters stand under the rest."""
+
+
+class BenchForm(ModalScreen[BenchPlan | None]):
+    """Prompts, sampling, size and drafters. Closes with a plan, or None."""
+
+    DEFAULT_CSS = """
+    #bench-form .columns { height: auto; }
+    #bench-form .choices { width: 1fr; height: auto; margin: 0 2 0 0; }
+    #bench-form .label { color: $foreground 60%; }
+    #bench-form Picks { margin: 0 0 1 0; }
+    #bench-form Input { margin: 0 0 1 1; }
+    #bench-form #sets { margin: 0; }
+    #bench-form #estimate.wrong { color: $error; }
+    BenchForm.narrow .columns { layout: vertical; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "run", "Run", priority=True),
+        Binding("escape", "dismiss", "Back"),
+    ]
+
+    def __init__(self, drafters: Sequence[str], plan: BenchPlan, plain_tok_per_s: float) -> None:
+        """Keeps what can be chosen.
+
+        Args:
+            drafters: Those that serve the model.
+            plan: What is chosen at first.
+            plain_tok_per_s: Speed of the model alone.
+        """
+        super().__init__()
+        self._drafters, self._plan, self._plain = drafters, plan, plain_tok_per_s
+
+    def compose(self) -> ComposeResult:
+        """The prompts and settings of the replies, without the drafter."""
+        plan = self._plan
+        own = next((name for name in plan.prompts if name not in BUILT_IN), "")
+        kinds = [name for name, value in KINDS.items() if value in plan.temperatures]
+        with VerticalScroll(classes="sheet", id="bench-form") as sheet:
+            sheet.border_title = "New benchmark"
+            sheet.border_subtitle = sheet_keys("Space switches", "Enter runs", "Esc back")
+            with Horizontal(classes="columns"):
+                with Vertical(classes="choices"):
+                    yield Static("Prompts", classes="label")
+                    yield Picks(BUILT_IN, plan.prompts, id="sets")
+                    yield Input(own, placeholder="a file: ~/prompts.txt", suggester=PathSuggester(), id="file")
+                    yield Static("Sampling", classes="label")
+                    yield Picks(list(KINDS), kinds, id="sampling")
+                    yield Static("Size", classes="label")
+                    yield Picks(list(SIZES), [plan.size], one=True, id="size")
+                with Vertical(classes="choices"):
+                    yield Static("Drafters", classes="label")
+                    yield Picks(self._drafters, plan.drafters, id="drafting")
+            yield Static(id="estimate")
+
+    def on_mount(self) -> None:
+        """Begins at the drafters: what is measured most depends on them."""
+        self.query_one("#drafting").focus()
+        self._changed()
+
+    def on_resize(self) -> None:
+        """Puts the columns below each other where there is no room beside."""
+        self.set_class(self.size.width < NARROW, "narrow")
+
+    def chosen(self) -> BenchPlan:
+        """What is chosen now."""
+        file = self.query_one("#file", Input).value.strip()
+        sets, kinds, sizes, drafters = (
+            self.query_one(f"#{name}", Picks).chosen for name in ("sets", "sampling", "size", "drafting")
+        )
+        return BenchPlan(
+            (*sets, *([file] if file else [])), drafters, tuple(KINDS[kind] for kind in kinds), "".join(sizes)
+        )
+
+    @on(Picks.Changed)
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        """Says how long it will take, or what is missing."""
+        plan = self.chosen()
+        prompts, tokens = SIZES[plan.size]
+        size = f"{prompts} prompts a set, {tokens} tokens a reply"
+        time = f"{about(plan.seconds(self._plain)).capitalize()} at this model's plain speed ({size})."
+        rest = "The model is loaded by the benchmark alone meanwhile: the chat's is put away, and its messages wait."
+        self._say(plan.lacks or f"{time} {rest}")
+
+    def action_run(self) -> None:
+        """Closes with the plan, if there is all it needs and its file holds prompts."""
+        plan = self.chosen()
+        if plan.lacks:
+            self._say(plan.lacks, wrong=True)
+            return
+        own = [Path(name).expanduser() for name in plan.prompts if name not in BUILT_IN]
+
+        def good(_: object) -> None:
+            if self.is_current:
+                self.dismiss(plan)
+
+        def bad(error: SlipstreamError) -> None:
+            self._say(f"{error.title} {error.hint}", wrong=True)
+
+        run_in_thread(self, lambda: [read_prompts(path) for path in own], good, bad)
+
+    def _say(self, words: str, wrong: bool = False) -> None:
+        estimate = self.query_one("#estimate", Static)
+        estimate.update(Content(sentence(words)))
+        estimate.set_class(wrong, "wrong")

@@ -1,0 +1,154 @@
+"""The benchmark: run it on the model of the chat, see it as bars and figures, keep what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from slipstream.app.bench.kept import Kept, delete, kept_results
+from slipstream.app.platform.paths import Paths
+from slipstream.app.tui.bench.form import BenchForm, BenchPlan
+from slipstream.app.tui.bench.result import BenchResult, BenchView
+from slipstream.app.tui.jobs import Jobs, WorkNote
+from slipstream.app.tui.parts.browser import WIDE, Browser, BrowsingScreen
+from slipstream.app.tui.parts.dialogs import ConfirmScreen
+from slipstream.app.tui.parts.key_bar import KeyBar
+from slipstream.app.tui.parts.run_in_thread import run_in_thread
+
+BESIDE: Final = 40
+"""Columns of the details where they stand beside the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchContext:
+    """What the screen needs of the chat.
+
+    Attributes:
+        model: The model's name.
+        drafters: Those that serve it; none while it is not loaded.
+        plain_tok_per_s: Its plain speed.
+        jobs: What goes on beside the chat.
+        begin: Begins a benchmark; it goes on while the screen is closed.
+        news: What came of the last one; empty if there was none.
+        last: What was measured last.
+    """
+
+    model: str
+    drafters: tuple[str, ...]
+    plain_tok_per_s: float
+    jobs: Jobs
+    begin: Callable[[BenchPlan], None]
+    news: Callable[[], str]
+    last: BenchPlan
+
+
+class BenchScreen(BrowsingScreen[None]):
+    """Lists earlier results, and begins a benchmark."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "new", "New"),
+        Binding("enter", "open", "Open"),
+        Binding("x,delete", "delete", "Delete", key_display="x"),
+        Binding("c", "cancel", "Cancel"),
+        Binding("escape,f8", "leave", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, context: BenchContext) -> None:
+        """Keeps what it needs of the chat."""
+        self.view = BenchView()
+        super().__init__(self.view)
+        self._work = WorkNote(self.browser, f"Benchmark of {context.model} on this machine", context.jobs, context.news)
+        self._chat = context
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield self._work.title
+        yield self.browser
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Looks for earlier results."""
+        self.browser.rows.focus()
+        self.show_work()
+        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
+        self.look()
+
+    def show_work(self) -> None:
+        """Shows how far the work is, and what came of it."""
+        self._work.draw()
+
+    def on_resize(self) -> None:
+        """Fits the bars."""
+        wide = self.size.width >= WIDE
+        self.view.width = BESIDE if wide else max(self.size.width - 5, 20)
+        self.browser.describe()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers what can be done now."""
+        kept, working = self._kept(), self._chat.jobs.job is not None
+        offered = {
+            "new": not working,
+            "open": kept is not None and kept.report is not None,
+            "delete": kept is not None,
+            "cancel": working,
+        }
+        return offered.get(action, True)
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Lists the results anew."""
+        run_in_thread(self, lambda: kept_results(Paths.default().benches), self._known, self.fail)
+
+    def _known(self, results: list[Kept]) -> None:
+        self.view.results, self.view.ready = results, True
+        self.show_work()
+
+    def _kept(self) -> Kept | None:
+        at = self.browser.at
+        return None if at is None else self.view.results[at]
+
+    # --- what can be done -----------------------------------------------------------------------------------------
+
+    def action_new(self) -> None:
+        """Asks what to measure, and begins."""
+        context = self._chat
+        if not context.drafters:
+            self.say("The model is not loaded yet.")
+            return
+
+        def answered(plan: BenchPlan | None) -> None:
+            if plan:
+                context.begin(plan)
+
+        self.app.push_screen(BenchForm(context.drafters, context.last, context.plain_tok_per_s), answered)
+
+    @on(Browser.Chosen)
+    def action_open(self) -> None:
+        """Shows the result under the bar with all its figures."""
+        kept = self._kept()
+        if kept and kept.report:
+            self.app.push_screen(BenchResult(kept, kept.report))
+
+    def action_delete(self) -> None:
+        """Asks, then deletes the result under the bar."""
+        kept = self._kept()
+        if kept is None:
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                run_in_thread(self, lambda: delete(kept), lambda _: self.look(), self.fail)
+
+        question = f"Delete the result of {kept.when:%d %B %Y, %H:%M}?"
+        self.app.push_screen(ConfirmScreen(question, "Its figures are gone for good.", "deletes"), answered)
+
+    def action_cancel(self) -> None:
+        """Stops the benchmark; what was measured until then is kept."""
+        self._chat.jobs.stop()
+        self.show_work()

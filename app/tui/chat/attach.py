@@ -1,0 +1,216 @@
+"""Text files that go into a message, and the names that complete ``@path``."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from slipstream.app.library.format import size
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.parts.format import plural
+from slipstream.models.errors import UsageError
+
+MOST_BYTES = 1 << 20
+"""The largest file that is attached: about as many tokens as the longest contexts have."""
+MOST_LISTED = 5000
+"""Entries of a folder that are looked at while a name is typed."""
+MOST_OFFERED = 50
+"""Names that are offered at once."""
+MOST_BEGUN = 4
+"""Places of a line that are looked at, for a name may have spaces."""
+_MENTION = re.compile(r"(?<!\S)@(\S+)")
+_BEGUN = re.compile(r"(?:^|\s)@(?!\s)")
+_RUN = re.compile(r"`{3,}")
+_BEHIND = ".,;:!?)"  # what may follow a name
+_LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[^/.]\.[A-Za-z][A-Za-z0-9]{0,3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that was read.
+
+    Attributes:
+        name: How it was named.
+        bytes: Its size.
+        text: What it says.
+    """
+
+    name: str
+    bytes: int
+    text: str
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it will take: a word of English has four letters a token, other scripts fewer."""
+        plain = sum(map(str.isascii, self.text)) if not self.text.isascii() else len(self.text)
+        return max(-(-plain // 4) + len(self.text) - plain, 1)
+
+    @property
+    def label(self) -> str:
+        """Name and size, for the prompt."""
+        return f"{one_line(self.name)}, {size(self.bytes)}, about {plural(self.tokens, 'token')}"
+
+    @property
+    def fenced(self) -> str:
+        """The text between fences that it does not contain, below its name."""
+        fence = "`" * max([3, *(len(run) + 1 for run in _RUN.findall(self.text))])
+        kind = Path(self.name).suffix[1:]
+        kind = kind if kind.isalnum() else ""
+        return f"\n{one_line(self.name)}:\n{fence}{kind}\n{self.text.rstrip(chr(10))}\n{fence}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A name that completes what was typed.
+
+    Attributes:
+        path: What to write behind the ``@``; a folder ends with a slash.
+        bytes: Size of a file; None for a folder.
+    """
+
+    path: str
+    bytes: int | None
+
+
+def read_attachment(name: str) -> Attachment:
+    """Reads a text file.
+
+    Args:
+        name: Its path; relative ones begin in the current folder, ``~`` is the home.
+
+    Raises:
+        UsageError: If it is no file, cannot be read, is too large, or is not text.
+    """
+    shown = one_line(name)
+    try:
+        path = _path(name)
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
+            raise UsageError(f"cannot attach {shown}: it is not a file.", "Name a text file.")
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+            whole = max(os.fstat(file.fileno()).st_size, len(raw))
+    except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise UsageError(f"cannot attach {shown}: {reason}.", "Nothing was attached.") from error
+    if len(raw) > MOST_BYTES:
+        raise UsageError(
+            f"cannot attach {shown}: it is too large, {size(whole)}.",
+            f"Attach a part of it; {size(MOST_BYTES)} are the most.",
+        )
+    return Attachment(name, len(raw), _decoded(raw, shown))
+
+
+def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
+    """The files that a text names with ``@path``: where each begins and ends, and its path.
+
+    A word behind an ``@`` that names no file is only a word. Paths with spaces are found while they are typed alone.
+
+    Args:
+        text: The text.
+        at_end: Whether only a name at its end counts.
+    """
+    found = []
+    for mention in _MENTION.finditer(text):
+        if at_end and mention.end() < len(text):
+            continue
+        for name in (mention[1], mention[1].rstrip(_BEHIND)):
+            if _is_file(name):
+                found.append((mention.start(), mention.start() + 1 + len(name), name))
+                break
+    return found
+
+
+def unattached(text: str) -> list[tuple[str, str]]:
+    """The names behind an ``@`` that look like a path, with a slash or a suffix, and why they are no files."""
+    named = dict.fromkeys(mention[1].rstrip(_BEHIND) for mention in _MENTION.finditer(text))
+    likely = [name for name in named if _LIKE_A_PATH.fullmatch(name) and not _is_file(name)]
+    return [(name, _why_no_file(name)) for name in likely]
+
+
+def begun(line: str) -> tuple[int, list[Found]]:
+    """The names that complete the ``@path`` at the end of a line.
+
+    Returns:
+        Where the ``@`` stands, and the names: folders first; none where no path is being typed.
+    """
+    for start in list(_BEGUN.finditer(line))[-MOST_BEGUN:]:  # the first that fits: names may have spaces and @ in them
+        typed = line[start.end() :]
+        if found := list(islice(_completions(typed), MOST_OFFERED)):
+            return start.end() - 1, found
+    return 0, []
+
+
+def _completions(typed: str) -> Iterator[Found]:
+    folder, slash, begin = typed.rpartition("/")
+    if typed == "~":
+        folder, slash, begin = "~", "/", ""
+    try:
+        with os.scandir(_path(folder + slash) if slash else ".") as entries:
+            named = [entry for entry in islice(entries, MOST_LISTED) if _fits(entry.name, begin)]
+    except (OSError, ValueError):
+        return
+    rows = [(not _is_folder(entry), entry.name.casefold(), entry) for entry in named]
+    for is_file, _, entry in sorted(rows, key=lambda row: row[:2]):
+        path = f"{folder}{slash}{entry.name}"
+        try:
+            yield Found(path, entry.stat().st_size) if is_file else Found(f"{path}/", None)
+        except OSError:  # a link that leads nowhere, or gone by now
+            continue
+
+
+def _fits(name: str, begin: str) -> bool:
+    """Whether a name goes on from what was typed; hidden ones only where a dot was, odd ones never."""
+    if not name.isprintable() or (name.startswith(".") and not begin.startswith(".")):
+        return False
+    return name.casefold().startswith(begin.casefold())
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return _path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _why_no_file(name: str) -> str:
+    try:
+        path = _path(name)
+        return "it is a folder" if path.is_dir() else "it is not a file" if path.exists() else "no such file"
+    except (OSError, ValueError):  # too long, or not allowed to look
+        return "no such file"
+
+
+def _path(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # no such user's home
+        return Path(name)
+
+
+def _decoded(raw: bytes, shown: str) -> str:
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if b"\0" in raw and not wide:
+        raise UsageError(
+            f"cannot attach {shown}: it is not text, for it has zero bytes.", "Only text files can be attached."
+        )
+    try:
+        text = raw.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"cannot attach {shown}: it is not text in UTF-8, byte {error.start:,} does not fit.",
+            "Convert it, or attach another file.",
+        ) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,197 @@
+"""The other chats: open, rename, pin, delete and export them in the list beside the open one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from textual.content import Content
+
+from slipstream.app.chats.chat_list import UNDO_WITHIN
+from slipstream.app.chats.exporting import exported, write_export
+from slipstream.app.chats.records import StoredChat
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.recall import RecallScreen
+from slipstream.app.tui.chat.replying import Replying
+from slipstream.app.tui.chat.sidebar import Sidebar
+from slipstream.app.tui.parts.dialogs import LineScreen
+from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.models.errors import SlipstreamError, UsageError
+
+MOST_RECALLED = 100_000
+"""Prompts that are searched."""
+
+
+class ChatList:
+    """Goes from chat to chat, and keeps them in order."""
+
+    def __init__(
+        self,
+        page: ChatPage,
+        store: ChatStore,
+        replying: Replying,
+        show_chat: Callable[[int | None], Awaitable[None]],
+    ) -> None:
+        """Keeps the parts.
+
+        Args:
+            page: What is seen.
+            store: All chats.
+            replying: The reply that ends before its chat is left.
+            show_chat: Shows the chat anew, at a message or at its end.
+        """
+        self._page, self._store, self._replying, self._show_chat = page, store, replying, show_chat
+        self._deleted: StoredChat | None = None  # can still be brought back
+
+    # --- which chat is open ---------------------------------------------------------------------------------------
+
+    def toggle(self) -> None:
+        """Opens the list and goes there; from there, closes it."""
+        if not self._page.sidebar.toggle():
+            self._page.prompt.focus()
+        self._page.list_chats()
+        self._page.refresh_keys()
+
+    def leave(self) -> None:
+        """Goes back to the prompt."""
+        self._page.sidebar.leave()
+        self._page.prompt.focus()
+        self._page.refresh_keys()
+
+    async def chosen(self, chat: str, message: int | None) -> None:
+        """Opens what was chosen in the list, once the reply has ended that is being written."""
+        self.leave()
+        if message is not None or not self._is_open(chat):
+            await self._replying.after(partial(self.open, chat, message))
+
+    async def open(self, chat: str, message: int | None = None) -> None:
+        """Opens a chat.
+
+        Args:
+            chat: Which.
+            message: Number of a message to go to; None goes to the end.
+        """
+        other = not self._is_open(chat)
+        try:
+            self._page.conversation.open(chat)
+            if message is not None:
+                self._page.conversation.show(message)
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+            return
+        if other:
+            self._page.status.clear()
+        await self._show_chat(message)
+
+    async def begin(self) -> None:
+        """Begins a chat."""
+        self._page.conversation.begin()
+        self._page.status.clear()
+        await self._show_chat(None)
+
+    def _is_open(self, chat: str) -> bool:
+        now = self._page.conversation.chat
+        return now is not None and now.id == chat
+
+    # --- what is done to a chat -----------------------------------------------------------------------------------
+
+    async def asked(self, event: Sidebar.Asked) -> None:
+        """Does to a chat what was asked for in the list."""
+        chat, push = event.chat, self._page.screen.app.push_screen
+        if event.what == "rename":
+            screen = LineScreen("Title", one_line(chat.title), "keeps")
+            push(screen, lambda title: self._rename(chat, title) if title else None)
+        elif event.what == "export":
+            screen = LineScreen("Export as .md or .json", str(Path.cwd() / file_name(chat)), "writes")
+            push(screen, lambda path: self._export(chat, path) if path else None)
+        elif event.what == "pin":
+            self._pin(chat)
+        elif self._is_open(chat.id):
+            await self._replying.after(partial(self._delete, chat))
+        else:
+            await self._delete(chat)
+
+    def _rename(self, chat: StoredChat, title: str) -> None:
+        try:
+            self._store.rename(chat.id, title)
+            if self._is_open(chat.id):
+                self._page.conversation.open(chat.id)
+                self._page.top_bar.chat = title
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+        self._page.list_chats()
+
+    def _pin(self, chat: StoredChat) -> None:
+        try:
+            self._store.pin(chat.id, not chat.pinned)
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+        self._page.list_chats()
+
+    def export_as(self, file: str) -> None:
+        """Writes the open chat to a file, by default in the current folder."""
+        chat = self._page.conversation.chat
+        if chat is None:
+            raise UsageError("nothing was said yet; there is nothing to export.", "")
+        self._export(chat, file or str(Path.cwd() / file_name(chat)))
+
+    def _export(self, chat: StoredChat, path: str) -> None:
+        place = Path(path).expanduser()
+        try:
+            write_export(place, exported(self._store, [chat.id], "json" if place.suffix == ".json" else "md"))
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+        else:
+            self._page.hint(f"Wrote {place}.")
+
+    async def _delete(self, chat: StoredChat) -> None:
+        screen = self._page.screen
+        try:
+            self._store.delete(chat.id)
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+        self._deleted = chat
+        screen.set_timer(UNDO_WITHIN + 1.0, self._erase)
+        screen.app.clear_notifications()
+        title = Content(one_line(chat.title) or chat.id).truncate(36, ellipsis=True).plain
+        screen.notify(f"Deleted “{title}”. Ctrl-Z brings it back.", timeout=10, markup=False)
+        if self._is_open(chat.id):
+            await self.begin()
+        self._page.list_chats()
+
+    def undo_delete(self) -> None:
+        """Brings back the chat that was deleted last."""
+        deleted, self._deleted = self._deleted, None
+        try:
+            back = bool(deleted and self._store.restore(deleted.id))
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+            return
+        said = f"“{one_line(deleted.title)}” is back." if deleted and back else "No chat can be brought back."
+        self._page.hint(said)
+        self._page.list_chats()
+
+    def _erase(self) -> None:
+        """Erases the chats whose time to be brought back is over."""
+        run_in_thread(self._page.screen, self._store.erase_deleted, lambda _: None, self._page.tell_error)
+
+    # --- what was said in all of them -----------------------------------------------------------------------------
+
+    def recall(self) -> None:
+        """Searches what was said in all chats, to be said again."""
+        try:
+            prompts = self._store.prompts(MOST_RECALLED)
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+            return
+        put = self._page.prompt.put_message
+        self._page.screen.app.push_screen(RecallScreen(prompts), lambda text: put(text) if text else None)
+
+
+def file_name(chat: StoredChat) -> str:
+    """A file name that every system takes."""
+    words = "".join(char if char.isalnum() else " " for char in chat.title.casefold()).split()
+    return f"{'-'.join(words)[:60] or chat.id}.md"

@@ -1,0 +1,64 @@
+"""How full the context is, and which messages the model no longer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.protocol import Counted, Done, Prefilling, Stepped
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.parts.format import plural
+
+
+class ContextMeter:
+    """Counts the context, and is never silent about what does not fit."""
+
+    def __init__(self, page: ChatPage) -> None:
+        """Has counted nothing yet."""
+        self._page = page
+        self._prompt_tokens = 0  # of the reply that is being written
+        self._left_out = 0  # messages that the model no longer reads
+
+    async def clear(self) -> None:
+        """Forgets the chat that was open."""
+        self._left_out = 0
+        await self._page.transcript.forget(None)
+
+    async def show(self, messages: Sequence[StoredMessage]) -> None:
+        """Shows what the last reply to a chat took, and what the model did not read for it; that is no news."""
+        kept = next((message.figures for message in reversed(messages) if message.figures), Figures())
+        self._page.top_bar.used = kept.prompt_tokens + kept.speed.tokens
+        if kept.dropped_messages:
+            self._left_out = kept.dropped_messages
+            await self._leave_out(kept.dropped_messages, kept.dropped_tokens)
+
+    async def counted(self, counted: Counted) -> None:
+        """Takes what the chat needs with what is typed so far."""
+        self._page.top_bar.used = counted.tokens
+        await self._leave_out(counted.dropped_messages, counted.dropped_tokens)
+
+    def begin(self) -> None:
+        """A reply begins: a prompt that was read already is not reported again."""
+        self._prompt_tokens = self._page.top_bar.used
+
+    def prefilling(self, event: Prefilling) -> None:
+        """The prompt is being read."""
+        self._page.top_bar.used = self._prompt_tokens = event.total + 1  # its last token is not read
+
+    def stepped(self, step: Stepped) -> None:
+        """The reply grows."""
+        self._page.top_bar.used = self._prompt_tokens + step.speed.tokens
+
+    async def done(self, done: Done) -> None:
+        """The reply is over."""
+        self._page.top_bar.used = done.prompt_tokens + done.speed.tokens
+        await self._leave_out(done.dropped_messages, done.dropped_tokens)
+
+    async def _leave_out(self, messages: int, tokens: int) -> None:
+        """Marks what the model no longer reads; says so when it becomes more."""
+        first = self._page.conversation.first_read(messages) if messages else None
+        if messages > self._left_out:
+            counts = f"{plural(messages, 'message')}, {plural(tokens, 'token')}"
+            self._page.hint(f"The context is full: the model no longer reads the oldest {counts}. The chat keeps them.")
+        self._left_out = messages
+        await self._page.transcript.forget(first, messages, tokens)

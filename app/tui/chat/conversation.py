@@ -1,0 +1,299 @@
+"""The chat on the screen: what is kept of it, and what the engine is asked next."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from slipstream.app.chats.recording import history, turns
+from slipstream.app.chats.records import StoredChat, StoredMessage
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import (
+    Generate,
+    Loaded,
+    Message,
+    Prepare,
+    Sampling,
+    check_size,
+    new_seed,
+)
+from slipstream.app.settings.presets import FIELDS, values_of
+from slipstream.app.settings.values import ReplySettings
+
+FRAME = 40.0
+"""Milliseconds between two events of a reply: 25 a second look smooth and leave the processor to the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A question on its way.
+
+    Attributes:
+        asked: The user's message.
+        reply: The reply that begins.
+        generate: What the engine is asked.
+        again: Whether the question had a reply before.
+        before: The reply as it was, if it goes on.
+    """
+
+    asked: StoredMessage
+    reply: StoredMessage
+    generate: Generate
+    again: bool = False
+    before: StoredMessage | None = None
+
+
+class Conversation:
+    """One chat of the store, or one that begins with its first message."""
+
+    def __init__(
+        self,
+        store: ChatStore,
+        sampling: Sampling,
+        chat: str | None = None,
+        reply: ReplySettings | None = None,
+        asked: bool = False,
+    ) -> None:
+        """Opens a chat.
+
+        Args:
+            store: All chats.
+            sampling: How tokens are drawn in a chat that keeps no other way.
+            chat: The chat; None for a new one.
+            reply: What leads and ends a reply.
+            asked: Whether this sampling was asked for just now, so that it wins over what the chat keeps.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self._store = store
+        self.sampling = sampling
+        """How the tokens of the next replies are drawn."""
+        self.usual = sampling
+        """How they are drawn in a chat that keeps no other way."""
+        self._reply = reply or ReplySettings()
+        self._new_system = self._reply.system  # of a chat that nothing was said in yet
+        self.chat: StoredChat | None = store.get(chat) if chat else None
+        if chat:
+            store.hold(chat)
+        if not asked:
+            self._draw_as_kept()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the text is the model's own, whatever drafts."""
+        return self.sampling.typical is None
+
+    def open(self, chat: str) -> None:
+        """Goes to another chat.
+
+        Raises:
+            UsageError: If there is no such chat.
+        """
+        self.chat = self._store.get(chat)
+        self._store.hold(chat)
+        self._draw_as_kept()
+
+    def begin(self) -> None:
+        """Goes to a new chat, which is kept once something is said in it."""
+        self.chat = None
+        self._new_system = self._reply.system
+        self._draw_as_kept()
+
+    def settle(self, sampling: Sampling, reply: ReplySettings) -> None:
+        """Goes on with other settings; what the chat keeps of its own stays."""
+        if self.chat is None and self._new_system == self._reply.system:
+            self._new_system = reply.system
+        self._reply = reply
+        own = values_of(self.sampling, self.usual)
+        self.usual = dataclasses.replace(sampling, seed=self.usual.seed, typical=self.usual.typical)
+        self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **own)  # type: ignore[arg-type]
+
+    @property
+    def system(self) -> str:
+        """The system prompt, or empty."""
+        if self.chat is None:
+            return self._new_system
+        return next((kept.content for kept in self._store.messages(self.chat.id) if kept.role == "system"), "")
+
+    def set_system(self, text: str) -> None:
+        """Gives the chat a system prompt; an empty one takes it away.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        if self.chat is None:
+            self._new_system = text
+        else:
+            self._store.set_system(self.chat.id, text)
+
+    def draw(self, sampling: Sampling) -> None:
+        """Draws the next replies in another way, which is kept with the chat.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        self.sampling = sampling
+        if self.chat:
+            self._store.keep_sampling(self.chat.id, values_of(sampling, self.usual))
+
+    def _draw_as_kept(self) -> None:
+        kept = self._store.sampling(self.chat.id) if self.chat else {}
+        values = {name: value for name, value in kept.items() if name in FIELDS}
+        self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **values)  # type: ignore[arg-type]
+
+    def messages(self) -> list[StoredMessage]:
+        """What was said, oldest first, without the system message."""
+        kept = self._store.messages(self.chat.id) if self.chat else []
+        return [message for message in kept if message.role != "system"]
+
+    def forks(self) -> dict[int, list[int]]:
+        """The messages that have others in their place, see ``ChatStore.forks``."""
+        return self._store.forks(self.chat.id) if self.chat else {}
+
+    def show(self, message: int) -> None:
+        """Goes to the branch that a message stands in.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        self._store.show(message)
+
+    def first_read(self, dropped: int) -> int | None:
+        """The first message that a model reads which leaves out so many of the oldest; None if there is none such.
+
+        Args:
+            dropped: How many messages it leaves out; those that are sent as one count as one.
+        """
+        spoken = turns(self.messages())
+        return spoken[dropped][0].id if dropped < len(spoken) else None
+
+    def refused(self) -> str:
+        """What the user said last, if the engine refused it; else empty."""
+        return self._store.refused(self.chat.id) if self.chat else ""
+
+    def ask(self, text: str, loaded: Loaded, drafter: str, request: int, beside: int | None = None) -> Turn:
+        """Keeps what the user said, and begins a reply.
+
+        Args:
+            text: What the user said.
+            loaded: The model.
+            drafter: The name of the drafter.
+            request: Number of the request.
+            beside: The message that this one was edited from; it stays kept as a branch.
+
+        Raises:
+            ContextFullError: If it is too large to fit; nothing is kept then.
+            SlipstreamError: If it cannot be kept.
+        """
+        check_size(text, loaded.token_bytes, loaded.n_ctx)
+        if self.chat is None:
+            self.chat = self._store.create()
+            self._store.keep_sampling(self.chat.id, values_of(self.sampling, self.usual))
+            if self._new_system:
+                self._store.set_system(self.chat.id, self._new_system)
+                self._new_system = ""
+        self._store.add_user(self.chat.id, text, beside)
+        self.chat = self._store.get(self.chat.id)
+        return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
+
+    def ahead(
+        self, chat: StoredChat | None, text: str, loaded: Loaded, drafter: str, beside: int | None = None
+    ) -> Prepare:
+        """What the engine may read before a message is sent; nothing is kept. Safe to call from any thread.
+
+        Args:
+            chat: The chat, or None for a new one.
+            text: What is typed so far.
+            loaded: The model.
+            drafter: The name of the drafter.
+            beside: See ``ask``.
+
+        Raises:
+            SlipstreamError: If the chat cannot be read.
+        """
+        said = self._store.messages(chat.id) if chat else []
+        numbers = [kept.id for kept in said]
+        before = said[: numbers.index(beside)] if beside in numbers else said
+        messages = history(before, loaded.fingerprint, "" if chat else self._new_system)
+        if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
+            text = f"{messages.pop().content}\n\n{text}"
+        return Prepare([*messages, Message("user", text)], drafter, self._state(chat.id) if chat else None)
+
+    def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
+        """Begins another reply, with a seed of its own; the one before stays kept as a branch.
+
+        Args:
+            loaded: The model.
+            drafter: The name of the drafter.
+            request: Number of the request.
+            message: The question, or the reply to it; None for the last question.
+
+        Returns:
+            The turn, or None where nothing was asked yet.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        said = self._store.messages(self.chat.id) if self.chat else []
+        numbers = [kept.id for kept in said]
+        if message in numbers:
+            said = said[: numbers.index(message) + 1]
+        while said and said[-1].role != "user":
+            said.pop()
+        if not said:
+            return None
+        sampling = dataclasses.replace(self.sampling, seed=new_seed())
+        return dataclasses.replace(self._turn(said, loaded, drafter, request, sampling), again=True)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last reply could go on."""
+        said = self._store.messages(self.chat.id) if self.chat else []
+        return bool(said) and said[-1].unfinished
+
+    def go_on(self, loaded: Loaded, drafter: str, request: int) -> Turn | None:
+        """Lets the last reply go on in its place, with its own seed: as if it had never stopped.
+
+        Returns:
+            The turn, or None where the last reply ended by itself.
+
+        Raises:
+            SlipstreamError: If it cannot be kept.
+        """
+        said = self._store.messages(self.chat.id) if self.chat else []
+        if len(said) < 2 or not said[-1].unfinished:
+            return None
+        before = self._store.go_on(said[-1], model=loaded.name, fingerprint=loaded.fingerprint, drafter=drafter)
+        sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
+        messages = history([*said[:-1], before], loaded.fingerprint)
+        generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
+        return Turn(said[-2], before, generate, again=True, before=before)
+
+    def withdraw(self, turn: Turn) -> None:
+        """Takes a question that the engine refused out of the chat."""
+        if not turn.again:
+            self._store.withdraw(turn.asked.id)
+
+    def _turn(self, said: list[StoredMessage], loaded: Loaded, drafter: str, request: int, sampling: Sampling) -> Turn:
+        """Begins a reply to the last of the messages."""
+        asked = said[-1]
+        reply = self._store.begin_reply(
+            asked.chat,
+            model=loaded.name,
+            fingerprint=loaded.fingerprint,
+            drafter=drafter,
+            seed=sampling.seed,
+            parent=asked.id,
+        )
+        messages = history(said, loaded.fingerprint)
+        return Turn(asked, reply, self._generate(asked.chat, request, messages, sampling, drafter))
+
+    def _generate(self, chat: str, request: int, messages: list[Message], sampling: Sampling, drafter: str) -> Generate:
+        most = self._reply.max_tokens
+        return Generate(request, messages, sampling, drafter, most, state=self._state(chat), frame_ms=FRAME)
+
+    def _state(self, chat: str) -> str | None:
+        """Where the chat's KV cache is kept, so that it is not read again when it is opened."""
+        state = self._store.state(chat)
+        return str(state) if state else None

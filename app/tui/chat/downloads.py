@@ -1,0 +1,179 @@
+"""Models beside the one that replies: the model manager, the first model to fetch, and what is on its way."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from textual.timer import Timer
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Load
+from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.replying import Replying
+from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:  # loaded when they are first needed: the chat is on the screen before
+    from slipstream.app.library.offers import CatalogOffer
+    from slipstream.app.tui.models.listing import Choice
+    from slipstream.app.tui.models.screen import ModelsScreen
+    from slipstream.models.hub.progress import Job
+    from slipstream.models.library.records import Installed
+
+LOOK_EVERY: Final = 0.5
+"""Seconds between two looks at the downloads."""
+OFFER_AFTER = 1.5
+"""Seconds after a load in which nothing else is loaded into this process: what is typed first is answered first."""
+
+
+class Downloads:
+    """Chooses and fetches models while another one replies."""
+
+    def __init__(self, page: ChatPage, desk: Desk, model: ChatModel, replying: Replying) -> None:
+        """Keeps the parts; nothing is looked for yet."""
+        self._page, self._desk, self._model, self._replying = page, desk, model, replying
+        self.manager: ModelsScreen | None = None
+        """The model manager's screen, once it was opened."""
+        self.offer: CatalogOffer | None = None
+        """A model to begin with, and its drafter; None where none is offered."""
+        self.offer_looked_for = False
+        """Whether there is no need to look again."""
+        self.fetched: Installed | None = None
+        """The offered model, once it is here."""
+        self._timer: Timer | None = None
+        self._looking = False
+        self._under_way: set[str] = set()  # downloads whose end is to be told
+
+    # --- another model --------------------------------------------------------------------------------------------
+
+    def open_manager(self) -> None:
+        """Opens the model manager."""
+        from slipstream.app.tui.models.screen import ModelsScreen
+
+        app, loaded = self._page.screen.app, self._model.loaded
+        if self.manager is None:  # kept from now on: its work goes on while it is closed
+            self.manager = ModelsScreen(self._desk)
+            app.install_screen(self.manager, "models")
+        self.manager.listing.mark_in_use(loaded.fingerprint if loaded else "")
+        self._watch()
+        app.push_screen(self.manager, self._chosen)
+
+    async def _chosen(self, choice: Choice | None) -> None:
+        if choice:
+            await self._replying.after(partial(self._model.use, choice.load, choice.model))
+
+    def use_named(self, name: str) -> None:
+        """Goes on with the installed model of a name."""
+
+        def find() -> tuple[Load, Installed]:
+            models = self._desk.open()
+            installed = models.installed()
+            found = [model for model in installed if model.name.casefold() == name.casefold()]
+            if not found:
+                names = ", ".join(one_line(model.name) for model in installed)
+                raise UsageError(f"no model is called {one_line(name)}.", f"There are: {names}." if names else "")
+            return models.load_of(found[0]), found[0]
+
+        def use(found: tuple[Load, Installed]) -> None:
+            self._page.screen.call_later(self._replying.after, partial(self._model.use, *found))
+
+        run_in_thread(self._page.screen, find, use, self._page.tell_error)
+
+    # --- the first model ------------------------------------------------------------------------------------------
+
+    def look_for_offer_soon(self) -> None:
+        """Looks for a model to begin with, once nothing else has to be done."""
+        self._page.screen.set_timer(OFFER_AFTER, self.look_for_offer)
+
+    def look_for_offer(self) -> None:
+        """Looks, once and in a thread, for a model to begin with; an empty chat shows it. Asks no network."""
+        if not self.offer_looked_for and self._page.welcome and self._desk.offers:
+            self.offer_looked_for = True
+            find = self._desk.open
+            run_in_thread(
+                self._page.screen, lambda: find().offer_for_this_machine(), self._offer_came, lambda error: None
+            )
+
+    def _offer_came(self, offer: CatalogOffer | None) -> None:
+        self.offer = offer
+        self.show_offer()
+        self._page.refresh_keys()
+
+    def show_offer(self) -> None:
+        """Shows the offer in an empty chat."""
+        if self.offer and self._page.welcome:
+            from slipstream.app.tui.models.recommended import offered
+
+            self._page.welcome.offer(offered(self.offer, here=self.fetched is not None))
+
+    def take_offer(self) -> None:
+        """Fetches the offered model with its drafter; once it is here, goes on with it."""
+        offer, here, screen = self.offer, self.fetched, self._page.screen
+        if here:
+            self.offer = None
+
+            def ready(load: Load) -> None:
+                screen.run_worker(self._replying.after(partial(self._model.use, load, here)))
+
+            self._desk.ask(screen, lambda models: models.load_of(here), ready, self._page.tell_error)
+        elif offer:
+            self._page.hint("Asking the hub.")
+            self._desk.ask(screen, lambda models: models.fetch_pair(offer.pair), self._fetching, self._page.tell_error)
+        self._page.refresh_keys()
+
+    def _fetching(self, jobs: list[Job]) -> None:
+        self._under_way |= {job.id for job in jobs}
+        self._watch()
+        self._page.hint("Fetching it: go on chatting. Ctrl-L shows how far it is.")
+
+    # --- downloads ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Shows from now on how far downloads are."""
+        if self._timer is None:
+            self._timer = self._page.screen.set_interval(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._desk.ask(self._page.screen, lambda models: models.jobs(), self._looked, self._cannot_look)
+
+    def _cannot_look(self, error: SlipstreamError) -> None:
+        """Looks no more; the model manager says why."""
+        if self._timer:
+            self._timer.stop()
+
+    def _looked(self, jobs: list[Job]) -> None:
+        self._looking = False
+        running = [job.progress for job in jobs if job.state in ("queued", "running")]
+        total = sum(progress.total for progress in running)
+        self._page.top_bar.fetching = sum(progress.done for progress in running) / total if total else None
+        for job in jobs:
+            if job.state not in ("done", "failed"):
+                self._under_way.add(job.id)
+            elif job.id in self._under_way:
+                self._under_way.remove(job.id)
+                self._tell_end(job)
+
+    def _tell_end(self, job: Job) -> None:
+        from slipstream.app.tui.models.downloads import name_of
+
+        name = one_line(name_of(job))
+        if job.error:
+            self._page.tell_error(SlipstreamError(f"{name}: {job.error[0]}", job.error[1]))
+            return
+        self._page.screen.notify(f"{name} is here. Ctrl-L lists it.", timeout=6, markup=False)
+        if self.offer and job.files[0].repo == self.offer.pair.target.repo:
+
+            def find() -> Installed | None:
+                return next((m for m in self._desk.open().installed() if m.path == job.path), None)
+
+            run_in_thread(self._page.screen, find, self._offer_is_here, self._page.tell_error)
+
+    def _offer_is_here(self, model: Installed | None) -> None:
+        self.fetched = model
+        self.show_offer()
+        self._page.refresh_keys()

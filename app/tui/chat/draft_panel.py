@@ -1,0 +1,222 @@
+"""Speculation in sight: the last steps' draft trees, and how often each drafter is right.
+
+The last steps of a reply, drawn below each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.timer import Timer
+from textual.visual import Visual
+
+from slipstream.app.chats.records import Figures
+from slipstream.app.protocol import Done, DraftTree, Stepped
+from slipstream.app.tui.chat.acceptance import AcceptanceChart, AcceptanceRecord
+from slipstream.app.tui.chat.draft_tree import drawn
+
+MOST = 100
+"""Steps that one can scroll back to."""
+EMPTY = Content("The next reply's drafts come here, step by step.").stylize("$foreground 55%")
+DRAW_EVERY = 0.1
+"""Seconds between two pictures: the reply beside it comes first."""
+
+
+class DraftTreeLog(ScrollView):
+    """Steps, newest at the bottom; stays at the bottom while the reader is there. Only lines in sight are drawn."""
+
+    class Drawn(Message):
+        """A picture was drawn; what stands beside it may be drawn, too."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        super().__init__()
+        self.kept: deque[DraftTree] = deque(maxlen=MOST)
+        """The steps that are drawn, oldest first."""
+        self._new: deque[DraftTree] = deque(maxlen=MOST)  # since the last picture
+        self._lines: list[Strip] = []
+        self._heights: deque[int] = deque(maxlen=MOST)  # lines of each tree
+        self._width = 0  # that the lines were drawn for
+        self._follows = True  # whether the reader is at the bottom
+        self._drawn_at = 0.0
+        self._timer: Timer | None = None
+
+    def add(self, trees: Sequence[DraftTree]) -> None:
+        """Takes steps; they are drawn with the next picture."""
+        self._new.extend(trees)
+        if self._new and self._timer is None:
+            wait = self._drawn_at + DRAW_EVERY - time.monotonic()
+            self._timer = self.set_timer(max(wait, 0.001), self._draw)
+
+    def empty(self) -> None:
+        """Forgets all steps."""
+        for kept in (self.kept, self._new, self._lines, self._heights):
+            kept.clear()
+        self._measure()
+
+    def on_resize(self) -> None:
+        """Draws all steps again for another width; the newest stays in sight."""
+        if self.scrollable_content_region.width != self._width:
+            self._redraw()
+        elif self._follows:
+            self.scroll_end(animate=False, force=True)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Follows from where the reader went to the bottom, until they go up: the bottom itself moves down too."""
+        super().watch_scroll_y(old_value, new_value)
+        if new_value >= self.max_scroll_y:
+            self._follows = True
+        elif new_value < old_value:
+            self._follows = False
+
+    def notify_style_update(self) -> None:
+        """Draws all steps again in other colours."""
+        super().notify_style_update()
+        if self.is_attached:
+            self._redraw()
+
+    def _redraw(self) -> None:
+        self._new.extendleft(reversed(self.kept))
+        for kept in (self.kept, self._lines, self._heights):
+            kept.clear()
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._timer:
+            self._timer.stop()
+            self._timer = None
+        self._drawn_at = time.monotonic()
+        self._width = self.scrollable_content_region.width
+        if self._width:
+            follows, gone = self._follows, 0
+            while self._new:
+                gone += self._append(self._new.popleft())
+            if not follows and gone:
+                self.scroll_to(y=self.scroll_y - gone, animate=False, immediate=True)  # the same lines stay in sight
+            self._measure()
+            if follows:
+                self.scroll_end(animate=False, force=True)
+        self.post_message(self.Drawn())
+
+    def _append(self, tree: DraftTree) -> int:
+        """Adds a step; says how many lines left for it."""
+        gone = self._heights[0] if len(self.kept) == MOST else 0
+        del self._lines[:gone]
+        strips = Visual.to_strips(self, drawn(tree, self._width), self._width, None, self.visual_style)
+        self.kept.append(tree)
+        self._heights.append(len(strips))
+        self._lines += strips
+        return gone
+
+    def _measure(self) -> None:
+        self.virtual_size = Size(self._width, len(self._lines))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Draws a line of the screen."""
+        width, line = self.size.width, self.scroll_offset.y + y
+        blank = Strip.blank(width, self.rich_style)  # one without a style ends the chat under NO_COLOR
+        if not self._lines:
+            said = Visual.to_strips(self, EMPTY, width, None, self.visual_style)
+            return said[y].extend_cell_length(width, self.rich_style) if y < len(said) else blank
+        strip = self._lines[line] if line < len(self._lines) else blank
+        return strip.crop_extend(0, width, self.rich_style)
+
+
+BESIDE = 96
+"""Columns of the chat from which the panel stands beside what was said; on a narrower screen it stands below."""
+CHART = 64
+"""Columns from which there is room for the chart beside the trees."""
+
+
+class Split(Container):
+    """What was said and the panel: side by side where there is room, else one below the other."""
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Takes the place that there is."""
+        self.set_class(event.size.width >= BESIDE, "beside")
+        self.set_class(event.size.width < CHART, "narrow")
+
+
+class DraftPanel(Container):
+    """Trees and a chart; hidden until somebody wants to see them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back", show=False)]
+
+    class Left(Message):
+        """The user goes back to the prompt."""
+
+    def __init__(self) -> None:
+        """Begins hidden."""
+        super().__init__()
+        self._record = AcceptanceRecord()
+        self.trees = DraftTreeLog()
+        """The last steps."""
+        self.chart = AcceptanceChart(self._record)
+        """How each drafter fared in this chat."""
+        self.display = False
+        self.border_title = Content("Drafts: probability in %, ━ accepted")
+
+    def compose(self) -> ComposeResult:
+        """The chart stands above the trees, or beside them."""
+        yield self.chart
+        yield self.trees
+
+    def fill(self, figures: Iterable[Figures]) -> None:
+        """Shows another chat.
+
+        Args:
+            figures: Those of its replies, oldest first.
+        """
+        self.trees.empty()
+        self._record.fill(figures)
+        self._draw()
+
+    def begin(self) -> None:
+        """A reply begins: the trees are its own from now on."""
+        self.trees.empty()
+
+    def stepped(self, step: Stepped) -> None:
+        """Takes a step of the reply; of one that carries no draft nothing is shown."""
+        if step.watched:
+            self._record.hear(step.watched.by_drafter, step.watched.drafter_depths)
+            self.trees.add(step.watched.trees)
+
+    @on(DraftTreeLog.Drawn)
+    def _draw_chart(self) -> None:
+        self._draw()
+
+    def end(self, done: Done | None) -> None:
+        """The reply is over.
+
+        Args:
+            done: Its figures, or None where it ended without.
+        """
+        if done:
+            self._record.hear(done.by_drafter, done.drafter_depths)
+        self._record.end()
+        self._draw()
+
+    def action_leave(self) -> None:
+        """Gives the focus back."""
+        self.post_message(self.Left())
+
+    def on_show(self) -> None:
+        """Draws what came while nobody looked."""
+        self._draw()
+
+    def _draw(self) -> None:
+        if self.display:
+            self.chart.draw()

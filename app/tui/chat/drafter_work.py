@@ -1,0 +1,119 @@
+"""The drafters of the chat's model: the list of them, and work on them beside the chat."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.app.library.load_request import model_name
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.replying import Replying
+from slipstream.app.tui.jobs import Ended, Jobs, failure
+from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
+    from slipstream.app.tui.drafters.screen import DraftersScreen, Picked
+    from slipstream.app.tui.drafters.work import Work
+
+
+class DrafterWork:
+    """Changes, trains, imports and indexes drafters."""
+
+    def __init__(self, page: ChatPage, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
+        """Keeps the parts; nothing goes on yet."""
+        self._page, self._model, self._replying, self._jobs = page, model, replying, jobs
+        self._screen: DraftersScreen | None = None
+        self.news = ""
+        """What came of the last work."""
+        self.fresh = False
+        """Whether something is here that the loaded model does not have."""
+
+    def open(self) -> None:
+        """Lists all drafters, to choose one or to see why one does not fit."""
+        loaded, load = self._model.loaded, self._model.load
+        if self._model.lent:
+            self._page.hint(sentence(f"{self._model.lent}."))
+            return
+        if loaded is None:
+            self._page.hint("The model is not loaded yet.")
+            return
+        from slipstream.app.tui.drafters.screen import DraftersContext, DraftersScreen
+
+        name = model_name(load, Paths.default())
+        context = DraftersContext(name, Path(load.model), self._jobs, self.begin, lambda: self.news, lambda: self.fresh)
+        self._screen = DraftersScreen(self._model.offers(), self._model.drafter, loaded, context)
+        self._page.screen.app.push_screen(self._screen, self._picked)
+
+    async def _picked(self, picked: Picked | None) -> None:
+        self._screen = None
+        if picked and picked.load:
+            await self._replying.after(partial(self._model.load_again, picked.name))
+        elif picked:
+            self._model.draft_with(picked.name, self._replying.writing)
+
+    def use(self, name: str) -> None:
+        """Takes a drafter for the next reply; without a name, lists all."""
+        if not name or self._model.loaded is None:
+            self.open()
+            return
+        offer = next((offer for offer in self._model.offers() if offer.name == name.casefold()), None)
+        if offer is None or not offer.usable:
+            why = one_line(offer.why_not) if offer else "there is no such drafter"
+            raise UsageError(f"{one_line(name)} cannot draft for this model: {why}.", "Ctrl-D lists all.")
+        self._model.draft_with(offer.name, self._replying.writing)
+
+    def use_next(self) -> None:
+        """Takes the next drafter that this model can use."""
+        self._model.next_drafter(self._replying.writing)
+
+    # --- work -----------------------------------------------------------------------------------------------------
+
+    def begin(self, work: Work) -> None:
+        """Begins work beside the chat; it goes on wherever its owner looks."""
+        try:
+            self._jobs.check_free()
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+            return
+        run_beside(self._page, self._run(work))
+
+    async def _run(self, work: Work) -> None:
+        self.news = ""
+        try:
+            ended, stopped = await self._jobs.run(work.title, work.arguments)
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+            return
+        self.news = _told(work, ended, stopped)
+        self.fresh = self.fresh or not ended.code
+        if self._screen is None:
+            self._page.screen.notify(self.news, timeout=8, severity="information", markup=False)
+        else:
+            self._screen.look()
+        self._jobs.changed()
+
+    def show(self) -> None:
+        """Shows on the open list how far the work is."""
+        if self._screen and self._screen.is_running:
+            self._screen.show_work()
+
+
+def run_beside(page: ChatPage, work: Coroutine[Any, Any, None]) -> None:
+    """Has something go on beside the chat, which a fault in it does not end."""
+    page.screen.run_worker(work, group="jobs", exit_on_error=False)
+
+
+def _told(work: Work, ended: Ended, stopped: bool) -> str:
+    """What came of it, in words."""
+    if not ended.code:
+        said = f": {'; '.join(ended.said)}" if ended.said else ""
+        return one_line(f"{work.title} is done{said}. r in the list of drafters loads the model again, with it.")
+    if stopped:
+        return f"{work.title} was cancelled. {work.cancelled}"
+    error = failure(ended)
+    return one_line(f"{work.title} failed: {error.title} {error.hint}")

@@ -1,0 +1,120 @@
+"""How the chat is led: its system prompt, and how its tokens are drawn. Both are kept with the chat."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Sampling
+from slipstream.app.settings.presets import FIELDS, NONE, Presets, values_of
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.models.errors import SlipstreamError, UsageError
+
+LARGEST_SEED: Final = (1 << 63) - 1
+
+
+class Guidance:
+    """Changes the system prompt and the sampling of the open chat, and shows both in the top bar."""
+
+    def __init__(self, page: ChatPage) -> None:
+        """Keeps what is seen."""
+        self._page = page
+
+    def use_system(self, text: str) -> None:
+        """Gives the chat a system prompt: one of a name, or this text; ``none`` for none. Without a text, says it."""
+        named = self._presets.systems()
+        conversation = self._page.conversation
+        if not text:
+            now = one_line(conversation.system)[:200] or NONE
+            names = f" Kept: {', '.join(map(one_line, named))}." if named else ""
+            self._page.hint(f"System prompt: {now}{'' if now.endswith('.') else '.'}{names}")
+            return
+        conversation.set_system("" if text == NONE else named.get(text, text))
+        said = "No system prompt from now on." if text == NONE else "The next reply follows this system prompt."
+        self._page.hint(said)
+        self.show()
+
+    def use_preset(self, name: str) -> None:
+        """Draws the next replies of this chat as a preset says; without a name, lists all."""
+        presets = self._presets.presets()
+        if not name:
+            self._page.hint(f"Presets: {', '.join(map(one_line, presets))}. Now: {self._sampling_name() or 'usual'}.")
+            return
+        if name not in presets:
+            raise UsageError(
+                f"there is no preset {one_line(name)}.",
+                f"There are {', '.join(map(one_line, presets))}; /keep-preset NAME keeps the present one.",
+            )
+        usual = self._page.conversation.usual
+        values = {field: getattr(usual, field) for field in FIELDS} | presets[name]
+        self._draw(replace(self._page.conversation.sampling, **values))
+        self._page.hint(f"The next replies are drawn by the preset {one_line(name)}.")
+
+    def keep_system(self, name: str) -> None:
+        """Keeps the chat's system prompt under a name."""
+        system = self._page.conversation.system
+        if not system:
+            raise UsageError("this chat has no system prompt to keep.", "/system TEXT gives it one.")
+        self._presets.keep_system(name, system)
+        self._page.hint(f"Kept. /system {one_line(name)} takes it in any chat.")
+        self.show()
+
+    def keep_preset(self, name: str) -> None:
+        """Keeps how tokens are drawn now under a name."""
+        self._presets.keep_preset(name, self._page.conversation.sampling, self._page.conversation.usual)
+        self._page.hint(f"Kept. /preset {one_line(name)} takes it in any chat.")
+        self.show()
+
+    def take_seed(self, text: str) -> None:
+        """Draws the next replies with a seed."""
+        if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
+            raise UsageError(f"“{one_line(text)}” is no seed.", "A seed is a whole number, 0 or more.")
+        self._page.conversation.sampling = replace(self._page.conversation.sampling, seed=int(text))
+        self._page.hint(f"Seed of the next replies: {int(text)}")
+
+    def take_temperature(self, text: str) -> None:
+        """Draws the next replies of this chat at a temperature."""
+        try:
+            value = float(text.replace(",", "."))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf:
+            raise UsageError(f"“{one_line(text)}” is no temperature.", "It is a number, 0 or more; 0.8 is usual.")
+        self._draw(replace(self._page.conversation.sampling, temperature=value))
+        self._page.hint(f"Temperature of the next replies: {value:g}")
+
+    def show(self) -> None:
+        """Says in the top bar how the chat is led, by the names where there are some."""
+        words = []
+        with suppress(SlipstreamError):  # a chat that cannot be read has said so already
+            if text := self._page.conversation.system:
+                named: dict[str, str] = {}
+                with suppress(SlipstreamError):  # a broken file is said when it is used
+                    named = self._presets.systems()
+                words.append(next((name for name, kept in named.items() if kept == text), "system prompt"))
+            words.append(self._sampling_name())
+        self._page.top_bar.led = " · ".join(filter(None, words))
+
+    @property
+    def _presets(self) -> Presets:
+        return Presets(Paths.default().presets)
+
+    def _draw(self, sampling: Sampling) -> None:
+        self._page.conversation.draw(sampling)
+        self.show()
+
+    def _sampling_name(self) -> str:
+        """The preset that the next replies are drawn by, or what is set; empty for the usual."""
+        usual = self._page.conversation.usual
+        values = values_of(self._page.conversation.sampling, usual)
+        if not values:
+            return ""
+        with suppress(SlipstreamError):
+            for name, kept in self._presets.presets().items():
+                if values_of(replace(usual, **kept), usual) == values:  # type: ignore[arg-type]
+                    return name
+        return f"temp {values['temperature']:g}" if set(values) == {"temperature"} else "own sampling"

@@ -1,0 +1,98 @@
+"""All keys, and what the figures mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content, Span
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from slipstream.app.tui.chat.authorship import legend
+from slipstream.app.tui.keys import KeyMap
+from slipstream.app.tui.parts.key_bar import sheet_keys
+
+KEYS = (
+    ("Enter", "send"),
+    ("Ctrl-J, Alt-Enter", "new line"),
+    ("Esc", "stop the reply; what was written stays"),
+    ("Up, Down", "in an empty prompt: what you said before"),
+    ("Ctrl-R", "search what you said before, in all chats"),
+    ("/, //", "a command; a message that begins with a slash"),
+    ("@", "attach a text file"),
+    ("Tab", "on pasted or attached text: put it into the prompt"),
+    ("Tab", "in an empty prompt: something to try"),
+    ("F2", "next drafter, from the next reply on"),
+    ("Ctrl-D", "drafters: choose, train, import, index"),
+    ("F8", "benchmark: what drafting gains on this machine"),
+    ("Ctrl-L", "models: use, find, fetch, remove"),
+    ("F6", "fetch the model that is offered"),
+    ("F3", "colours: who wrote which words"),
+    ("F4", "drafts as trees, and how often they are right"),
+    ("F5", "reply again, with another seed"),
+    ("Ctrl-T", "open or fold the thoughts of the last reply"),
+    ("Ctrl-Y", "copy the last reply"),
+    ("Ctrl-G", "let a reply that was stopped go on"),
+    ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),
+    ("  e, r", "edit it, reply again; what was there stays"),
+    ("  Left, Right", "the other versions of it, where it says 2/3"),
+    ("  c, 1 to 9", "copy it, or a code block of it"),
+    ("Ctrl-N", "new chat"),
+    ("Ctrl-O", "all chats: search, open, pin, delete, export"),
+    ("PgUp, PgDn", "scroll; the mouse wheel does too"),
+    ("Ctrl-Home, Ctrl-End", "to the top, to the newest"),
+    ("Ctrl-C", "copy what is selected, else stop, else quit"),
+    ("F1", "this help"),
+    ("F9", "settings: all of them, explained"),
+    ("Ctrl-P", "all commands, light and dark"),
+    ("Ctrl-Q", "quit"),
+)
+FIGURES = (
+    ("tok/s", "tokens a second of the whole reply, once it began"),
+    ("acceptance", "share of drafted tokens that the model accepted"),
+    ("tokens/step", "tokens that one pass of the model yields"),
+    ("vs plain", "speed against this model without a drafter, here"),
+    ("first token", "time from Enter to the first token"),
+    ("promise", "what a drafter leaves as it would be without it:"),
+    ("  same text", "every word; it changes the speed alone"),
+    ("  same distribution", "every chance; near-ties may fall otherwise"),
+)
+
+NARROW = 70
+"""Columns below which a meaning stands under its key."""
+
+
+class HelpScreen(ModalScreen[None]):
+    """A sheet over the chat; any of its keys closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
+
+    def __init__(self, keys: KeyMap) -> None:
+        """Keeps the keys of the chat."""
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """Keys, figures, colours."""
+        with VerticalScroll(classes="sheet", id="help") as sheet:
+            sheet.border_title = "Keys"
+            sheet.border_subtitle = sheet_keys("Esc closes")
+            narrow = self.app.size.width < NARROW
+            now = tuple((name, meaning) for usual, meaning in KEYS if (name := self._keys.now(usual)))
+            width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
+            yield Static(_rows(now, width))
+            yield Static(Content("The strip"), classes="heading")
+            yield Static(_rows(FIGURES, width))
+            yield Static(Content("Colours (F3)"), classes="heading")
+            yield Static(legend(self.app.size.width - 8))
+
+
+def _rows(rows: tuple[tuple[str, str], ...], width: int) -> Content:
+    between = "  " if width else "\n  "
+    lines = [
+        Content(f"{name:<{width}}{between}{meaning}", [Span(0, len(name), "bold $primary")]) for name, meaning in rows
+    ]
+    return Content("\n").join(lines)

@@ -1,0 +1,215 @@
+"""Cuts a long reply into passages, each of which is Markdown that stands by itself.
+
+A reply that grows is cut as it comes: only the last passage is read again, so that a token costs as much at the end of
+a long reply as at its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+
+from slipstream.app.platform.safe_text import clean
+
+SIZE: Final = 1200
+"""Characters after which the next block begins another passage."""
+STEP: Final = 150
+"""Characters that have to come until it is looked whether it ends."""
+CODE_SIZE: Final = 3000
+"""The same for one block of code, which is better left whole: its parts are coloured and scrolled each for itself."""
+LINE: Final = 4 * SIZE
+"""Characters after which a paragraph is cut between words, if it has no line end where it can be cut."""
+TOLD: Final = 24
+"""Characters of a line after which it is plain what it is: a list's number has come to its end by then."""
+_WORD: Final = re.compile(r"[^\W\d_]")
+_CODE: Final = frozenset({"fence", "code_block"})
+_LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
+
+
+def parser() -> MarkdownIt:
+    """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended."""
+    markdown = MarkdownIt("gfm-like", {"html": False})
+    markdown.core.ruler.push("line_ends", _keep_line_ends)
+    markdown.core.ruler.push("inert", _clean)
+    return markdown
+
+
+def _keep_line_ends(state: StateCore) -> None:
+    for token in state.tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+
+
+def _clean(state: StateCore) -> None:
+    """Cleans once more: ``&#x202E;`` has become a character by now, and pieces that were cleaned apart are together."""
+    tokens = list(state.tokens)
+    while tokens:
+        token = tokens.pop()
+        token.content = clean(token.content)
+        token.attrs = {name: clean(value) if isinstance(value, str) else value for name, value in token.attrs.items()}
+        tokens += token.children or ()
+
+
+@dataclass(slots=True)
+class Passage:
+    """A stretch of a reply.
+
+    Attributes:
+        text: What the model wrote.
+        opening: What has to stand before that: the first line of a code block or the head of a table that began above.
+        goes_on: Whether it begins with the rest of the block above.
+    """
+
+    text: str = ""
+    opening: str = ""
+    goes_on: bool = False
+
+    @property
+    def source(self) -> str:
+        """Markdown that stands by itself."""
+        return self.opening + self.text
+
+    def codes(self) -> list[str]:
+        """Its code blocks, or what of them stands in it, from top to bottom."""
+        return [clean(token.content) for token in _blocks(self.source) if token.type in _CODE]
+
+    @property
+    def goes_on_in_code(self) -> bool:
+        """Whether it begins with the rest of a code block."""
+        return self.goes_on and any(token.type in _CODE for token in _blocks(self.source)[:1])
+
+
+class Passages:
+    """A reply, cut."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._all = [Passage()]
+
+    def __len__(self) -> int:
+        """How many there are, one at least."""
+        return len(self._all)
+
+    def __getitem__(self, place: int) -> Passage:
+        """One of them; the last one still grows."""
+        return self._all[place]
+
+    def add(self, text: str) -> None:
+        """Takes more of the reply; the last passage may end for it, and others begin."""
+        for start in range(0, len(text), SIZE):
+            before = len(self._all[-1].text)
+            self._all[-1].text += text[start : start + SIZE]
+            while len(self._all[-1].text) // STEP != before // STEP and (cut := _cut(self._all[-1])):
+                last, (at, opening, goes_on) = self._all[-1], cut
+                rest, last.text = last.text[at:], last.text[:at]
+                self._all.append(Passage(rest, opening, goes_on))
+                before = 0
+
+    def codes(self) -> list[str]:
+        """All code blocks of the reply from top to bottom, each whole."""
+        codes: list[str] = []
+        for passage in self._all:
+            parts = passage.codes()
+            if codes and parts and passage.goes_on_in_code:
+                codes[-1] += parts.pop(0)
+            codes += parts
+        return [code.rstrip() for code in codes]
+
+
+def last_block(source: str) -> int:
+    """The line that the last block of a text begins in, from 0."""
+    blocks = _blocks(source)
+    return max((token.map[0] for token in blocks if token.map and token.level == 0), default=0)
+
+
+def _blocks(source: str) -> list[Token]:
+    """The blocks of a text, those inside others too; what stands in them is not read."""
+    markdown = MarkdownIt("gfm-like", {"html": False})
+    tokens: list[Token] = []
+    markdown.block.parse(source, markdown, {}, tokens)
+    return [token for token in tokens if token.nesting >= 0]
+
+
+def _cut(passage: Passage) -> tuple[int, str, bool] | None:
+    """Where in its text a passage is to end, and the ``opening`` and ``goes_on`` of what follows; None if it is not."""
+    source = passage.source
+    if len(source) < SIZE:
+        return None
+    blocks = _blocks(source)
+    tops = [token for token in blocks if token.level == 0 and token.map]
+    if not tops:
+        return None
+    starts = [0]
+    for line in source.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    at, opening, goes_on = _last_told([_line(token) for token in tops], source, starts), "", False
+    if at == 0:
+        at, opening, goes_on = _cut_inside(tops[0], blocks, source, starts)
+    at -= len(passage.opening)
+    return (at, opening, goes_on) if at > 0 else None
+
+
+def _cut_inside(block: Token, blocks: list[Token], source: str, starts: list[int]) -> tuple[int, str, bool]:
+    """Where one block of several screens is cut; 0 where it is not."""
+    if block.type in _CODE:
+        at = _code_joint(source, starts, (block.map or [0, 0])[1])
+        return at, source[: starts[1]] if block.type == "fence" else "", True
+    if block.type in _LISTS:
+        items = [_line(token) for token in blocks if token.type == "list_item_open" and token.level == 1]
+        return _last_told(items, source, starts), "", True
+    if block.type == "blockquote_open":
+        inner = [_line(token) for token in blocks if token.level == 1 and token.map]
+        return _last_told(inner, source, starts), "", True
+    if block.type == "table_open":
+        rows = [_line(token) for token in blocks if token.type == "tr_open"]
+        return _last_told(rows[2:], source, starts), source[: starts[2]], False
+    return (_paragraph_joint(source, starts), "", True) if block.type == "paragraph_open" else (0, "", False)
+
+
+def _last_told(lines: list[int], source: str, starts: list[int]) -> int:
+    """Where the last of these lines begins that has come far enough to tell what it is; 0 where there is none."""
+    for line in reversed(lines):
+        begun = source[starts[line] :]
+        if line and ("\n" in begun or len(begun) >= TOLD):
+            return starts[line]
+    return 0
+
+
+def _code_joint(source: str, starts: list[int], end: int) -> int:
+    """Where a long code block is cut: at best before an empty line that the next function or class follows."""
+    if len(source) < CODE_SIZE:
+        return 0
+    lines = source.split("\n")
+    empty = 0
+    for line in range(min(end, len(lines)) - 2, 1, -1):
+        if starts[line] < CODE_SIZE // 2:
+            break
+        if not lines[line].strip():
+            if lines[line + 1][:1].strip():
+                return starts[line]
+            empty = empty or starts[line]
+    if len(source) < 2 * CODE_SIZE:
+        return 0
+    return empty or (starts[len(lines) - 2] if len(lines) > 3 else 0)
+
+
+def _paragraph_joint(source: str, starts: list[int]) -> int:
+    """Where a paragraph is cut that does not end."""
+    if len(source) < 2 * SIZE:
+        return 0
+    lines = source.split("\n")
+    for line in range(len(lines) - 2, 0, -1):
+        marks = source[: starts[line]]
+        if _WORD.match(lines[line]) and not any(marks.count(mark) % 2 for mark in ("**", "`")):
+            return starts[line]
+    return source.rfind(" ", SIZE) + 1 if len(source) >= LINE else 0
+
+
+def _line(token: Token) -> int:
+    return token.map[0] if token.map else 0

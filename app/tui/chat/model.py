@@ -1,0 +1,227 @@
+"""The model of the chat: what is loaded, what is on its way, and which drafter serves it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipstream.app.chats.deletion_hooks import is_on
+from slipstream.app.library.load_request import head_files
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import AUTO, DrafterOffer, Load, Loaded
+from slipstream.app.settings.reading import nearest
+from slipstream.app.settings.values import Settings
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.engine_service import EngineService, LoadProgress
+from slipstream.app.tui.models.context import Desk
+from slipstream.models.errors import SlipstreamError, UsageError
+
+if TYPE_CHECKING:  # it loads much: the chat is on the screen before
+    from slipstream.models.library.records import Installed
+
+Then = Callable[[], Awaitable[None]]
+ENDED = "the engine has ended; the next message starts it again"
+
+
+class ChatModel:
+    """Loads the model of the chat, and another one in its place."""
+
+    def __init__(
+        self, page: ChatPage, engine: EngineService, desk: Desk, load: Load, name: str, show_chat: Then
+    ) -> None:
+        """Loads nothing yet.
+
+        Args:
+            page: What is seen.
+            engine: The engine's thread.
+            desk: The model manager.
+            load: What to load.
+            name: What to call the model until it is loaded.
+            show_chat: Shows the chat anew.
+        """
+        self._page, self._engine, self._desk, self._show_chat = page, engine, desk, show_chat
+        self.load = load
+        """What loads the model."""
+        self.name = name
+        """What to call the model."""
+        self.drafter = load.drafter
+        """The drafter of the next reply."""
+        self.loaded: Loaded | None = None
+        """The model, once it is loaded and while it is."""
+        self.known: Loaded | None = None
+        """The model that was loaded last, also while a benchmark has its memory."""
+        self._settings: Settings | None = None
+        self._former: tuple[Load, str] | None = None  # to go back to, if another model cannot be loaded
+        self._chosen: Installed | None = None  # to be loaded at the next start, too, if it can be
+        self._when_ready: Then | None = None  # what waits for the model
+        self.lent = ""
+        """What has the model's memory instead, on the edge of the prompt; empty while the chat has it."""
+
+    # --- loading --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to load the model; while its memory is lent, that waits for its return."""
+        if self.lent:
+            self._say(self.lent)
+        else:
+            self._say("loading the model")
+            self._engine.load(self.load)
+
+    def need(self, then: Then) -> None:
+        """Does something once the model is loaded; begins to load it if it is not on its way."""
+        self._when_ready = then
+        if not self._engine.busy:
+            self.start()
+        self._say(f"will be sent afterwards: {self.lent}" if self.lent else "will be sent when the model is loaded")
+
+    def progress(self, message: LoadProgress) -> None:
+        """Shows how far the load is."""
+        first = "will be sent when the model is loaded: " if self._when_ready else ""
+        self._say(first + message.words)
+        if self._page.welcome:
+            self._page.welcome.progress(message.share)
+
+    async def ready(self, loaded: Loaded) -> None:
+        """Goes on with a model that is loaded now."""
+        chosen, self._chosen, self._former = self._chosen, None, None
+        if chosen and not self._engine.busy:
+            self._desk.ask(self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error)
+        self.loaded = self.known = loaded
+        self._say("")
+        self._page.top_bar.loaded = loaded
+        self._page.status.promise(loaded.promise)
+        if self._page.welcome:
+            self._page.welcome.ready(loaded)
+        await self._page.name_failed(loaded.failed)
+        if loaded.remark:
+            await self._page.remark(loaded.remark)
+        then, self._when_ready = self._when_ready, None
+        if then:
+            await then()
+
+    async def failed(self, error: SlipstreamError) -> None:
+        """Says why no model is loaded; goes on with the one before, if another one was to take its place."""
+        former, self._former, self._chosen, self._when_ready = self._former, None, None, None
+        if former:
+            await self._page.remark(f"going back to {former[1]}.")
+            self._page.screen.call_later(self.take, *former)
+        self._say("no model is loaded; Enter tries again")
+        if self._page.welcome:
+            self._page.welcome.failed()
+        await self._page.notice(error)
+
+    def died(self) -> None:
+        """Holds no model any more: the engine's process has ended."""
+        self.loaded = None
+        self._say(ENDED)
+
+    def lend(self, why: str) -> None:
+        """Frees the model's memory for something else; what is asked meanwhile waits.
+
+        Args:
+            why: What the edge of the prompt says.
+        """
+        self.lent = why
+        self.loaded = None
+        self._page.top_bar.loaded = None
+        self._page.status.idle()
+        self._say(why)
+
+    def take_back(self) -> None:
+        """Loads the model again whose memory was lent."""
+        self.lent = ""
+        self.start()
+
+    def _say(self, words: str) -> None:
+        self._page.prompt.border_subtitle = words
+
+    # --- another model --------------------------------------------------------------------------------------------
+
+    def apply_settings(self, now: Settings) -> None:
+        """Loads the next models as the settings say."""
+        self._settings = now
+        self.load = now.loading(self.load)
+
+    async def use(self, load: Load, model: Installed) -> None:
+        """Goes on with another model; the chat keeps its text."""
+        if self.loaded:
+            self._former = (self.load, self.name)
+        self._chosen = model
+        await self.take(load, model.name)
+
+    async def load_again(self, drafter: str) -> None:
+        """Loads the model anew with the heads and the index that are here now; back to what it had if that fails."""
+        paths = Paths.default()
+        heads = dict.fromkeys([*map(str, head_files(paths)), *self.load.heads])
+        index = str(paths.index) if is_on(paths.index) else None
+        self._former = (replace(self.load, drafter=self.drafter), self.name)
+        fresh = replace(self.load, heads=[head for head in heads if Path(head).exists()], index=index, drafter=drafter)
+        await self.take(fresh, self.name)
+
+    async def take(self, load: Load, name: str) -> None:
+        """Loads a model in place of the one that is loaded."""
+        own = self.load
+        self.load = replace(load, spare_cores=own.spare_cores, draft_gpu_layers=own.draft_gpu_layers, states=own.states)
+        if self._settings:
+            self.load = self._settings.loading(self.load)
+        self.name, self.drafter = one_line(name), load.drafter
+        self.loaded = None
+        self._page.top_bar.loaded = None
+        self._page.status.clear()
+        self._page.status.switch(self.drafter, writing=False)
+        if self._page.welcome:
+            await self._show_chat()
+        self.start()
+        self._page.hint(f"Loading {self.name}.")
+
+    # --- the drafter ----------------------------------------------------------------------------------------------
+
+    def offers(self) -> list[DrafterOffer]:
+        """The drafters of the known model, and the one that the chat began with, which may be a chain of several."""
+        listed, own = self.known.drafters if self.known else [], self.load.drafter
+        if not self.known or any(offer.name == own for offer in listed):
+            return listed
+        return [DrafterOffer(own, True, about="what this chat began with"), *listed]
+
+    def draft_with(self, name: str, writing: bool) -> None:
+        """Takes another drafter for the next reply.
+
+        Args:
+            name: The drafter.
+            writing: Whether a reply is being written with the one before.
+        """
+        if name != self.drafter:
+            self.drafter = name
+            self._page.status.switch(name, writing=writing)
+            self._page.hint(f"Drafter from the next reply on: {name}")
+
+    def next_drafter(self, writing: bool) -> None:
+        """Takes the next drafter that this model can use."""
+        if self.loaded is None:
+            self._page.hint("The model is not loaded yet.")
+            return
+        usable = [offer.name for offer in self.offers() if offer.usable]
+        if self.drafter in usable and len(usable) < 2:
+            self._page.hint("No other drafter fits this model. Ctrl-D says why.")
+            return
+        at = usable.index(self.drafter) + 1 if self.drafter in usable else 0
+        self.draft_with(usable[at % len(usable)], writing)
+
+    def check_drafter(self, name: str) -> None:
+        """Refuses a drafter that does not exist, once the model is loaded; joined ones are checked one by one.
+
+        Raises:
+            UsageError: Names the nearest.
+        """
+        names = [AUTO, *(offer.name for offer in self.loaded.drafters)] if self.loaded else []
+        for part in re.split(r"[+|]", name) if names else ():
+            if part not in names:
+                raise UsageError(f"there is no drafter {one_line(part)}.{nearest(part, names)}")
+
+
+def _nothing(_: object) -> None:
+    """Needs no result."""

@@ -1,0 +1,145 @@
+"""What is seen of the chat: its messages, and the bars and lists around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from textual.screen import Screen
+
+from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Loaded, failure_words
+from slipstream.app.tui.chat.conversation import Conversation
+from slipstream.app.tui.chat.draft_panel import DraftPanel
+from slipstream.app.tui.chat.prompt import Prompt
+from slipstream.app.tui.chat.sidebar import Sidebar
+from slipstream.app.tui.chat.status_bar import Strip
+from slipstream.app.tui.chat.top_bar import TopBar
+from slipstream.app.tui.chat.transcript import Transcript
+from slipstream.app.tui.chat.welcome import EXAMPLES, Welcome
+from slipstream.app.tui.parts.notice import Notice, hint, trouble
+from slipstream.models.errors import SlipstreamError
+
+
+class ChatPage:
+    """The widgets of the chat screen, and the chat that they show."""
+
+    def __init__(self, screen: Screen[None], store: ChatStore, conversation: Conversation, drafter: str) -> None:
+        """Makes the widgets.
+
+        Args:
+            screen: The screen that shows them; timers, threads and dialogs of its parts belong to it.
+            store: All chats.
+            conversation: The open chat.
+            drafter: The drafter of the first reply.
+        """
+        self.screen = screen
+        self.conversation = conversation
+        self.sidebar = Sidebar(store)
+        self.transcript = Transcript()
+        self.drafts = DraftPanel()
+        self.prompt = Prompt(store.prompts(), list(EXAMPLES))
+        self.status = Strip(drafter, conversation.exact)
+        self.top_bar = TopBar()
+        self.welcome: Welcome | None = None
+        """What an empty chat shows; None where something was said."""
+        self.unfinished = False
+        """Whether the last reply can go on."""
+
+    async def fill(self, messages: list[StoredMessage], at: int | None) -> None:
+        """Shows the messages of a chat in place of what was shown.
+
+        Args:
+            messages: All of them.
+            at: Number of a message to go to; None goes to the end.
+        """
+        await self.transcript.fill(messages, at)
+        self.mark_branches()
+        self.unfinished = bool(messages) and messages[-1].unfinished
+        self.show_title()
+
+    async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
+        """Shows what an empty chat shows.
+
+        Args:
+            model: What to call the model until it is loaded.
+            loaded: The model, if it is.
+        """
+        self.welcome = Welcome(model)
+        await self.transcript.add(self.welcome)
+        if loaded:
+            self.welcome.ready(loaded)
+
+    async def end_welcome(self) -> None:
+        """Takes it away: something was said."""
+        welcome, self.welcome = self.welcome, None
+        if welcome:
+            await welcome.remove()
+
+    async def show_earlier(self) -> None:
+        """Shows some more messages above those on the screen."""
+        await self.transcript.show_earlier(self.conversation.messages())
+        self.mark_branches()
+
+    async def show_later(self) -> None:
+        """Shows some more messages below those on the screen."""
+        await self.transcript.show_later(self.conversation.messages())
+        self.mark_branches()
+
+    async def show_newest(self) -> None:
+        """Goes to the newest message."""
+        if not self.transcript.whole:
+            await self.transcript.fill(self.conversation.messages())
+            self.mark_branches()
+        self.transcript.to_end()
+
+    def mark_branches(self) -> None:
+        """Marks the messages that have others in their place."""
+        self.transcript.mark(self.conversation.forks())
+
+    def show_title(self) -> None:
+        """Shows which chat is open, in the top bar and in the list."""
+        chat = self.conversation.chat
+        self.top_bar.chat = chat.title if chat else ""
+        self.list_chats()
+        self.refresh_keys()
+
+    def list_chats(self) -> None:
+        """Lists the chats as they are now."""
+        self.sidebar.update(self.conversation.chat.id if self.conversation.chat else None)
+
+    def check_unfinished(self) -> None:
+        """Finds out whether the last reply can go on."""
+        with suppress(SlipstreamError):  # it is said when the chat is next used
+            self.unfinished = self.conversation.unfinished
+
+    def show_colours(self, on: bool) -> None:
+        """Shows which drafter wrote what, or Markdown."""
+        self.transcript.colour(on)
+        self.status.explain(on)
+
+    def refresh_keys(self) -> None:
+        """Offers the keys that can be used now."""
+        self.screen.refresh_bindings()
+
+    async def notice(self, error: SlipstreamError) -> None:
+        """Says in the transcript what failed, and what to try."""
+        await self.transcript.add(Notice(error.title, error.hint))
+
+    async def remark(self, words: str, hint: str = "") -> None:
+        """Says in the transcript what is worth knowing."""
+        await self.transcript.add(Notice(words, hint, remark=True))
+
+    async def name_failed(self, failed: Mapping[str, str]) -> None:
+        """Says which drafters are left out, and why."""
+        for words in failure_words(failed):
+            await self.remark(f"{words}.", "The text stays the same.")
+
+    def hint(self, words: str) -> None:
+        """Says something in passing."""
+        hint(self.screen, words)
+
+    def tell_error(self, error: SlipstreamError) -> None:
+        """Says in passing what failed."""
+        trouble(self.screen, error)

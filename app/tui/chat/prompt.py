@@ -1,0 +1,267 @@
+"""Where the user types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from textual import events
+from textual.document._edit import Edit
+from textual.message import Message
+from textual.widgets import TextArea
+from textual.widgets.text_area import EditResult
+
+from slipstream.app.platform.safe_text import typed
+from slipstream.app.tui.chat.attach import Attachment
+from slipstream.app.tui.chat.prompt_choices import Choice, Choices, completions
+from slipstream.app.tui.chat.prompt_files import Files, Folds, is_long
+from slipstream.app.tui.chat.slash import MARK, is_command, literal
+
+NEW_LINE = ("ctrl+j", "alt+enter", "shift+enter", "ctrl+enter")
+_FIRST_WORD = re.compile(r"/\S*\s?")
+
+
+class Recall:
+    """Earlier prompts, and the place of the one that is shown."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """Keeps each text once, at its last place."""
+        self._texts = list(dict.fromkeys([*texts][::-1]))[::-1]
+        self._at: int | None = None
+        self.shown = ""
+        """The prompt as it was put; once it is changed, Up and Down move the cursor again."""
+
+    def add(self, text: str) -> None:
+        """Makes a text the newest one."""
+        if text in self._texts:
+            self._texts.remove(text)
+        self._texts.append(text)
+        self._at = None
+
+    def step(self, text: str, step: int) -> str | None:
+        """Goes to an earlier (-1) or later (1) prompt; None where a text stands that was not recalled."""
+        if self._at is None or text != self.shown:
+            if text:
+                return None
+            self._at = len(self._texts)
+        self._at = max(self._at + step, 0)
+        if self._at >= len(self._texts):
+            self._at = None
+            return ""
+        return self._texts[self._at]
+
+
+class Prompt(TextArea):
+    """A text box that grows with its text.
+
+    Enter sends, Ctrl-J begins a line, Up recalls what was sent before. ``/`` begins a command and ``@`` a file; a list
+    completes both. What is long, pasted or attached, stands behind a mark such as ``[pasted 10,000 lines, 412 kB]``
+    and is sent whole; Tab on the mark puts it into the prompt.
+    """
+
+    @dataclass
+    class Sent(Message):
+        """The user pressed Enter on a message."""
+
+        text: str
+
+    @dataclass
+    class Commanded(Message):
+        """The user pressed Enter on a command."""
+
+        text: str
+
+    @dataclass
+    class Attached(Message):
+        """A file was read and is part of the message now."""
+
+        attachment: Attachment
+
+    def __init__(self, recall: list[str], examples: list[str]) -> None:
+        """Makes an empty prompt.
+
+        Args:
+            recall: What was sent before, oldest first.
+            examples: What Tab offers while the prompt is empty.
+        """
+        super().__init__(soft_wrap=True, tab_behavior="focus", show_line_numbers=False, placeholder="Say something")
+        self.choices = Choices()
+        """The list above the prompt."""
+        self._folds = Folds()
+        self._files = Files(self, self._folds, lambda read: self.post_message(self.Attached(read)))
+        self._recall = Recall(map(literal, recall))
+        self._examples = examples
+        self._quiet: str | None = None  # the text for which the list stays closed
+
+    @property
+    def message(self) -> str:
+        """What Enter would send, whole; empty where it is a command."""
+        return "" if is_command(self.text) else self._folds.unfold(self.text.removeprefix(MARK))
+
+    def remember(self, message: str) -> None:
+        """Adds a message to what Up recalls."""
+        self.remember_typed(literal(message))
+
+    def remember_typed(self, text: str) -> None:
+        """Adds a prompt to what Up recalls, commands too."""
+        self._recall.add(text)
+
+    def attach(self, name: str) -> None:
+        """Puts a text file in the place of what was typed.
+
+        Raises:
+            UsageError: If it cannot be read; the prompt is as it was.
+        """
+        self._files.attach(name)
+
+    def put(self, text: str) -> None:
+        """Replaces the text; a long one is folded, the cursor moves to the end, and undo brings back the old text."""
+        text = typed(text)  # an imported message may hold characters that nobody can type
+        if is_long(text):
+            head = _FIRST_WORD.match(text)  # of a command, or of a message that only looks like one
+            at = head.end() if head else 0
+            text = text[:at] + self._folds.fold(self._folds.unfold(text[at:]))
+        self._quiet = text
+        self.choices.offer(())
+        if text != self.text:
+            self.history.checkpoint()
+            super().edit(Edit(text, (0, 0), self.document.end, False))  # Ctrl-Z brings back what was typed
+            self.history.checkpoint()
+        self.move_cursor(self.document.end)
+
+    def put_message(self, message: str) -> None:
+        """Replaces the text by a message that was sent or will be."""
+        self.put(literal(message))
+
+    def give_back(self, text: str) -> None:
+        """Restores a refused message in front of what was typed since."""
+        self.put(f"{literal(text)}\n{self.text}" if self.text.strip() else literal(text))
+
+    def begin(self, text: str) -> None:
+        """Replaces the text by the beginning of a command, to be completed."""
+        self.put("")
+        self.focus()
+        self.insert(text)
+
+    # --- keys -----------------------------------------------------------------------------------------------------
+
+    async def _on_key(self, event: events.Key) -> None:
+        if self._key_for_the_list(event.key) or self._key(event.key):
+            event.stop()
+            event.prevent_default()
+        else:
+            await super()._on_key(event)
+
+    def _key(self, key: str) -> bool:
+        """Handles the prompt's own keys; False for those of every text box."""
+        if key == "enter":
+            self._send()
+        elif key in NEW_LINE:
+            self.insert("\n")
+            self.scroll_cursor_visible()
+        elif key in ("up", "down"):
+            return self._show_recalled(-1 if key == "up" else 1)
+        elif key == "tab" and self._examples and (not self.text or self.text in self._examples):
+            at = self._examples.index(self.text) + 1 if self.text else 0
+            self.put(self._examples[at % len(self._examples)])
+        else:
+            return key == "tab" and self._unfold()
+        return True
+
+    def _key_for_the_list(self, key: str) -> bool:
+        if not self.choices.open:
+            return False
+        if key in ("up", "down"):
+            self.choices.move(-1 if key == "up" else 1)
+        elif key in ("tab", "enter"):
+            self._complete(self.choices.chosen, send=key == "enter")
+        elif key == "escape":
+            self._quiet = self.text
+            self.choices.offer(())
+        else:
+            return False
+        return True
+
+    def _send(self) -> None:
+        if is_command(self.text):
+            self.post_message(self.Commanded(self._folds.unfold(self.text)))
+        elif self._files.attach_mentioned():
+            self.post_message(self.Sent(self.message))
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        text = typed(event.text)
+        self.insert(self._folds.fold(text) if is_long(text) else text)
+        self.scroll_cursor_visible()
+
+    # --- the list -------------------------------------------------------------------------------------------------
+
+    def offer(self) -> None:
+        """Lists what completes the word before the cursor."""
+        row, column = self.cursor_location
+        before = self.document.get_line(row)[:column]
+        if self.text == self._quiet or not self.selection.is_empty:
+            self.choices.offer(())
+        else:
+            self.choices.offer(*completions(before, first_line=row == 0))
+
+    def _complete(self, choice: Choice, send: bool) -> None:
+        start = self.choices.start
+        if choice.file:
+            if self._files.attach_or_report(choice.file, start) is None:
+                self._quiet = self.text
+                self.choices.offer(())
+            return
+        row, column = self.cursor_location
+        self.replace(choice.text, (row, start), (row, column))
+        if send and choice.whole:
+            self.choices.offer(())
+            self._send()
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Changes the text; an edit never splits a mark."""
+        last = self.document.end  # deleting the last line asks for the row below it
+        begin, end = sorted(min(location, last) for location in (edit.from_location, edit.to_location))
+        first = self._inside(begin)
+        if begin == end:
+            begin = end = (begin[0], first[1]) if first else begin
+        else:
+            behind = self._inside(end)
+            begin = (begin[0], first[0]) if first else begin
+            end = (end[0], behind[1]) if behind else end
+        result = super().edit(replace(edit, from_location=begin, to_location=end))
+        if edit.text in (" ", "\n"):
+            self._files.attach_ended(*begin)
+        self.offer()
+        return result
+
+    def _on_text_area_selection_changed(self) -> None:
+        self.offer()
+
+    def _inside(self, location: tuple[int, int]) -> tuple[int, int] | None:
+        """Begin and end of the mark that contains a location; None at its edges and elsewhere."""
+        row, column = location
+        span = self._folds.at(self.document.get_line(row), column)
+        return span if span and span[0] < column < span[1] else None
+
+    def _unfold(self) -> bool:
+        """Replaces the mark at the cursor by its text; False where there is none."""
+        row, column = self.cursor_location
+        line = self.document.get_line(row)
+        span = self._folds.at(line, column) or self._folds.at(line, column - 1)
+        if span is None:
+            return False
+        self.replace(typed(self._folds.unfold(line[slice(*span)])), (row, span[0]), (row, span[1]))
+        self._quiet = self.text
+        self.choices.offer(())
+        return True
+
+    def _show_recalled(self, step: int) -> bool:
+        """Shows another earlier prompt; False where the key should move the cursor instead."""
+        text = self._recall.step(self.text, step)
+        if text is not None:
+            self.put(text)
+            self._recall.shown = self.text
+        return text is not None

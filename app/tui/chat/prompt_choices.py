@@ -1,0 +1,118 @@
+"""What completes the word that is being typed: a small list above the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from slipstream.app.library.format import size
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.chat.attach import begun
+from slipstream.app.tui.chat.slash import MARK, is_command, matching
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row of the list.
+
+    Attributes:
+        text: What it puts in the place of the word.
+        shown: What the row says.
+        about: What the row says beside it.
+        file: A file that it attaches, or empty.
+        whole: Whether nothing needs to follow: Enter sends it at once.
+    """
+
+    text: str
+    shown: str
+    about: str = ""
+    file: str = ""
+    whole: bool = False
+
+
+def completions(before: str, *, first_line: bool) -> tuple[list[Choice], int]:
+    """Lists what completes a line: commands at the beginning of the prompt, files behind an ``@``.
+
+    Args:
+        before: The line up to the cursor.
+        first_line: Whether it is the prompt's first.
+
+    Returns:
+        The rows, and the column where the word begins that they complete.
+    """
+    if first_line and is_command(before) and " " not in before[1:]:
+        found = matching(before[len(MARK) :])
+        rows = [
+            Choice(f"{MARK}{one.name}" + " " * bool(one.argument), one.usage, one.about, whole=not one.needs)
+            for one in found
+        ]
+        return rows, 0
+    start, names = begun(before)
+    files = [
+        Choice(f"@{name.path}", name.path)
+        if name.bytes is None
+        else Choice(f"@{name.path}", name.path, size(name.bytes), file=name.path)
+        for name in names
+    ]
+    return files, start
+
+
+class Choices(OptionList, can_focus=False):
+    """The list; the prompt keeps the focus and hands it the keys."""
+
+    DEFAULT_CSS = """
+    Choices {
+        display: none;
+        height: auto;
+        max-height: 8;
+        margin: 0 1;
+        padding: 0 1;
+        border: round $border-blurred;
+        border-bottom: none;
+        background: $background;
+        scrollbar-size-vertical: 1;
+    }
+    .low Choices { max-height: 4; }
+    """
+
+    def __init__(self) -> None:
+        """Makes it closed."""
+        super().__init__(markup=False)
+        self.start = 0
+        """Column where the word begins that is completed."""
+        self._choices: list[Choice] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether it is on the screen."""
+        return bool(self._choices)
+
+    @property
+    def chosen(self) -> Choice:
+        """The row under the bar."""
+        return self._choices[self.highlighted or 0]
+
+    def offer(self, choices: Sequence[Choice], start: int = 0) -> None:
+        """Shows rows in place of those that were shown; without any it closes."""
+        self.start = start
+        if list(choices) == self._choices:
+            return
+        self._choices = list(choices)
+        self.display = self.open
+        width = max((Content(one_line(choice.shown)).cell_length for choice in choices), default=0)
+        self.clear_options()
+        self.add_options(Option(self._row(choice, width)) for choice in choices)
+        self.highlighted = 0 if choices else None
+
+    def move(self, step: int) -> None:
+        """Moves the bar up (-1) or down (1), around the ends."""
+        self.highlighted = ((self.highlighted or 0) + step) % len(self._choices)
+
+    def _row(self, choice: Choice, width: int) -> Content:
+        shown = Content(one_line(choice.shown))
+        row = Content.assemble(shown.stylize("bold"), " " * (width - shown.cell_length + 2))
+        return row.append(Content(one_line(choice.about)).stylize("$foreground 70%"))

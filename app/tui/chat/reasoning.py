@@ -1,0 +1,139 @@
+"""What a model thought before it answered, folded to one line."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Piece
+from slipstream.app.tui.chat.authorship import Pieces
+from slipstream.app.tui.parts.format import plural, spent
+
+LAST_WORDS = 400
+"""Characters at the end of the thoughts that are looked at for a line to show."""
+
+
+class ThinkingHead(Widget):
+    """The one line: how long it thought, and while it does, its last words. A click opens or folds what is below."""
+
+    class Clicked(Message):
+        """It was clicked."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        super().__init__()
+        self._words = self._last = ""
+
+    def show(self, words: str, last: str = "") -> None:
+        """Says how long it thought.
+
+        Args:
+            words: The line.
+            last: The newest of the thoughts, shown behind it as far as there is room; empty once it answers.
+        """
+        if (words, last) != (self._words, self._last):
+            self._words, self._last = words, last
+            self.refresh()
+
+    def render(self) -> Content:
+        """Draws the line for the width there is."""
+        line = Content(self._words)
+        if self._last:
+            room = self.size.width - line.cell_length - 3
+            words = Content(one_line(self._last))
+            while room > 12 and words.cell_length > room:  # the newest words count, so the oldest leave
+                words = Content("…" + words.plain[max(words.cell_length - room, 1) + 1 :])
+            line = line.append(Content(" · ").append(words).stylize("italic")) if room > 12 else line
+        return line.truncate(max(self.size.width, 1), ellipsis=True)
+
+    def on_click(self) -> None:
+        """Asks to open or fold."""
+        self.post_message(self.Clicked())
+
+
+class ThinkingView(Vertical):
+    """The thoughts of one reply; not seen where there are none."""
+
+    def __init__(self) -> None:
+        """Begins without thoughts."""
+        super().__init__()
+        self._head = ThinkingHead()
+        self.body = Pieces()
+        """The thoughts themselves."""
+        self._end = self._space = ""  # of the thoughts, and what stands behind it
+        self.tokens, self.milliseconds = 0, 0.0
+        """Of all thoughts."""
+        self.under_way = False
+        """Whether more thoughts follow."""
+        self.opened = False
+        """Whether the thoughts themselves are seen."""
+
+    def compose(self) -> ComposeResult:
+        """The line, and the thoughts."""
+        yield self._head
+        yield self.body
+
+    def on_mount(self) -> None:
+        """Shows what there is."""
+        self._draw()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to open."""
+        return self.body.empty
+
+    def think(self, text: str, tokens: int, milliseconds: float, under_way: bool) -> None:
+        """Adds thoughts.
+
+        Args:
+            text: What is new.
+            tokens: How many tokens all of them have; 0 where nobody counted.
+            milliseconds: How long all of them took.
+            under_way: Whether more follow.
+        """
+        text = self._space + text if not self.body.empty else text.lstrip()
+        words = text.rstrip()
+        self._space = text[len(words) :]  # nobody sees it at the end
+        if words:
+            self.body.add([Piece(words, "plain")])
+            self._end = (self._end + words)[-LAST_WORDS:]
+        self.tokens, self.milliseconds, self.under_way = tokens, milliseconds, under_way
+        if self.is_attached:
+            self._draw()
+
+    def open(self) -> None:
+        """Opens them, where there is no answer to see instead."""
+        self.opened = True
+        if self.is_attached:
+            self._draw()
+
+    def toggle(self) -> None:
+        """Opens or folds them."""
+        self.opened = not self.opened
+        self._draw()
+
+    def on_thinking_head_clicked(self, event: ThinkingHead.Clicked) -> None:
+        """Opens or folds them."""
+        event.stop()
+        self.toggle()
+
+    def _draw(self) -> None:
+        self.display = not self.empty or self.under_way
+        seen = self.opened and not self.empty
+        if seen != self.body.display:
+            self.body.see(seen)
+        if not self.display:
+            return
+        spent_words = [spent(self.milliseconds)] if self.milliseconds else []
+        spent_words += [plural(self.tokens, "token")] if self.tokens else []
+        mark = "▾" if self.opened else "▸"
+        if self.under_way:
+            self._head.show(f"{mark} thinking  {' · '.join(spent_words)}".rstrip(), "" if self.opened else self._end)
+        elif spent_words:
+            self._head.show(f"{mark} thought {'for ' if self.milliseconds else ''}{', '.join(spent_words)}")
+        else:
+            self._head.show(f"{mark} thoughts")

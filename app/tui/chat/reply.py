@@ -1,0 +1,202 @@
+"""What the model said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content, Span
+from textual.message import Message
+from textual.widgets import Static
+
+from slipstream.app.chats.reasoning import begins_inside, divided, split
+from slipstream.app.platform.safe_text import clean
+from slipstream.app.protocol import Divided, Piece, Prefilling, Speed
+from slipstream.app.tui.chat.authorship import Pieces
+from slipstream.app.tui.chat.message import Said
+from slipstream.app.tui.chat.reasoning import ThinkingView
+from slipstream.app.tui.chat.reply_text import FenceHead, ReplyText
+from slipstream.app.tui.parts.format import bar
+from slipstream.app.tui.parts.long_column import LongColumn
+
+
+class Reply(Said):
+    """A reply as Markdown, or as pieces in colours, and a line about it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
+
+    @dataclass
+    class CodeWanted(Message):
+        """The user wants a code block."""
+
+        code: str
+
+    def __init__(self, message: int, text: str = "", footnote: str = "", speed: Speed | None = None) -> None:
+        """Makes a reply.
+
+        Args:
+            message: Its number in the store.
+            text: Its text so far.
+            footnote: The line under it.
+            speed: Its figures so far.
+        """
+        super().__init__(message)
+        self._text = [text]
+        self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
+        self._opened = begins_inside(text, self._thought)
+        parts = split(text, self._opened)
+        self._shown = tuple(map(len, divided(text, self._opened)))  # characters of the reasoning, and of the answer
+        self.thinking = ThinkingView()
+        """What it thought."""
+        self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
+        if text and not parts.answer:
+            self.thinking.open()
+        self._markdown = ReplyText(clean(parts.answer))
+        self._pieces = Pieces()
+        self._note = Content(clean(footnote))
+        self._footnote = Static(self._note, classes="footnote")
+        self._writing = False
+
+    def compose(self) -> ComposeResult:
+        """The thoughts, the two views of the answer, and the line."""
+        yield self.thinking
+        yield self._markdown
+        yield self._pieces
+        yield self._footnote
+
+    @property
+    def text(self) -> str:
+        """The text as the model wrote it, thoughts included."""
+        self._text = ["".join(self._text)]
+        return self._text[0]
+
+    @property
+    def columns(self) -> list[LongColumn]:
+        """What of it may be long, and is seen."""
+        return [column for column in (self.thinking.body, self._markdown, self._pieces) if column.display]
+
+    def prefilling(self, event: Prefilling) -> None:
+        """Shows how far the prompt is read."""
+        done, rest = bar(event.done / max(event.total, 1), 24)
+        text = f"reading  {done}{rest}  {event.done:,} of {event.total:,} tokens"
+        self._note = Content(text, [Span(9, 9 + len(done), "$primary")])
+        self.show_fork()
+
+    def write(self, pieces: list[Piece], speed: Speed | None = None, parts: Divided | None = None) -> None:
+        """Adds to the reply.
+
+        Args:
+            pieces: The new text.
+            speed: The figures of all that was written since it began, or went on.
+            parts: What of the text is reasoning; None where all of it is the answer's.
+        """
+        text = "".join(piece.text for piece in pieces)
+        if not text:
+            return
+        if not self._writing:
+            self._writing = True
+            self.note("writing · Esc stops")
+        if not any(self._text):
+            self._opened = begins_inside(text, speed.thought if speed else 0)
+        self._text.append(text)
+        if parts and (parts.reasoning or parts.under_way or self.thinking.under_way):
+            self._think(parts.reasoning, speed, parts.under_way)
+        self._answer(parts.answer if parts else pieces)
+
+    def _think(self, thoughts: str, speed: Speed | None, under_way: bool) -> None:
+        self._shown = (self._shown[0] + len(thoughts), self._shown[1])
+        thought, milliseconds = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
+        self.thinking.think(thoughts, self._thought + thought, self._thought_ms + milliseconds, under_way)
+
+    def _answer(self, pieces: list[Piece]) -> None:
+        if pieces:
+            text = "".join(piece.text for piece in pieces)
+            self._shown = (self._shown[0], self._shown[1] + len(text))
+            self._pieces.add(pieces)
+            self._markdown.write(clean(text))
+
+    async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
+        """Ends the reply.
+
+        Args:
+            footnote: The line under it.
+            text: The whole reply, if it differs from what came; None keeps that.
+            speed: See ``write``.
+        """
+        thoughts, answer = divided(self.text, self._opened)
+        thoughts, answer = thoughts[self._shown[0] :], answer[self._shown[1] :]  # what might have become a mark
+        if thoughts or not self.thinking.empty:
+            self._think(thoughts, speed, False)
+        self._answer([Piece(answer, "plain")] if answer else [])
+        self._writing = False
+        if text is not None and text != self.text:
+            self._text = [text]
+            await self._markdown.replace(clean(self.answer))
+        for column in self.columns:
+            await column.draw()
+        if not self.thinking.empty and not self.answer:
+            self.thinking.open()
+        self.note(footnote)
+
+    def note(self, footnote: str) -> None:
+        """Changes the line under the reply."""
+        self._note = Content(clean(footnote))
+        self.show_fork()
+
+    def show_fork(self) -> None:
+        """Draws the line under the reply again."""
+        label = self.fork_label()
+        self._footnote.update(label.append(Content("  ")).append(self._note) if self.beside else self._note)
+
+    def resume(self) -> None:
+        """Goes on behind the text there is."""
+        self._thought, self._thought_ms = self.thinking.tokens, self.thinking.milliseconds
+        if self.thinking.opened and not self.answer:
+            self.thinking.toggle()
+        if self._pieces.empty and self.answer:
+            self._pieces.add([Piece(self.answer, "plain")])
+
+    @property
+    def answer(self) -> str:
+        """The text without what it thought."""
+        return split(self.text, self._opened).answer
+
+    def action_thoughts(self) -> None:
+        """Opens or folds what it thought."""
+        self.thinking.toggle()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers thoughts where there are any."""
+        return not self.thinking.empty if action == "thoughts" else True
+
+    @property
+    def codes(self) -> list[str]:
+        """Its code blocks from top to bottom."""
+        return self._markdown.codes
+
+    def on_fence_head_clicked(self, event: FenceHead.Clicked) -> None:
+        """Finds the whole code: of a long block a part is mounted."""
+        event.stop()
+        self.post_message(self.CodeWanted(self._markdown.code_of(event.fence)))
+
+    def on_focus(self) -> None:
+        """Says which key copies which code block."""
+        self._markdown.number(True)
+
+    def on_blur(self) -> None:
+        """It is not selected any more; the keys mean nothing now."""
+        self._markdown.number(False)
+
+    def colour(self, on: bool) -> None:
+        """Shows the pieces, where there are any, or the Markdown."""
+        on = on and (self._writing or not self._pieces.empty or not any(self._text))
+        self.set_class(on, "coloured")
+        self._pieces.see(on)
+        self._markdown.see(not on)
+
+    @property
+    def coloured(self) -> bool:
+        """Whether the pieces are shown."""
+        return self.has_class("coloured")

@@ -1,0 +1,200 @@
+"""The answer of a reply as Markdown, passage by passage.
+
+A code block that says its language and can be copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
+from textual.content import Content
+from textual.message import Message
+from textual.widget import AwaitMount, Widget
+from textual.widgets import Markdown, Static
+from textual.widgets._markdown import MarkdownFence
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.chat.markdown_chunks import Passage, Passages, last_block, parser
+from slipstream.app.tui.chat.message import CODE_KEYS
+from slipstream.app.tui.parts.long_column import LongColumn, Part
+
+
+class FenceHead(Static):
+    """The line above the code; a click copies."""
+
+    @dataclass
+    class Clicked(Message):
+        """The user wants the code."""
+
+        fence: Fence
+
+    def on_click(self) -> None:
+        """Says so."""
+        if isinstance(self.parent, Fence):
+            self.post_message(self.Clicked(self.parent))
+
+
+class Fence(MarkdownFence):
+    """A code block of a reply; one with the class "rest" goes on with the block above."""
+
+    def compose(self) -> ComposeResult:
+        """Its language and its code."""
+        yield FenceHead(self._head())
+        yield from super().compose()
+
+    def number(self, number: int | None) -> None:
+        """Says which key copies it while its reply is selected."""
+        for head in self.query(FenceHead):
+            head.update(self._head(number))
+
+    def _head(self, number: int | None = None) -> Content:
+        language = one_line(self.lexer).split(" ")[0][:20] or "text"
+        copy = f"copy: {number}" if number else "copy"
+        return Content.assemble((language, "$foreground 60%"), (f"  ·  {copy}", "$secondary 80%"))
+
+
+class PassageView(Markdown):
+    """A passage with our code blocks; its last block has the class "last"."""
+
+    BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
+
+    def __init__(self, passage: Passage) -> None:
+        """Shows a passage.
+
+        Args:
+            passage: What to show; it may grow.
+        """
+        super().__init__(passage.source, parser_factory=parser, open_links=False)
+        self._passage = passage
+
+    def mount(
+        self, *widgets: Widget, before: int | str | Widget | None = None, after: int | str | Widget | None = None
+    ) -> AwaitMount:
+        """Adds blocks; ":last-child" in a style sheet would have all blocks styled anew for each that comes."""
+        if widgets and not self.children and isinstance(widgets[0], Fence) and self._passage.goes_on:
+            widgets[0].add_class("rest")
+        for block in self.query_children(".last"):
+            block.remove_class("last")
+        if widgets:
+            widgets[-1].add_class("last")
+        return super().mount(*widgets, before=before, after=after)
+
+    def update(self, markdown: str) -> AwaitComplete:
+        """Shows another text; what is appended to it goes on with its last block, not with its last line."""
+        updated = super().update(markdown)
+
+        async def update() -> None:
+            await updated
+            self._last_parsed_line = last_block(markdown)
+
+        return AwaitComplete(update())
+
+    async def draw(self) -> None:
+        """Shows how its passage has changed."""
+        source = self._passage.source
+        if source.startswith(self.source):
+            if new := source[len(self.source) :]:
+                await self.append(new)
+        else:
+            await self.update(source)
+
+
+class _Stretch(Part):
+    """A passage of a column, and whether the one below goes on with its last block."""
+
+    def __init__(self, passage: Passage, ends: bool) -> None:
+        super().__init__()
+        self.passage = passage
+        self._ends = ends  # no line is left free below
+
+    def make(self) -> PassageView:
+        view = PassageView(self.passage)
+        view.set_class(self._ends, "ends")
+        return view
+
+    async def draw(self) -> None:
+        if isinstance(self.widget, PassageView):
+            self.widget.set_class(self._ends, "ends")
+            await self.widget.draw()
+
+    def ends(self, ends: bool) -> None:
+        """Says whether its last block ends the reply, or goes on below."""
+        self._ends = ends
+
+    def guess(self, width: int) -> int:
+        lines = self.passage.text.rstrip("\n").split("\n")
+        taken = sum(max(-(-(len(line) if line.isascii() else cell_len(line)) // width), 1) for line in lines)
+        return max(taken + (not self._ends), 1)
+
+
+class ReplyText(LongColumn):
+    """An answer that may be as long as it likes."""
+
+    def __init__(self, text: str = "") -> None:
+        """Begins with a text."""
+        super().__init__()
+        self._passages = Passages()
+        self._passages.add(text)
+        self._numbered = False
+        self._divide()
+
+    def write(self, text: str) -> None:
+        """Adds to the text; it is drawn as soon as there is time."""
+        self._passages.add(text)
+        self._divide()
+        self.soon()
+
+    async def replace(self, text: str) -> None:
+        """Shows another text."""
+        self._passages = Passages()
+        self._passages.add(text)
+        self.parts = []
+        self._divide()
+        await self.fill(self.parts)
+
+    def _divide(self) -> None:
+        """Makes parts of the passages that came."""
+        if self.parts:
+            last, at = self.parts[-1], len(self.parts)
+            assert isinstance(last, _Stretch)
+            last.ends(at == len(self._passages) or self._passages[at].goes_on)
+        for place in range(len(self.parts), len(self._passages)):
+            ends = place + 1 == len(self._passages) or self._passages[place + 1].goes_on
+            self.parts.append(_Stretch(self._passages[place], ends))
+
+    @property
+    def codes(self) -> list[str]:
+        """Its code blocks from top to bottom."""
+        return self._passages.codes()
+
+    def code_of(self, fence: Fence) -> str:
+        """The whole code of a block, of which a part may be seen."""
+        return self.codes[self._numbers()[fence] - 1]
+
+    def number(self, on: bool) -> None:
+        """Says at every code block which key copies it, or no longer."""
+        self._numbered = on
+        numbers = self._numbers() if on else {}
+        for fence in self.query(Fence):
+            number = numbers.get(fence)
+            fence.number(number if number in CODE_KEYS else None)
+
+    def _numbers(self) -> dict[Fence, int]:
+        """The code blocks that are mounted, counted from 1 at the top of the reply."""
+        numbers: dict[Fence, int] = {}
+        count = 0
+        for place, part in enumerate(self.parts):
+            passage = self._passages[place]
+            count -= passage.goes_on_in_code
+            if part.widget is not None:
+                numbers |= {fence: count + at for at, fence in enumerate(part.widget.query(Fence), 1)}
+            count += len(passage.codes())
+        return numbers
+
+    async def _show(self, first: int, end: int) -> None:
+        await super()._show(first, end)
+        if self._numbered:
+            self.number(True)

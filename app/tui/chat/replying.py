@@ -1,0 +1,241 @@
+"""A reply from the question to its footnote."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+from slipstream.app.chats.records import Figures
+from slipstream.app.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.tui.chat.context_meter import ContextMeter
+from slipstream.app.tui.chat.conversation import Turn
+from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.selection import Editing
+from slipstream.app.tui.engine_service import EngineService, ReplyFailed
+from slipstream.app.tui.parts.format import footnote
+from slipstream.models.errors import SlipstreamError
+
+Then = Callable[[], Awaitable[None]]
+
+
+class Replying:
+    """Asks for replies, one at a time, and shows what comes of them."""
+
+    def __init__(
+        self,
+        page: ChatPage,
+        engine: EngineService,
+        model: ChatModel,
+        editing: Editing,
+        context: ContextMeter,
+        show_chat: Then,
+    ) -> None:
+        """Writes no reply yet.
+
+        Args:
+            page: What is seen.
+            engine: The engine's thread.
+            model: The model that replies.
+            editing: The message that the next question takes the place of.
+            context: Counts what the reply takes.
+            show_chat: Shows the chat anew.
+        """
+        self._page, self._engine, self._model, self._editing = page, engine, model, editing
+        self._context, self._show_chat = context, show_chat
+        self.turn: Turn | None = None
+        """The question that is being answered; None while nothing is written."""
+        self.widget: Reply | None = None
+        """The reply that is being written."""
+        self._then: Then | None = None  # what follows the end of the reply
+        self._retried = False  # whether the engine was started again for this question
+
+    @property
+    def writing(self) -> bool:
+        """Whether a reply is being written."""
+        return self.turn is not None
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    async def send(self, text: str) -> None:
+        """Asks a question: at once, or when the model is loaded."""
+        if not text.strip():
+            return
+        if self.writing:
+            self._page.hint("A reply is being written. Esc stops it; your message stays in the prompt.")
+        elif self._model.loaded is None:
+            self._model.need(lambda: self.send(self._page.prompt.message))
+        else:
+            request, beside = self._engine.next_request(), self._editing.message
+            try:
+                turn = self._page.conversation.ask(text, self._model.loaded, self._model.drafter, request, beside)
+            except SlipstreamError as error:
+                await self._page.notice(error)
+                return
+            self._page.prompt.remember(text)
+            self._page.prompt.put("")
+            self._editing.leave()
+            await self._page.end_welcome()
+            await self._begin(turn)
+
+    async def again(self, message: int | None = None) -> None:
+        """Replies once more.
+
+        Args:
+            message: The question, or the reply to it; None for the last question.
+        """
+
+        def ask(loaded: Loaded) -> Turn | None:
+            request = self._engine.next_request()
+            return self._page.conversation.ask_again(loaded, self._model.drafter, request, message)
+
+        await self._ask(ask, "Nothing was said yet.")
+
+    async def go_on(self) -> None:
+        """Lets a reply that was stopped go on as if it had never stopped."""
+        await self._ask(self._rest, "The last reply ended by itself. F5 asks for another one.")
+
+    def _rest(self, loaded: Loaded) -> Turn | None:
+        return self._page.conversation.go_on(loaded, self._model.drafter, self._engine.next_request())
+
+    async def _ask(self, ask: Callable[[Loaded], Turn | None], otherwise: str) -> None:
+        """Asks, at once or when the model is loaded; without a turn, says why there is none."""
+        if self.refuses():
+            return
+        if self._model.loaded is None:
+            self._model.need(lambda: self._ask(ask, otherwise))
+            return
+        try:
+            turn = ask(self._model.loaded)
+        except SlipstreamError as error:
+            await self._page.notice(error)
+            return
+        if turn:
+            await self._begin(turn)
+        else:
+            self._page.hint(otherwise)
+
+    def refuses(self) -> bool:
+        """Whether a reply is being written; says what to do then."""
+        if self.writing:
+            self._page.hint("Esc stops the reply first.")
+        return self.writing
+
+    def stop(self) -> None:
+        """Ends the reply; what was written stays."""
+        if self.turn and self.widget:
+            self._engine.stop()
+            self.widget.note("stopping")
+
+    async def after(self, then: Then) -> None:
+        """Stops a reply that is being written and goes on once it has ended."""
+        if self.writing:
+            self._then = then
+            self._engine.stop()
+        else:
+            await then()
+
+    # --- what comes -----------------------------------------------------------------------------------------------
+
+    async def _begin(self, turn: Turn) -> None:
+        """Shows the empty reply, or the one that goes on, and asks the engine for it."""
+        page = self._page
+        page.drafts.begin()
+        self._context.begin()
+        self.turn = turn
+        page.unfinished = False
+        said = page.conversation.messages()
+        await page.transcript.go_to(said if turn.before else said[:-1])
+        reply = page.transcript.find(turn.reply.id)
+        if isinstance(reply, Reply):
+            reply.resume()
+        else:
+            reply = Reply(turn.reply.id)
+            await page.transcript.add(reply)
+        self.widget = reply
+        page.mark_branches()
+        page.transcript.to_end()
+        page.prompt.focus()
+        page.status.begin(turn.generate.drafter)
+        page.show_title()
+        self._engine.reply(turn.generate, turn.reply.id, turn.before)
+
+    def prefilling(self, event: Prefilling) -> None:
+        """Shows how far the prompt is read."""
+        if self.widget:
+            self.widget.prefilling(event)
+            self._page.status.prefilling(event)
+
+    def stepped(self, step: Stepped, waited_ms: float) -> None:
+        """Shows new text.
+
+        Args:
+            step: What is new.
+            waited_ms: Milliseconds from Enter to the first token.
+        """
+        if self.widget:
+            self.widget.write(step.pieces, step.speed, step.divided)
+            self._page.status.begun(waited_ms)
+            self._page.status.step(step)
+
+    async def done(self, done: Done) -> None:
+        """Shows how the reply went."""
+        self._retried = False
+        self._page.status.end(done.speed)
+        if self.turn and self.widget:
+            before, figures, text = self.turn.before, Figures.of(done), done.text
+            if before:
+                figures = before.figures.followed_by(figures) if before.figures else figures
+                text = before.content + text
+            await self.widget.finish(footnote(figures, self.turn.generate.drafter, done.reason), text, done.speed)
+        await self._page.name_failed(done.failed)
+        if done.reason == "context":
+            await self._page.remark(
+                "the context is full: the reply could not go on.",
+                "Ctrl-G goes on without the oldest messages; Ctrl-N begins a new chat.",
+            )
+        await self._end()
+
+    async def failed(self, message: ReplyFailed) -> None:
+        """Says why the reply ended; a question that a dead engine never read is asked again, once."""
+        turn, widget = self.turn, self.widget
+        self._page.status.idle()
+        if message.died:
+            self._model.died()
+            unread = turn and not message.begun and not self._retried and not self._then
+            if turn and widget and unread:  # it may have ended while it was idle
+                self._retried = True
+                await widget.remove()
+                await self._end()
+                self._model.need(partial(self._retry, turn.asked.chat))
+                return
+        if turn and widget:
+            if message.begun or message.died:
+                await widget.finish("interrupted")
+            else:  # refused: as if it had not been sent
+                if not turn.again:
+                    self._page.prompt.give_back(turn.asked.content)
+                with suppress(SlipstreamError):  # the error that is shown below came first
+                    self._page.conversation.withdraw(turn)
+                await self._show_chat()
+        await self._page.notice(message.error)
+        await self._end()
+
+    async def _retry(self, chat: str) -> None:
+        """Asks again, unless another chat is open by now."""
+        now = self._page.conversation.chat
+        turn = self._rest(self._model.loaded) if self._model.loaded and now and now.id == chat else None
+        if turn:
+            await self._begin(turn)
+
+    async def _end(self) -> None:
+        self.turn = self.widget = None
+        self._page.check_unfinished()
+        self._page.list_chats()
+        self._page.status.switch(self._model.drafter, writing=False)
+        self._page.refresh_keys()
+        then, self._then = self._then, None
+        if then:
+            await then()

@@ -1,0 +1,163 @@
+"""The messages of the chat one by one: walk from one to the next, edit, change branches, copy."""
+
+from __future__ import annotations
+
+from textual import events
+
+from slipstream.app.platform.safe_text import clean
+from slipstream.app.tui.chat.message import Question, Said
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.reply import Reply
+from slipstream.models.errors import SlipstreamError
+
+
+class Editing:
+    """An earlier question in the prompt, to be sent once more in other words."""
+
+    def __init__(self, page: ChatPage) -> None:
+        """Edits nothing."""
+        self._page = page
+        self.message: int | None = None
+        """Number of the question; None while nothing is edited."""
+        self._set_aside = ""  # what was in the prompt before
+
+    def begin(self, question: Question) -> None:
+        """Puts a question into the prompt."""
+        prompt = self._page.prompt
+        if self.message is None:
+            self._set_aside = prompt.text
+        self.message = question.message
+        prompt.put_message(question.text)
+        prompt.border_title = "in place of an earlier message · Esc leaves it"
+        self._page.screen.set_focus(prompt)
+        self._page.refresh_keys()
+
+    def leave(self) -> None:
+        """Leaves the earlier question as it is, and gives the prompt back what was in it."""
+        if self.message is not None:
+            self.message = None
+            self._page.prompt.border_title = None
+            self._page.prompt.put(self._set_aside)
+            self._page.refresh_keys()
+
+
+class Selection:
+    """The message that has the focus, and what is done with it; its keys are those of ``Said``."""
+
+    def __init__(self, page: ChatPage) -> None:
+        """Keeps what is seen."""
+        self._page = page
+
+    async def move(self, step: int) -> None:
+        """Selects the message above (-1) or below (1); past the newest one the prompt has the focus again."""
+        transcript = self._page.transcript
+        selected, said = transcript.selected, transcript.said
+        at = len(said) if selected is None else said.index(selected)
+        if step > 0 and at + 1 >= len(said) and not transcript.whole:
+            await self._page.show_later()
+        if step < 0 and at == 0 and said:
+            await self._page.show_earlier()
+            at = transcript.said.index(said[0])
+        said = transcript.said
+        if step > 0 and at + 1 >= len(said):
+            self.leave()
+        elif said:
+            self._select(said[max(at + step, 0)])
+
+    def _select(self, said: Said) -> None:
+        said.select()
+        self._page.transcript.show_message(said)
+        self._page.refresh_keys()
+
+    def leave(self) -> None:
+        """Goes back to the prompt."""
+        self._page.screen.set_focus(self._page.prompt)
+        if self._page.transcript.whole and self._page.transcript.is_vertical_scroll_end:
+            self._page.transcript.to_end()
+
+    def typed(self, message: Said.Typed) -> None:
+        """Goes on in the prompt with what was typed while a message was selected."""
+        self.leave()
+        if message.pasted:
+            self._page.prompt.post_message(events.Paste(message.text))
+        else:
+            self._page.prompt.insert(message.text)
+
+    @property
+    def message(self) -> int | None:
+        """Number of the selected message; None where none is."""
+        selected = self._page.transcript.selected
+        return selected.message if selected else None
+
+    @property
+    def question(self) -> Question | None:
+        """The selected question, or that of the selected reply."""
+        selected, said = self._page.transcript.selected, self._page.transcript.said
+        above = said[: said.index(selected) + 1] if selected else []
+        return next((message for message in reversed(above) if isinstance(message, Question)), None)
+
+    @property
+    def branches(self) -> bool:
+        """Whether the selected message has others in its place."""
+        selected = self._page.transcript.selected
+        return bool(selected and selected.beside)
+
+    async def show_branch(self, step: int) -> None:
+        """Goes to the branch before (-1) or after (1) the one that the selected message is in."""
+        page, selected = self._page, self._page.transcript.selected
+        other = selected.neighbour(step) if selected else None
+        if other is None:
+            return
+        try:
+            page.conversation.show(other)
+            messages = page.conversation.messages()
+        except SlipstreamError as error:
+            await page.notice(error)
+            return
+        await page.transcript.go_to(messages, other)
+        page.mark_branches()
+        page.unfinished = messages[-1].unfinished
+        if shown := page.transcript.find(other):
+            self._select(shown)
+
+    # --- copy -----------------------------------------------------------------------------------------------------
+
+    def copy(self) -> None:
+        """Copies the selected message through the terminal."""
+        if selected := self._page.transcript.selected:
+            self._copy(selected, "the message")
+
+    def copy_reply(self) -> None:
+        """Copies the last reply through the terminal."""
+        reply = self._page.transcript.last_reply
+        if reply and reply.text:
+            self._copy(reply, "the last reply")
+        else:
+            self._page.hint("There is no reply to copy.")
+
+    def copy_code(self, number: int) -> None:
+        """Copies a code block of the selected reply."""
+        selected = self._page.transcript.selected
+        codes = selected.codes if isinstance(selected, Reply) else []
+        if number <= len(codes):
+            self.take_code(codes[number - 1])
+        else:
+            self._page.hint(f"This message has no code block {number}.")
+
+    def take_code(self, code: str) -> None:
+        """Copies a code block."""
+        self._page.screen.app.copy_to_clipboard(clean(code))
+        self._page.hint("Copied the code.")
+
+    def _copy(self, said: Said, what: str) -> None:
+        if isinstance(said, Question | Reply):
+            self._page.screen.app.copy_to_clipboard(clean(said.answer if isinstance(said, Reply) else said.text))
+            self._page.hint(f"Copied {what}.")
+
+    def fold_reasoning(self) -> None:
+        """Opens or folds what the model thought before its last reply."""
+        reply = self._page.transcript.last_reply
+        if reply is None or reply.thinking.empty:
+            self._page.hint("The last reply has no thoughts.")
+        else:
+            reply.thinking.toggle()

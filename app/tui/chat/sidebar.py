@@ -1,0 +1,320 @@
+"""All chats, beside the one that is open: find, open, rename, pin, delete, export.
+
+Chats and the places where words were found, as the rows of a list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content, Span
+from textual.message import Message
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from slipstream.app.chats.records import StoredChat
+from slipstream.app.chats.search import Hit
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import SlipstreamError
+
+BEFORE = 14
+"""Characters of a snippet before its first word."""
+
+
+def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> list[Option]:
+    """A row for every chat, with its id; those of one time below a heading, which has none.
+
+    Args:
+        chats: Chats, in the order of the list.
+        current: The one that is open, if it is kept.
+        now: Seconds since 1970.
+    """
+    rows: list[Option] = []
+    for name, those in groupby(chats, lambda chat: section(chat, now)):
+        rows.append(Option(_heading(name, bool(rows)), disabled=True))
+        for chat in those:
+            open_now = chat.id == current
+            mark = Content.styled("▌ ", "$primary") if open_now else Content("  ")
+            rows.append(Option(mark.append(_title(chat.title).stylize("bold" if open_now else "")), id=chat.id))
+    return rows
+
+
+def hit_rows(hits: Mapping[str, Hit]) -> list[Option]:
+    """A row for every place, with its key: the chat's title, and what stands around the words."""
+    return [Option(_hit(hit), id=key) for key, hit in hits.items()]
+
+
+def _hit(hit: Hit) -> Content:
+    if hit.message is None:  # the words are in the title
+        return Content("  ").append(_highlighted(hit.snippet, hit.spans))
+    return Content("\n").join(
+        [Content("  ").append(_title(hit.title)), Content("    ").append(_highlighted(*_near(hit)))]
+    )
+
+
+def _title(title: str) -> Content:
+    return Content(one_line(title) or "(no title)")
+
+
+def section(chat: StoredChat, now: float) -> str:
+    """Where a chat stands in the list: "Pinned", "Today", "Yesterday", "This week" or a month, as "March 2024"."""
+    if chat.pinned:
+        return "Pinned"
+    today, then = time.localtime(now), time.localtime(chat.updated)
+    midnight = time.mktime((today.tm_year, today.tm_mon, today.tm_mday, 0, 0, 0, 0, 0, -1))
+    if chat.updated >= midnight:
+        return "Today"
+    for name, days in (("Yesterday", 1), ("This week", 6)):
+        start = time.mktime((today.tm_year, today.tm_mon, today.tm_mday - days, 0, 0, 0, 0, 0, -1))
+        if chat.updated >= start:
+            return name
+    return time.strftime("%B" if then.tm_year == today.tm_year else "%B %Y", then)
+
+
+def _heading(name: str, below: bool) -> Content:
+    return Content("\n" if below else "").append(Content.styled(name, "$foreground 45%"))
+
+
+def _near(hit: Hit) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The snippet from shortly before its first word on, so that this one is to be seen."""
+    cut = max(hit.spans[0][0] - BEFORE, 0) if hit.spans else 0
+    start = hit.snippet.find(" ", cut) + 1 if cut else 0
+    if not 0 < start <= (hit.spans[0][0] if hit.spans else 0):
+        return hit.snippet, hit.spans
+    moved = tuple((first - start + 1, last - start + 1) for first, last in hit.spans)
+    return "…" + hit.snippet[start:], moved
+
+
+def _highlighted(text: str, spans: tuple[tuple[int, int], ...]) -> Content:
+    words = [Span(start, end, "bold $accent") for start, end in spans]
+    return Content(text, [Span(0, len(text), "$foreground 65%"), *words])
+
+
+WIDE = 110
+"""Columns from which on the chats have a place of their own; on a narrower screen they lie over the open one."""
+MOST = 500
+"""Chats that are listed; the others are searched for."""
+MOST_HITS = 40
+PAGE = 8
+KEYS = (("Enter", "open"), ("^R", "rename"), ("^T", "pin"), ("^X", "delete"), ("^S", "export"), ("Esc", "back"))
+
+
+class Sidebar(Vertical):
+    """A line to search in and a list, of chats or of the places where the words stand."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down", "move(1)", "Down", show=False, priority=True),
+        Binding("up", "move(-1)", "Up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
+        Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
+        Binding("escape", "leave", "Back", show=False),
+        Binding("ctrl+r", "ask('rename')", "Rename", show=False, priority=True),
+        Binding("ctrl+t", "ask('pin')", "Pin", show=False, priority=True),
+        Binding("ctrl+x,delete", "ask('delete')", "Delete", show=False, priority=True),
+        Binding("ctrl+s", "ask('export')", "Export", show=False, priority=True),
+        Binding("ctrl+z", "screen.command('undelete')", "Undo", show=False, priority=True),
+    ]
+
+    @dataclass
+    class Opened(Message):
+        """The user chose a chat, or a message of it."""
+
+        chat: str
+        message: int | None
+
+    @dataclass
+    class Asked(Message):
+        """The user wants something done to a chat: "rename", "pin", "delete" or "export"."""
+
+        what: str
+        chat: StoredChat
+
+    class Left(Message):
+        """The user goes back to the prompt."""
+
+    def __init__(self, store: ChatStore, clock: Callable[[], float] = time.time) -> None:
+        """Keeps what to list.
+
+        Args:
+            store: All chats.
+            clock: Seconds since 1970, for tests.
+        """
+        super().__init__()
+        self._store = store
+        self._clock = clock
+        self._current: str | None = None
+        self._chats: dict[str, StoredChat] = {}
+        self._places: dict[str, Hit] = {}
+        self._wide = False
+        self._shown_wide, self._shown_over = True, False
+
+    def compose(self) -> ComposeResult:
+        """The line, the list, the keys."""
+        yield Input(placeholder="Search all chats")
+        yield OptionList(markup=False)
+        yield Static(Content(""), classes="empty")
+        yield Static(_keys(), classes="keys")
+
+    def on_mount(self) -> None:
+        """The list itself takes no focus, so that typing searches."""
+        self.query_one(OptionList).can_focus = False
+        self._lay_out()
+
+    # --- is it seen? ----------------------------------------------------------------------------------------------
+
+    def fit(self, width: int) -> None:
+        """Takes the place that there is on a screen of so many columns."""
+        self._wide = width >= WIDE
+        self._lay_out()
+
+    def begin(self, how: str) -> None:
+        """Shows itself as the settings say: "fit", "open" or "closed"."""
+        self._shown_wide, self._shown_over = how != "closed", how == "open"
+        self._lay_out()
+        self.update(self._current)
+
+    def toggle(self) -> bool:
+        """Opens and takes the focus; or closes if it has it. Says whether it has the focus now."""
+        focus = not (self.display and self.has_focus_within)
+        self._show(focus or (self._wide and not self.has_focus_within))
+        if focus:
+            self.query_one(Input).focus()
+            self.update(self._current)
+        return focus
+
+    def leave(self) -> None:
+        """Empties the search; closes where it lies over the chat."""
+        self.query_one(Input).value = ""
+        self._shown_over = False
+        self._lay_out()
+
+    def on_descendant_focus(self) -> None:
+        """Shows its keys."""
+        self.add_class("active")
+
+    def on_descendant_blur(self) -> None:
+        """Its keys mean something else now."""
+        self.remove_class("active")
+
+    def _show(self, shown: bool) -> None:
+        if self._wide:
+            self._shown_wide = shown
+        else:
+            self._shown_over = shown
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self.set_class(not self._wide, "over")
+        self.display = self._shown_wide if self._wide else self._shown_over
+
+    # --- what is in it --------------------------------------------------------------------------------------------
+
+    def update(self, current: str | None) -> None:
+        """Lists the chats as they are now.
+
+        Args:
+            current: The chat that is open, if it is kept.
+        """
+        self._current = current
+        if self.display and self.is_mounted:
+            self._list()
+
+    @on(Input.Changed)
+    def _search(self) -> None:
+        self._list(first=True)
+
+    def _list(self, first: bool = False) -> None:
+        words = self.query_one(Input).value.strip()
+        options, empty = self.query_one(OptionList), self.query_one(".empty", Static)
+        before, at_before = self._highlighted_id(), None if first else options.highlighted
+        try:
+            self._chats = {chat.id: chat for chat in self._store.list_chats(MOST)}
+            hits = self._store.search(words, MOST_HITS) if words else []
+        except SlipstreamError as error:
+            empty.update(Content(one_line(f"{error.title} {error.hint}")))
+            options.display, empty.display = False, True
+            return
+        self._places = {f"hit-{number}": hit for number, hit in enumerate(hits)}
+        chats = self._chats.values()
+        rows = hit_rows(self._places) if words else chat_rows(chats, self._current, self._clock())
+        with self.app.batch_update():
+            options.clear_options()
+            options.add_options(rows)
+            options.display, empty.display = bool(rows), not rows
+            empty.update(Content("Nothing has these words." if words else "No chats yet: what you say is kept here."))
+            enabled = [place for place, row in enumerate(rows) if not row.disabled]
+            wanted = (None if first else before, None if words else self._current)
+            known = (place for key in wanted if key for place in enabled if rows[place].id == key)
+            near = (place for place in enabled if place >= (at_before or 0))  # what it stood on may be gone
+            at = next(known, next(near, enabled[-1] if enabled else None))
+            options.highlighted = at
+
+    # --- keys -----------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves cutting and deleting to the words searched for, where there is something to cut."""
+        line = self.query_one(Input)
+        return action != "ask" or "delete" not in parameters or (line.selection.is_empty and line.cursor_at_end)
+
+    def action_move(self, step: int) -> None:
+        """Moves the bar."""
+        options = self.query_one(OptionList)
+        if step > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
+
+    def action_page(self, step: int) -> None:
+        """Moves the bar by a few chats."""
+        for _ in range(PAGE):
+            self.action_move(step)
+
+    def action_leave(self) -> None:
+        """Empties the search; a second time goes back to the prompt."""
+        if self.query_one(Input).value:
+            self.query_one(Input).value = ""
+        else:
+            self.post_message(self.Left())
+
+    def action_ask(self, what: str) -> None:
+        """Asks for something to be done to the chat under the bar."""
+        key = self._highlighted_id()
+        chat = self._chats.get(self._places[key].chat if key in self._places else key or "")
+        if chat:
+            self.post_message(self.Asked(what, chat))
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._open(self._highlighted_id())
+
+    @on(OptionList.OptionSelected)
+    def _clicked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self._open(event.option.id)
+
+    def _open(self, key: str | None) -> None:
+        hit = self._places.get(key or "") if self.query_one(Input).value.strip() else None
+        if hit:
+            self.post_message(self.Opened(hit.chat, hit.message))
+        elif key in self._chats:
+            self.post_message(self.Opened(key, None))
+
+    def _highlighted_id(self) -> str | None:
+        options = self.query_one(OptionList)
+        at = options.highlighted
+        return options.get_option_at_index(at).id if at is not None and at < options.option_count else None
+
+
+def _keys() -> Content:
+    words = [Content.assemble((key, "$primary"), (f" {what}", "")) for key, what in KEYS]
+    return Content("\n").join([Content("  ").join(words[:3]), Content("  ").join(words[3:])])

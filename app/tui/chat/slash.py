@@ -1,0 +1,119 @@
+"""The commands of the chat: one table for the prompt (``/name``), its completion, and the palette."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.models.errors import UsageError
+
+MARK = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something to do.
+
+    Attributes:
+        name: What is typed behind the slash.
+        title: Its name in the palette.
+        about: What it does, in a line.
+        argument: What follows the name: "NAME", in brackets where it may be left out; empty where nothing does.
+        key: A key that does the same, or empty.
+        plain: Whether it needs no chat on the screen.
+    """
+
+    name: str
+    title: str
+    about: str
+    argument: str = ""
+    key: str = ""
+    plain: bool = False
+
+    @property
+    def usage(self) -> str:
+        """How it is typed."""
+        return f"{MARK}{self.name} {self.argument}".strip()
+
+    @property
+    def needs(self) -> bool:
+        """Whether something must follow its name."""
+        return bool(self.argument) and not self.argument.startswith("[")
+
+    @property
+    def help(self) -> str:
+        """What the palette says: how else it is done, and what it does."""
+        return " · ".join(filter(None, (self.key, self.usage.replace("[", r"\["), self.about)))  # it reads markup
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("new", "New chat", "begin a chat", key="Ctrl-N"),
+    Command("chats", "All chats", "search, open, rename, pin, delete", key="Ctrl-O"),
+    Command("undelete", "Bring back the deleted chat", "for a minute"),
+    Command("export", "Export this chat", "as .md or .json", argument="[FILE]"),
+    Command("retry", "Reply again", "same question, another seed", key="F5"),
+    Command("go", "Go on", "with a reply that was stopped", key="Ctrl-G"),
+    Command("copy", "Copy the last reply", "through the terminal", key="Ctrl-Y"),
+    Command("thoughts", "Thoughts", "open or fold those of the last reply", key="Ctrl-T"),
+    Command("search", "Search earlier prompts", "of all chats", key="Ctrl-R"),
+    Command("attach", "Attach a text file", "or type @path", argument="FILE"),
+    Command("system", "System prompt", "of this chat: a text, a kept name, or none", argument="[TEXT]"),
+    Command("preset", "Sampling preset", "how this chat's replies are drawn", argument="[NAME]"),
+    Command("keep-system", "Keep this system prompt", "under a name", argument="NAME"),
+    Command("keep-preset", "Keep this sampling", "under a name", argument="NAME"),
+    Command("seed", "Seed", "of the next replies", argument="N"),
+    Command("temp", "Temperature", "of the next replies; 0 takes the likeliest", argument="T"),
+    Command("model", "Use a model by name", "as `slipstream models list` names it", argument="NAME"),
+    Command("models", "Models", "use, find, fetch, remove", key="Ctrl-L"),
+    Command("drafter", "All drafters", "choose one, or see why not", argument="[NAME]", key="Ctrl-D"),
+    Command("next", "Next drafter", "from the next reply on", key="F2"),
+    Command("bench", "Benchmark", "what drafting gains on this machine", key="F8"),
+    Command("colours", "Colours", "who wrote which words", key="F3"),
+    Command("trees", "Drafts", "as trees, and how often they are right", key="F4"),
+    Command("help", "Keys and figures", "all keys, and what the figures mean", key="F1"),
+    Command("settings", "Settings", "all of them, explained", key="F9"),
+    Command("light", "Light or dark", "switch between the two themes", plain=True),
+    Command("theme", "All themes", "choose from all themes", plain=True),
+    Command("suspend", "Suspend", "back to the shell; fg goes on"),
+    Command("quit", "Quit", "everything is kept", key="Ctrl-Q", plain=True),
+)
+
+
+def is_command(text: str) -> bool:
+    """Whether a prompt is a command; two slashes begin a message with one."""
+    return text.startswith(MARK) and not text.startswith(2 * MARK)
+
+
+def literal(message: str) -> str:
+    """A message as it is typed: where it begins with a slash, with two."""
+    return MARK + message if message.startswith(MARK) else message
+
+
+def parsed(text: str) -> tuple[Command, str]:
+    """Reads a prompt that is a command.
+
+    Returns:
+        The command, and what follows its name.
+
+    Raises:
+        UsageError: If there is no such command, or something is missing or too much.
+    """
+    name, *rest = text[len(MARK) :].split(maxsplit=1) if text[len(MARK) :].strip() else [""]
+    argument = rest[0].strip() if rest else ""
+    command = next((command for command in COMMANDS if command.name == name.casefold()), None)
+    if command is None:
+        raise UsageError(
+            f"there is no command {MARK}{name}; nothing was sent.",
+            "/ lists all; // sends a message that begins with /.",
+        )
+    if command.needs and not argument:
+        raise UsageError(f"{MARK}{command.name} needs a word more: {command.usage}.", "Nothing was changed.")
+    if argument and not command.argument:
+        raise UsageError(
+            f"nothing follows {command.usage}; nothing was sent.", "// sends a message that begins with /."
+        )
+    return command, argument
+
+
+def matching(begin: str) -> list[Command]:
+    """The commands that go on from what was typed behind the slash."""
+    return [command for command in COMMANDS if command.name.startswith(begin.casefold())]

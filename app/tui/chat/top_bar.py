@@ -1,0 +1,92 @@
+"""The line at the top: which chat, which model, how much room is left.
+
+How full the context is: a small bar and two numbers.
+"""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Loaded
+from slipstream.app.tui.parts.format import bar, percent
+
+CELLS = 8
+NEAR = 0.8
+"""Share of the context from which on the bar warns."""
+FULL = 0.95
+
+
+def gauge(used: int, n_ctx: int, cells: int = CELLS) -> Content:
+    """Draws it.
+
+    Args:
+        used: Tokens that the chat takes, what is typed included.
+        n_ctx: Tokens that the context holds.
+        cells: Columns of the bar; 0 for numbers alone.
+    """
+    share = used / max(n_ctx, 1)
+    style = "$error" if share >= FULL else "$warning" if share >= NEAR else "$primary"
+    done, rest = bar(share, cells)
+    if used and cells and not done:
+        done, rest = rest[:1].replace("─", "━"), rest[1:]
+    drawn = Content.assemble((done, style), (rest, "$foreground 30%"), " " if cells else "")
+    words = f"{used:,} / {n_ctx:,}{' too long' if used >= n_ctx else ''}"
+    return drawn.append(Content(words).stylize(f"bold {style}" if share >= NEAR else "$foreground 70%"))
+
+
+NAME = "slipstream"
+
+
+class TopBar(Widget):
+    """Title on the left, model and context on the right; the device gives way first, then the title."""
+
+    chat = reactive("")
+    """Title of the chat."""
+    loaded: reactive[Loaded | None] = reactive(None)
+    """The model, once there is one."""
+    led = reactive("")
+    """System prompt and preset, where they are not the usual."""
+    used = reactive(0)
+    """Tokens of the context that the chat takes, what is typed included."""
+    fetching: reactive[float | None] = reactive(None)
+    """How far the downloads are, 0 to 1; None while there are none."""
+
+    def render(self) -> Content:
+        """Draws the line for the width there is."""
+        width = self.size.width
+        left = Content.assemble(("◢ ", "$primary"), (NAME, "bold"))
+        if self.fetching is not None:
+            left = left.append(Content(f"  ↓ {percent(self.fetching)}").stylize("$primary"))
+        title = Content(one_line(self.chat))
+        right = self._model(width - left.cell_length - 2, title.cell_length + 2 if title else 0)
+        room = width - left.cell_length - right.cell_length - 4
+        if title and room >= 6:
+            title = title.truncate(room, ellipsis=True)
+            left = left.append(Content("  ")).append(title.stylize("$foreground 70%"))
+        gap = max(width - left.cell_length - right.cell_length, 1)
+        return left.append(Content(" " * gap)).append(right)
+
+    def _model(self, width: int, title: int) -> Content:
+        """What fits ``width``; the device only if so many columns are left for the title."""
+        if self.loaded is None:
+            return Content("")
+        name = one_line(self.loaded.name)
+        context = gauge(self.used, self.loaded.n_ctx)
+        numbers = gauge(self.used, self.loaded.n_ctx, cells=0)
+        device = one_line(self.loaded.device)
+        led = one_line(self.led)
+        for words, end in (
+            ([led, name, device], context),
+            ([led, name], context),
+            ([name], context),
+            ([name], numbers),
+            ([], numbers),
+        ):
+            text = Content(" · ".join(filter(None, words))).stylize("$foreground 70%")
+            text = text.append(Content(" · ")).append(end) if words else end
+            if text.cell_length <= width - (title if device in words else 0):
+                break
+        return text.truncate(max(width, 0), ellipsis=True)

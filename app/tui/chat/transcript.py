@@ -1,0 +1,333 @@
+"""What was said, newest at the bottom.
+
+Lines of the transcript that say what is not in it.
+"""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from slipstream.app.chats.records import StoredMessage
+from slipstream.app.tui.chat.message import Question, Said
+from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.parts.format import kept_footnote, plural
+
+
+class Earlier(Static):
+    """Says how many messages lie above; a click brings some."""
+
+    class Wanted(Message):
+        """The user wants to see older messages."""
+
+    def show(self, count: int) -> None:
+        """Says how many there are."""
+        self.display = count > 0
+        self.update(Content(f"▲ {plural(count, 'earlier message')}"))
+
+    def on_click(self) -> None:
+        """Asks for some."""
+        self.post_message(self.Wanted())
+
+
+class Later(Static):
+    """Says how many messages lie below, where an old place of a long chat is shown; a click brings some."""
+
+    class Wanted(Message):
+        """The user wants to see newer messages."""
+
+    def show(self, count: int) -> None:
+        """Says how many there are."""
+        self.display = count > 0
+        self.update(Content(f"▼ {plural(count, 'later message')}"))
+
+    def on_click(self) -> None:
+        """Asks for some."""
+        self.post_message(self.Wanted())
+
+
+class Forgotten(Static):
+    """Stands where the model begins to read: what is above it no longer fits the context."""
+
+    def __init__(self, messages: int, tokens: int) -> None:
+        """Makes the line.
+
+        Args:
+            messages: How many were left out.
+            tokens: How many tokens left with them; 0 where nobody counted.
+        """
+        counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
+        super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
+
+
+AT_ONCE = 12
+"""Messages that are made ready at a time: Markdown takes some 20 ms a paragraph."""
+MOST_SHOWN = 60
+"""Messages on the screen at most; older ones come back when they are asked for."""
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """A stretch of the messages of a chat; stays at the bottom while the reader is there."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        super().__init__()
+        self._earlier, self._later = Earlier(), Later()
+        self._above = self._below = 0
+        self._forgotten: tuple[int, int, int] | None = None  # first message that is read, messages and tokens left out
+        self._line: Forgotten | None = None
+        self._line_at: tuple[Widget, int, int] | None = None  # above which message it stands, and what it says
+        self._looked_at = (0, 0.0, 0)  # when long replies were: the screen's height and place, and the column's height
+        self._looking = False
+        self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
+        """What holds the messages."""
+        self.coloured = False
+        """Whether replies show who wrote what."""
+
+    def compose(self) -> ComposeResult:
+        """The column of messages."""
+        yield self.column
+
+    # --- what is shown --------------------------------------------------------------------------------------------
+
+    @property
+    def said(self) -> list[Said]:
+        """The messages on the screen, from top to bottom."""
+        return [child for child in self.column.children if isinstance(child, Said)]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing lies below what is shown."""
+        return not self._below
+
+    @property
+    def selected(self) -> Said | None:
+        """The message that has the focus."""
+        focused = self.screen.focused
+        return focused if isinstance(focused, Said) else None
+
+    def find(self, message: int) -> Said | None:
+        """The message of this number, if it is on the screen."""
+        return next((said for said in self.said if said.message == message), None)
+
+    @property
+    def last_reply(self) -> Reply | None:
+        """The newest reply on the screen."""
+        return next((said for said in reversed(self.said) if isinstance(said, Reply)), None)
+
+    async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
+        """Shows a chat in place of what was shown.
+
+        Args:
+            messages: The chat.
+            at: Number of a message to begin near, which goes to the top of the screen; None shows the end.
+        """
+        place = next((place for place, message in enumerate(messages) if message.id == at), None)
+        start = max(len(messages) - AT_ONCE if place is None else min(place - 2, len(messages) - AT_ONCE), 0)
+        shown = messages[start : start + AT_ONCE]
+        self._above, self._below = start, len(messages) - start - len(shown)
+        with self.app.batch_update():
+            await self.column.remove_children()
+            self._earlier, self._later = Earlier(), Later()
+            await self.column.mount(self._earlier, *map(self._widget_of, shown), self._later)
+            await self._count()
+        if place is None:
+            self.to_end()
+        elif widget := self.find(messages[place].id):
+            self.show_message(widget, top=True)
+
+    async def go_to(self, messages: list[StoredMessage], at: int | None = None) -> None:
+        """Shows another branch of the same chat, or a longer one; what both have stays as it is.
+
+        Args:
+            messages: The branch.
+            at: Number of the message where it parts, which is to be seen; None shows the end.
+        """
+        widgets = self.said
+        here = messages[self._above : self._above + len(widgets)]
+        pairs = zip(widgets, here, strict=False)
+        same = next((place for place, (said, kept) in enumerate(pairs) if said.message != kept.id), len(here))
+        end = self._above + same
+        if (widgets and not same) or (at is None and len(messages) - end > AT_ONCE):
+            await self.fill(messages, at)
+            return
+        with self.app.batch_update():
+            if same < len(widgets):  # what was remarked about the other branch leaves with it
+                children = list(self.column.children)
+                first = children.index(widgets[same])
+                await self.column.remove_children([child for child in children[first:] if child is not self._later])
+            following = messages[end : end + AT_ONCE]
+            self._below = len(messages) - end - len(following)
+            for widget in map(self._widget_of, following):
+                await self._mount(widget)
+            await self._count()
+
+    def mark(self, forks: dict[int, list[int]]) -> None:
+        """Says at every message which others stand in its place."""
+        for said in self.said:
+            said.fork(forks.get(said.message, []))
+
+    async def forget(self, first: int | None, messages: int = 0, tokens: int = 0) -> None:
+        """Marks where the model begins to read.
+
+        Args:
+            first: Number of the first message that it reads; None where it reads all.
+            messages: How many it no longer reads.
+            tokens: How many tokens left with them.
+        """
+        now = (first, messages, tokens) if first is not None else None
+        if now != self._forgotten:
+            self._forgotten = now
+            await self._draw_line()
+
+    async def add(self, widget: Widget) -> None:
+        """Adds at the bottom, and lets the oldest go where there are too many."""
+        if isinstance(widget, Reply):
+            widget.colour(self.coloured)
+        await self._mount(widget)
+        spare = self.said[:-MOST_SHOWN]
+        if spare and self.is_vertical_scroll_end:
+            self._above += len(spare)
+            await self.column.remove_children(spare)
+            await self._count()
+
+    async def show_earlier(self, messages: list[StoredMessage]) -> None:
+        """Shows some more of the chat above what is shown, which stays where it is.
+
+        Args:
+            messages: The whole chat.
+        """
+        batch = messages[: self._above][-AT_ONCE:]
+        if not batch:
+            return
+        self._above -= len(batch)
+        self.release_anchor()
+        first = self.said[0]
+        await self.column.mount(*map(self._widget_of, batch), after=self._earlier)
+        await self._count()
+        self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
+
+    async def show_later(self, messages: list[StoredMessage]) -> None:
+        """Shows some more of the chat below what is shown.
+
+        Args:
+            messages: The whole chat.
+        """
+        start = len(messages) - self._below
+        batch = messages[start : start + AT_ONCE]
+        self._below -= len(batch)
+        await self.column.mount(*map(self._widget_of, batch), before=self._later)
+        await self._count()
+
+    def colour(self, on: bool) -> None:
+        """Shows who wrote what, in all replies of this session, or the Markdown."""
+        self.coloured = on
+        for reply in self.query(Reply):
+            reply.colour(on)
+        self._look_soon()
+
+    async def _mount(self, widget: Widget) -> None:
+        await self.column.mount(widget, before=self._later if self._later.is_attached else None)
+
+    async def _count(self) -> None:
+        self._earlier.show(self._above)
+        self._later.show(self._below)
+        await self._draw_line()
+
+    async def _draw_line(self) -> None:
+        """Puts the line above the first message that is read, if that is on the screen."""
+        widget = self.find(self._forgotten[0]) if self._forgotten else None
+        wanted = (widget, *self._forgotten[1:]) if self._forgotten and widget else None
+        line = self._line
+        if line and line.is_attached and wanted == self._line_at:
+            return
+        self._line, self._line_at = None, wanted
+        if line and line.is_attached:
+            await line.remove()
+        if wanted:
+            self._line = Forgotten(*wanted[1:])
+            await self.column.mount(self._line, before=wanted[0])
+
+    def _widget_of(self, message: StoredMessage) -> Said:
+        if message.role == "user":
+            return Question(message.id, message.content)
+        speed = message.figures.speed if message.figures else None
+        return Reply(message.id, message.content, kept_footnote(message), speed)
+
+    # --- where the reader is --------------------------------------------------------------------------------------
+
+    def to_top(self) -> None:
+        """Goes to the first message that is shown."""
+        self.release_anchor()
+        self.scroll_home(animate=False)
+
+    def to_end(self) -> None:
+        """Goes to the newest message and stays there."""
+        self.anchor()
+
+    def show_message(self, said: Said, top: bool = False) -> None:
+        """Scrolls to a message."""
+        self.release_anchor()
+        self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
+
+    def page(self, direction: int) -> None:
+        """Scrolls a screen up (-1) or down (1); at an end, more messages come."""
+        if direction < 0 and self.scroll_y <= 0 and self._above:
+            self.post_message(Earlier.Wanted())
+        elif direction < 0:
+            self.release_anchor()
+            self.scroll_page_up(animate=False)
+        elif self.is_vertical_scroll_end and self._below:
+            self.post_message(Later.Wanted())
+        else:
+            self.scroll_page_down(animate=False)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Has what comes near made ready."""
+        super().watch_scroll_y(old_value, new_value)
+        self._moved()
+
+    def watch_virtual_size(self) -> None:
+        """Looks on where it stays at the bottom while a reply grows."""
+        self._moved()
+
+    def on_resize(self) -> None:
+        """Looks again: all lines end elsewhere."""
+        self._look_soon()
+
+    def _moved(self) -> None:
+        height, at, whole = self._looked_at
+        way = max(abs(self.scroll_y - at), abs(self.virtual_size.height - whole))
+        if height != self.size.height or 2 * way >= height:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self.call_after_refresh(self._look)
+
+    async def _look(self) -> None:
+        """Has long replies make ready what is near the screen, and let go what is far; what is read stays in place."""
+        self._looking = False
+        self._looked_at = (self.size.height, self.scroll_y, self.virtual_size.height)
+        with self.app.batch_update():
+            for reply in [said for said in self.said if isinstance(said, Reply)]:
+                for column in reply.columns:
+                    moved = await column.look(self.region.y - column.region.y, self.size.height)
+                    if moved and (self._anchor_released or not self._anchored):
+                        self.scroll_to(y=self.scroll_y + moved, animate=False, immediate=True)
+
+    def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        if self.scroll_y <= 0 and self._above:
+            self.post_message(Earlier.Wanted())
+        super()._on_mouse_scroll_up(event)
+
+    def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        if self.is_vertical_scroll_end and self._below:
+            self.post_message(Later.Wanted())
+        super()._on_mouse_scroll_down(event)

@@ -1,0 +1,96 @@
+"""What an empty chat shows: the model as it loads, then what one might say."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content, Span
+from textual.message import Message
+from textual.widgets import Static
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import Loaded
+from slipstream.app.tui.parts.format import bar
+
+EXAMPLES = (
+    "Tell me about the sea.",
+    "Tell me a story about a small fox.",
+    "Say this twice: the quick brown fox jumps over the lazy dog.",
+)
+WAKE = "╶ ╴╶─╴╶──╴╶────╸━━━━"
+BAR_WIDTH = 32
+
+
+class Example(Static):
+    """Something to say; a click puts it into the prompt."""
+
+    class Picked(Message):
+        """The user clicked an example."""
+
+        def __init__(self, text: str) -> None:
+            """Keeps what it says."""
+            super().__init__()
+            self.text = text
+
+    def __init__(self, text: str) -> None:
+        """Shows the example."""
+        super().__init__(Content(f"› {text}", [Span(0, 1, "$primary")]))
+        self._text = text
+
+    def on_click(self) -> None:
+        """Offers the text."""
+        self.post_message(self.Picked(self._text))
+
+
+class Welcome(Vertical):
+    """The name, a line about the model, and examples."""
+
+    def __init__(self, model: str) -> None:
+        """Makes the view of a model that is being loaded.
+
+        Args:
+            model: What to call it until it says its name.
+        """
+        super().__init__()
+        self._state = Static(Content(f"loading {one_line(model)}"), classes="state")
+        self._model = model
+        self._offer = Static(classes="offer")
+        self._offer.display = False
+
+    def compose(self) -> ComposeResult:
+        """All of it, centred."""
+        with Vertical(id="welcome-box"):
+            spans = [Span(0, len(WAKE), "$primary"), Span(len(WAKE), len(WAKE) + 12, "bold")]
+            yield Static(Content(f"{WAKE}  slipstream", spans), classes="logo")
+            yield self._state
+            with Vertical(classes="examples"):
+                for text in EXAMPLES:
+                    yield Example(text)
+                yield self._offer
+                yield Static(Content("Tab puts one into the prompt · F1 shows all keys"), classes="tip")
+
+    def progress(self, share: float | None) -> None:
+        """Shows how far the load is; None while the file is checked before its first use."""
+        if share is None:
+            self._state.update(Content(f"checking the file of {one_line(self._model)}\nbefore its first use"))
+            return
+        done, rest = bar(share, BAR_WIDTH)
+        start = len(text := f"loading {one_line(self._model)}\n")
+        self._state.update(Content(f"{text}{done}{rest}", [Span(start, start + len(done), "$primary")]))
+
+    def ready(self, loaded: Loaded) -> None:
+        """Says which model it is and what drafts for it."""
+        names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name != "none"]
+        drafting = f"drafters: {', '.join(names)}" if names else "no drafter fits it"
+        name = one_line(loaded.name)
+        text = f"{name} is ready\n{one_line(loaded.device)} · {drafting}"
+        self._state.update(Content(text, [Span(0, len(name), "bold")]))
+
+    def offer(self, words: Content) -> None:
+        """Names a model that is worth having, and the key that fetches it."""
+        self._offer.update(words)
+        self._offer.display = True
+
+    def failed(self) -> None:
+        """The load failed; a notice says why."""
+        self._state.update(Content("no model is loaded"))

@@ -1,0 +1,1 @@
+"""The drafters screen and its parts."""

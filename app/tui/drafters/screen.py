@@ -1,0 +1,252 @@
+"""The drafters screen: what it lists, what is known of it, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import sentence
+from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer, Loaded
+from slipstream.app.settings.disabled_drafters import leave_out
+from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
+from slipstream.app.tui.drafters.view import DraftersView
+from slipstream.app.tui.drafters.work import TRAINED, Work, importing, indexing, training
+from slipstream.app.tui.jobs import Jobs, WorkNote
+from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
+from slipstream.app.tui.parts.dialogs import ConfirmScreen
+from slipstream.app.tui.parts.format import rate
+from slipstream.app.tui.parts.key_bar import KeyBar
+from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.models.errors import SlipstreamError
+
+if TYPE_CHECKING:
+    from slipstream.app.library.drafter_status import Standing
+
+NO_TORCH: Final = "Training needs torch, which is not installed: pip install 'slipstream[train]'."
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What to go on with.
+
+    Attributes:
+        name: The drafter.
+        load: Whether the model is to be loaded again, with what is new.
+    """
+
+    name: str
+    load: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DraftersContext:
+    """What the screen needs of the chat.
+
+    Attributes:
+        model: The model, as commands name it.
+        file: Its file.
+        jobs: What goes on beside the chat.
+        begin: Begins work, which goes on while the screen is closed.
+        news: What came of the last work; empty if there was none.
+        fresh: Whether something is here that the loaded model knows nothing of.
+    """
+
+    model: str
+    file: Path
+    jobs: Jobs
+    begin: Callable[[Work], None]
+    news: Callable[[], str]
+    fresh: Callable[[], bool]
+
+
+class DraftersScreen(BrowsingScreen[Picked | None]):
+    """All drafters: which serve the model, what they gain here, why the others do not serve, and what would help."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "use", "Use"),
+        Binding("r", "load", "Load again"),
+        Binding("space", "switch", "On/off"),
+        Binding("t", "train", "Train"),
+        Binding("i", "import", "Import"),
+        Binding("f", "index", "Index"),
+        Binding("x,delete", "cancel", "Cancel", key_display="x"),
+        Binding("escape,ctrl+d", "leave", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, offers: Sequence[DrafterOffer], current: str, loaded: Loaded, context: DraftersContext) -> None:
+        """Keeps what to list.
+
+        Args:
+            offers: All drafters.
+            current: The one that drafts the next reply.
+            loaded: The model.
+            context: The chat.
+        """
+        self.view = DraftersView(offers, current, loaded.plain_tok_per_s)
+        super().__init__(self.view)
+        facts = (loaded.name, f"plain {rate(loaded.plain_tok_per_s)} tok/s", loaded.device)
+        heading = f"Drafters for {' · '.join(facts)}"
+        self._work = WorkNote(self.browser, heading, context.jobs, lambda: context.news() or self._trouble)
+        self._loaded, self._chat = loaded, context
+        self._trouble = ""
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield self._work.title
+        yield self.browser
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Begins at the drafter in use, and looks for what is known of all."""
+        self.browser.rows.focus()
+        self.show_work()
+        self.browser.rows.highlighted = self.view.find(self.view.current) or 0
+        self.watch(self.browser.rows, "highlighted", self.refresh_bindings, init=False)
+        self.look()
+
+    def show_work(self) -> None:
+        """Shows how far the work is, and what came of it."""
+        self._work.draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers what can be done with the drafter under the bar."""
+        offer, working = self._offer(), self._chat.jobs.job is not None
+        offered = {
+            "load": self._chat.fresh(),
+            "switch": offer is not None and offer.usable and offer.name not in (AUTO, PLAIN) and "+" not in offer.name,
+            "train": offer is not None and offer.name in TRAINED and not working,
+            "import": not working,
+            "index": not working,
+            "cancel": working,
+        }
+        return offered.get(action, True)
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Finds out anew what is known of the drafters."""
+        file = self._chat.file
+
+        def find() -> Standing:
+            from slipstream.app.library.drafter_status import standing  # it loads so much that the screen would wait
+
+            return standing(file, Paths.default())
+
+        run_in_thread(self, find, self._known, self._unknown)
+
+    def _known(self, found: Standing) -> None:
+        self.view.standing, self._trouble = found, found.trouble
+        self.show_work()
+
+    def _unknown(self, error: SlipstreamError) -> None:
+        from slipstream.app.library.drafter_status import Standing
+
+        self._known(Standing(trouble=f"{sentence(error.title)} {error.hint}"))
+
+    def _offer(self) -> DrafterOffer | None:
+        at = self.browser.at
+        return None if at is None else self.view.offers[at]
+
+    # --- choosing -------------------------------------------------------------------------------------------------
+
+    @on(Browser.Chosen)
+    def action_use(self) -> None:
+        """Drafts the next reply with the drafter under the bar."""
+        offer = self._offer()
+        if offer is None:
+            return
+        if offer.usable:
+            self.dismiss(Picked(offer.name))
+        elif self._arrived(offer.name):
+            self.dismiss(Picked(offer.name, load=True))
+        else:
+            self.say(f"{offer.name} cannot draft for this model.")
+
+    def action_load(self) -> None:
+        """Loads the model again, with what is new; the drafter stays."""
+        self.dismiss(Picked(self.view.current, load=True))
+
+    def action_switch(self) -> None:
+        """Has the autopilot leave a drafter out, or no longer."""
+        offer = self._offer()
+        if offer is None or self.view.standing is None:
+            return
+        name, off, fingerprint = offer.name, not self.view.is_off(offer.name), self._loaded.fingerprint
+
+        def done(_: None) -> None:
+            self.say(f"auto {'leaves' if off else 'may choose'} {name}{' out' if off else ''} from the next reply on.")
+            self.look()
+
+        run_in_thread(self, lambda: leave_out(Paths.default().drafters, fingerprint, name, off), done, self.fail)
+
+    # --- work -----------------------------------------------------------------------------------------------------
+
+    def action_train(self) -> None:
+        """Asks what to train on, and begins."""
+        offer, known = self._offer(), self.view.standing
+        if offer is None:
+            return
+        if known and not known.trains:
+            self.say(NO_TORCH)
+            return
+        method, model = offer.name, self._chat.model
+
+        def answered(answer: tuple[str, int] | None) -> None:
+            if answer:
+                self._chat.begin(training(method, model, *answer))
+
+        self.app.push_screen(TrainScreen(method), answered)
+
+    def action_import(self) -> None:
+        """Asks for published heads, and imports them."""
+
+        def answered(path: str | None) -> None:
+            if path:
+                self._chat.begin(importing(path, self._chat.model))
+
+        about = "A folder with published Medusa heads or a Kangaroo adapter, or the file in it with the weights."
+        self.app.push_screen(PathScreen("Import heads", about, "imports"), answered)
+
+    def action_index(self) -> None:
+        """Asks for a folder, and indexes it."""
+
+        def answered(path: str | None) -> None:
+            if path:
+                self._chat.begin(indexing(path, self._chat.model))
+
+        about = (
+            "Text and code below it are drafted from, on this machine only; the same folder again takes what is new."
+        )
+        self.app.push_screen(PathScreen("Index a folder or file", about, "indexes"), answered)
+
+    def action_cancel(self) -> None:
+        """Asks, then stops the work."""
+        jobs = self._chat.jobs
+        if jobs.job is None:
+            return
+        if jobs.job.stopping:
+            jobs.stop()  # asked again: more firmly
+            return
+        title = jobs.job.title
+
+        def answered(yes: bool | None) -> None:
+            if yes and jobs.job and jobs.job.title == title:
+                jobs.stop()
+                self.show_work()
+
+        question = ConfirmScreen(f"{title}: cancel it?", "What it has done so far is kept.", "cancels")
+        self.app.push_screen(question, answered)
+
+    def _arrived(self, name: str) -> bool:
+        """Whether a drafter that the loaded model knows nothing of would serve it once it is loaded again."""
+        known = self.view.standing
+        files = known is not None and any(not file.why_not for file in known.of(name))
+        text = known is not None and name == "retrieval" and known.tokens > 0
+        return self._chat.fresh() and (files or text)

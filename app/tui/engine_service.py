@@ -1,0 +1,301 @@
+"""What the chat needs of an engine.
+
+What the engine's thread tells the screen.
+
+The thread that waits for the engine, so that the screen never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from textual import work
+from textual.message import Message
+from textual.widget import Widget
+from textual.worker import Worker, WorkerState
+
+from slipstream.app.chats.recording import recorded
+from slipstream.app.chats.records import StoredMessage
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.platform.battery import on_battery
+from slipstream.app.protocol import Counted, Done, Generate, Load, Loaded, Prefilling, Prepare, Stepped
+from slipstream.app.settings.values import AheadSettings
+from slipstream.models.errors import EngineDiedError, SlipstreamError
+
+
+class ChatEngine(Protocol):
+    """Loads a model and replies; ``slipstream.app.engine.process.client.Engine`` is one.
+
+    ``load`` and ``reply`` block and are called from one thread at a time; ``prepare``, ``stop`` and ``close`` from any.
+    """
+
+    def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
+        """Loads a model; starts the engine if it is not running.
+
+        Raises:
+            SlipstreamError: If it cannot be loaded.
+        """
+
+    def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        """Yields the events of one reply, the last of which is ``Done``.
+
+        Raises:
+            SlipstreamError: If the request cannot be served.
+            EngineDiedError: If the engine's process ended.
+        """
+
+    def prepare(self, prepare: Prepare) -> None:
+        """Counts and reads what is being typed, as long as nothing else is asked; nothing fails."""
+
+    def tell_count(self, told: Callable[[Counted], None]) -> None:
+        """Has this called, from any thread, with what every ``prepare`` takes of the context."""
+
+    def watch(self, on: bool) -> None:
+        """Has every step of this reply and the next ones carry its draft, or no longer; nothing fails."""
+
+    def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
+        """Has this called, in some thread, when the engine's process ends while nothing is asked of it."""
+
+    def stop(self, request: int) -> None:
+        """Ends a reply at once; its ``Done`` still comes. May wait for an engine that hangs."""
+
+    def close(self) -> None:
+        """Ends the engine; a ``reply`` that is waiting raises ``EngineDiedError``."""
+
+
+@dataclass
+class LoadProgress(Message):
+    """A model is being loaded: ``share`` of it, 0 to 1; None while its file is checked before its first use."""
+
+    share: float | None
+
+    @property
+    def words(self) -> str:
+        """What is being done, and how far it is."""
+        if self.share is None:
+            return "checking the file"
+        return f"{'measuring this machine' if self.share >= 0.9 else 'loading the model'} {100 * self.share:.0f} %"
+
+
+@dataclass
+class ModelReady(Message):
+    """A model is loaded."""
+
+    loaded: Loaded
+
+
+@dataclass
+class LoadFailed(Message):
+    """A model could not be loaded."""
+
+    error: SlipstreamError
+
+
+@dataclass
+class PromptCounted(Message):
+    """What the chat takes of the context with what is typed so far."""
+
+    counted: Counted
+
+
+@dataclass
+class ReplyPrefilling(Message):
+    """The prompt is being read."""
+
+    event: Prefilling
+
+
+@dataclass
+class ReplyStreamed(Message):
+    """New text.
+
+    Attributes:
+        step: A step, or several that the engine has joined because they came faster than a screen is drawn.
+        waited_ms: Milliseconds from Enter to the first token of the reply.
+    """
+
+    step: Stepped
+    waited_ms: float
+
+
+@dataclass
+class ReplyDone(Message):
+    """A reply is over."""
+
+    done: Done
+
+
+@dataclass
+class ReplyFailed(Message):
+    """A reply ended with an error.
+
+    Attributes:
+        error: What to show.
+        begun: Whether some of the reply had come.
+        died: Whether the engine has to be started again.
+    """
+
+    error: SlipstreamError
+    begun: bool
+    died: bool
+
+
+@dataclass
+class EngineEnded(Message):
+    """The engine's process ended while nothing was asked of it."""
+
+    error: SlipstreamError
+
+
+_LOOK_EVERY: Final = 0.02  # seconds
+
+
+class EngineService(Widget):
+    """Runs ``load`` and ``reply`` in a thread, one at a time, and posts what they tell; it is not seen."""
+
+    DEFAULT_CSS = "EngineService { display: none; }"
+
+    def __init__(self, engine: ChatEngine, store: ChatStore, ahead: AheadSettings) -> None:
+        """Keeps the engine, the store that replies are kept in, and what is read before it is sent."""
+        super().__init__()
+        self.ahead = ahead
+        """What is read before it is sent; may be changed at any time."""
+        self._engine = engine
+        self._store = store
+        self._request = 0
+        self._counting = 0  # number of the newest ``prepare``
+        self._wanted: Load | None = None
+        self._lock = threading.Lock()
+        self._asked = 0.0  # when the reply was asked for
+        self._waited_ms: float | None = None  # from then to its first token
+        self.busy = False
+        """Whether a load or a reply is under way."""
+
+    def next_request(self) -> int:
+        """Numbers a request."""
+        self._request += 1
+        return self._request
+
+    def on_mount(self) -> None:
+        """Listens for what comes unasked: the end of the engine, and what a prompt takes while it is typed."""
+        self._engine.tell_count(self._counted)
+        self._engine.tell_end(lambda error: self._tell(EngineEnded(error)))
+
+    def release(self) -> None:
+        """Ends the engine, which frees its memory; ``load`` starts it again. It blocks."""
+        self._engine.close()
+
+    def stop(self) -> None:
+        """Ends the reply under way; in a thread, for an engine that hangs takes a while to hear it."""
+        threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
+
+    async def end_reply(self, patience: float) -> None:
+        """Ends the reply under way and waits until all of it is kept, or for so many seconds."""
+        self.stop()
+        for _ in range(int(patience / _LOOK_EVERY)):
+            if not self.busy:
+                return
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def watch_drafts(self, on: bool) -> None:
+        """Has steps carry their drafts, or no longer; not here, see ``stop``."""
+        threading.Thread(target=self._engine.watch, args=(on,), daemon=True).start()
+
+    def load(self, load: Load) -> None:
+        """Loads a model, in place of one that is on its way; ``ModelReady`` or ``LoadFailed`` follows."""
+        with self._lock:
+            self._wanted, busy = load, self.busy
+            self.busy = True
+        if not busy:
+            self._load()
+
+    def reply(self, generate: Generate, message: int, before: StoredMessage | None = None) -> None:
+        """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows.
+
+        Args:
+            generate: The request.
+            message: Number of the reply.
+            before: The reply as it was, if it goes on.
+        """
+        self.busy = True
+        self._asked, self._waited_ms = time.monotonic(), None
+        self._reply(generate, message, before)
+
+    def prepare(self, make: Callable[[], Prepare]) -> None:
+        """Has the engine count what is typed, and read it unless that is off or the machine runs on its battery.
+
+        Args:
+            make: Makes the request, in a thread: a long chat takes a while to be read from the disk.
+        """
+        self._counting += 1
+        self._prepare(make, self._counting)
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="ahead")
+    def _prepare(self, make: Callable[[], Prepare], number: int) -> None:
+        with suppress(SlipstreamError):  # it comes again, and is shown, when the message is sent
+            read = self.ahead.read and (self.ahead.on_battery or not on_battery())
+            request = replace(make(), request=number, read=read)
+            if not self.busy:
+                self._engine.prepare(request)
+
+    def _counted(self, counted: Counted) -> None:
+        """Tells what the newest prompt takes; older ones have changed since."""
+        if counted.request == self._counting:
+            self.post_message(PromptCounted(counted))
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="load")
+    def _load(self) -> None:
+        told = False
+        while not told:
+            load = self._wanted
+            assert load
+            try:
+                outcome: Message = ModelReady(self._engine.load(load, lambda share: self._tell(LoadProgress(share))))
+            except SlipstreamError as error:
+                outcome = LoadFailed(error)
+            with self._lock:
+                told = self._wanted is load  # else another model was chosen meanwhile
+                if told:
+                    self._tell(outcome)
+
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="reply")
+    def _reply(self, generate: Generate, message: int, before: StoredMessage | None) -> None:
+        begun = False
+        try:
+            for event in recorded(self._awaited(generate), self._store, message, before=before):
+                if isinstance(event, Stepped):
+                    begun = True
+                    self._tell(ReplyStreamed(event, self._waited_ms or 0.0))
+                elif isinstance(event, Prefilling):
+                    self._tell(ReplyPrefilling(event))
+                elif isinstance(event, Done):
+                    self._tell(ReplyDone(event))
+        except SlipstreamError as error:
+            self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
+
+    def _awaited(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
+        """The reply, timed as its reader waits for it: what the engine had to end before it, too."""
+        for event in self._engine.reply(generate):
+            if isinstance(event, Stepped) and self._waited_ms is None:
+                self._waited_ms = 1000 * (time.monotonic() - self._asked)
+            if isinstance(event, Done):
+                event = replace(event, ttft_ms=self._waited_ms or 0.0)
+            yield event
+
+    def _tell(self, message: Message) -> None:
+        if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed):
+            self.busy = False
+        self.post_message(message)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Shows a fault of the program itself as an error of the reply or the load, instead of ending the chat."""
+        if event.state is WorkerState.ERROR and event.worker.group == "engine":
+            error = SlipstreamError(f"slipstream itself failed: {event.worker.error!r}.", "Please report this.")
+            loading = event.worker.description == "load"
+            self._tell(LoadFailed(error) if loading else ReplyFailed(error, True, True))

@@ -1,0 +1,1 @@
+"""The models screen and its parts."""

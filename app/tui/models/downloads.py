@@ -1,0 +1,111 @@
+"""The tab of the downloads: how far they are, and how fast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from slipstream.app.library.format import left, size
+from slipstream.app.platform.safe_text import clean, sentence
+from slipstream.app.tui.parts.browser import View, below, heading, text
+from slipstream.app.tui.parts.format import bar, percent
+
+if TYPE_CHECKING:
+    from slipstream.models.hub.progress import Job
+
+DOING = {
+    "checking": "checking what is here",
+    "connecting": "asking the hub",
+    "waiting": "waiting before another try",
+    "finishing": "finishing",
+}
+STYLES = {"done": "$success", "failed": "$error", "paused": "$warning"}
+QUIET = 5.0
+"""Seconds without a byte after which that is said."""
+
+
+class DownloadsView(View):
+    """Two lines a download: name and bar, figures below; the newest first."""
+
+    nothing = "Nothing is being fetched. “Recommended” and “Search” have models to fetch."
+    ready = True
+
+    def __init__(self) -> None:
+        """Begins with an empty list."""
+        self.jobs: list[Job] = []
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.jobs)
+
+    def take(self, jobs: list[Job]) -> None:
+        """Lists what is not cancelled, the newest first."""
+        self.jobs = [job for job in reversed(jobs) if job.state != "cancelled"]
+
+    def key(self, at: int) -> str:
+        """The job's id."""
+        return self.jobs[at].id
+
+    def lines(self, width: int) -> list[Content]:
+        """No heading, then two lines a download."""
+        return [Content(""), *(self._row(job, width) for job in self.jobs)]
+
+    def _row(self, job: Job, width: int) -> Content:
+        progress = job.progress
+        share = 1.0 if job.state == "done" else progress.done / progress.total if progress.total else 0.0
+        room = max(min(width // 3, 40), 8)
+        colour = STYLES.get(job.state, "$primary")
+        full, rest = bar(share, room)
+        shown = (
+            Content(f"{full}{rest} {percent(share):>6}")
+            .stylize(colour, 0, len(full))
+            .stylize("$border-blurred", len(full), room)
+        )
+        name = text(name_of(job), "bold").truncate(max(width - room - 9, 6), ellipsis=True, pad=True)
+        figures = Content(clean(state_of(job))).truncate(width, ellipsis=True)
+        error = job.state == "failed"
+        return (
+            name.append(Content("  "))
+            .append(shown)
+            .append(Content("\n"))
+            .append(figures.stylize("$error" if error else "$foreground 65%"))
+        )
+
+    def details(self, at: int) -> list[Content]:
+        """Where it comes from and goes to, and what went wrong."""
+        job = self.jobs[at]
+        parts = f"{len(job.files)} files" if len(job.files) > 1 else ""
+        title, hint = job.error or ("", "")
+        kept = "What came is kept; Enter goes on from there." if job.state in ("paused", "failed") else ""
+        return [
+            heading(name_of(job), job.files[0].repo, parts),
+            below(Content(f"✗ {sentence(title)}" if title else "").stylize("$error"), Content(clean(hint))),
+            Content("" if job.error else clean(job.progress.note)).stylize("$warning"),
+            Content(kept),
+            Content(clean(str(job.path))).stylize("$foreground 60%"),
+        ]
+
+
+def name_of(job: Job) -> str:
+    """The file's name without its ending, and without the number of its part."""
+    stem = job.files[0].name.rpartition("/")[2].removesuffix(".gguf")
+    return stem.rpartition("-00001-of-")[0] or stem
+
+
+def state_of(job: Job) -> str:
+    """How far and how fast: "3.1 of 5.0 GB · 41 MB/s · 48 s left"."""
+    progress = job.progress
+    amount = f"{size(progress.done)} of {size(progress.total)}"
+    if job.state == "done":
+        return f"{size(progress.total)} · checked and installed"
+    if job.state == "failed":
+        return f"{amount} · {job.error[0] if job.error else 'failed'}"
+    if job.state in ("queued", "paused"):
+        return f"{amount} · {'in line' if job.state == 'queued' else 'paused'}"
+    if progress.phase in DOING:
+        return f"{amount} · {DOING[progress.phase]}"
+    if progress.quiet >= QUIET:
+        return f"{amount} · no byte for {left(progress.quiet)}"
+    rest = f" · {left(progress.left)} left" if progress.left is not None else ""
+    return f"{amount} · {size(progress.speed)}/s{rest}"

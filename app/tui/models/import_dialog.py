@@ -1,0 +1,46 @@
+"""Asks for a model file that is on this machine already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from slipstream.app.tui.parts.dialogs import PathSuggester
+from slipstream.app.tui.parts.key_bar import sheet_keys
+
+
+class ImportScreen(ModalScreen[tuple[Path, Literal["link", "copy"]] | None]):
+    """A line to type a path in. Closes with the path and how to take it in, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "dismiss", "Back"),
+        ("ctrl+y", "take('copy')", "Copy"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """The line, and what the two keys do."""
+        with Vertical(classes="sheet dialog") as sheet:
+            sheet.border_title = "Import a model file"
+            sheet.border_subtitle = sheet_keys("Enter links", "^y copies", "Esc back")
+            yield Input(placeholder="/path/to/model.gguf", suggester=PathSuggester())
+            yield Static(
+                Content("→ completes. A link takes no room and leaves the file where it is; a copy stands on its own."),
+                classes="detail",
+            )
+
+    def on_input_submitted(self) -> None:
+        """Links it."""
+        self.action_take("link")
+
+    def action_take(self, how: Literal["link", "copy"]) -> None:
+        """Closes with what was typed."""
+        typed = self.query_one(Input).value.strip()
+        if typed:
+            self.dismiss((Path(typed).expanduser(), how))

@@ -1,0 +1,154 @@
+"""The tab of the models that are on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from slipstream.app.library.format import context, parameters, size
+from slipstream.app.platform.safe_text import clean, sentence
+from slipstream.app.tui.models.machine import IN_USE, NO_MARK, fit_block
+from slipstream.app.tui.parts.browser import TableView, below, heading, text
+from slipstream.app.tui.parts.format import bar, percent, times
+from slipstream.app.tui.parts.table import Column
+
+if TYPE_CHECKING:
+    from slipstream.models.library.pairing import PairOffer
+    from slipstream.models.library.records import Installed
+    from slipstream.models.memory.fit import Fit
+
+FROM = {
+    "ours": "imported",
+    "bundled": "slipstream itself",
+    "hf-cache": "the hub's cache",
+    "lmstudio": "LM Studio",
+    "ollama": "Ollama",
+    "llama.cpp": "llama.cpp",
+}
+BAR_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What takes a moment to find out about an installed model.
+
+    Attributes:
+        fit: How it runs here; None if it cannot be told.
+        pairs: Its drafters, best first.
+    """
+
+    fit: Fit | None
+    pairs: list[PairOffer]
+
+    @property
+    def drafter(self) -> PairOffer | None:
+        """The drafter that the model is loaded with: the best that is here."""
+        return next((pair for pair in self.pairs if pair.sound), None)
+
+
+COLUMNS = (
+    Column("  Model"),
+    Column("Quant", 1),
+    Column("Size", 0, right=True),
+    Column("Context", 3, right=True),
+    Column("Drafter", 2),
+    Column("From", 4, style="$foreground 60%"),
+)
+
+
+class InstalledView(TableView):
+    """Name, quantization, size, context, drafter, and whose it is; the one in use is marked."""
+
+    waiting = "Looking at what is here …"
+    nothing = "No models are here. The tab “Recommended” has some that fit this machine."
+
+    def __init__(self) -> None:
+        """Begins with an empty list."""
+        self.models: list[Installed] = []
+        self.facts: dict[str, Facts] = {}
+        self.in_use = ""  # fingerprint
+        self.verifying: dict[str, float] = {}  # name to the share that was read
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns."""
+        return COLUMNS
+
+    def __len__(self) -> int:
+        """How many models there are."""
+        return len(self.models)
+
+    def key(self, at: int) -> str:
+        """Its name."""
+        return self.models[at].name
+
+    def cells(self, at: int) -> list[Content]:
+        """A model."""
+        model = self.models[at]
+        used = bool(model.fingerprint) and model.fingerprint == self.in_use
+        mark = Content("✗ ").stylize("$error") if model.problem else Content(IN_USE if used else NO_MARK)
+        mark = mark if model.problem else mark.stylize("$primary")
+        name = text(model.name.removesuffix(f":{model.quant}"), "bold" if used else "")
+        cells = [
+            mark.append(name),
+            text(model.quant),
+            Content(size(model.size)),
+            Content(context(model.context)),
+            self._drafter(model),
+            text(model.repo if model.origin == "ours" and model.repo else FROM[model.origin]),
+        ]
+        return (
+            cells
+            if model.usable
+            else [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
+        )
+
+    def _drafter(self, model: Installed) -> Content:
+        if model.role == "drafter":
+            return Content("drafts only")
+        facts = self.facts.get(model.name)
+        if facts is None or model.problem:
+            return Content("")
+        if facts.drafter is None:
+            return Content("–").stylize("$foreground 50%")
+        short = facts.drafter.name.partition(":")[0] if facts.drafter.drafter else facts.drafter.method
+        name = text(short).truncate(18, ellipsis=True)
+        return name.append(Content(f" {times(facts.drafter.gain)}").stylize("$success")) if facts.drafter.gain else name
+
+    def details(self, at: int) -> list[Content]:
+        """All that is known of a model."""
+        model = self.models[at]
+        facts = self.facts.get(model.name)
+        size_words = f"{parameters(model.params)} parameters" if model.params else ""
+        blocks = [heading(model.name, model.title, model.architecture, size_words), self._verified(model.name)]
+        if model.problem:
+            problem = Content(f"✗ {sentence(model.problem)}").stylize("$error")
+            blocks.append(below(problem, Content(clean(model.hint))))
+        elif facts and facts.fit:
+            blocks.append(fit_block(facts.fit))
+        if facts and model.usable:
+            blocks.append(self._drafting(facts))
+        where = FROM[model.origin] if model.foreign or not model.repo else model.repo
+        parts = f" · {len(model.files)} files" if len(model.files) > 1 else ""
+        path = Content(clean(str(model.path))).stylize("$foreground 60%")
+        return [*blocks, below(Content(f"From {clean(where)}{parts}"), path)]
+
+    def _verified(self, name: str) -> Content:
+        """How much of a model has been verified, while that goes on."""
+        if name not in self.verifying:
+            return Content("")
+        done, rest = bar(self.verifying[name], BAR_WIDTH)
+        words = f"{done}{rest} {percent(self.verifying[name])} verified, v stops"
+        return Content(words).stylize("$primary", 0, len(done))
+
+    def _drafting(self, facts: Facts) -> Content:
+        best = facts.drafter
+        if best is None:
+            others = sum(1 for pair in facts.pairs if not pair.why_not)
+            more = f"{others} could be fetched" if others else "see which and why not"
+            return Content(f"No drafter of its own is here; key d: {more}")
+        gain = f" · {times(best.gain)} of plain speed, measured here" if best.gain else " · not measured yet"
+        return Content("Drafter: ").append(text(best.name, "bold")).append(Content(f" ({clean(best.method)}){gain}"))

@@ -1,0 +1,264 @@
+"""The model manager: its tabs, what they list, and how that is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from textual.screen import Screen
+
+from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.protocol import Load
+from slipstream.app.tui.models.context import Desk, Models
+from slipstream.app.tui.models.downloads import DownloadsView
+from slipstream.app.tui.models.installed import Facts, InstalledView
+from slipstream.app.tui.models.machine import Machine
+from slipstream.app.tui.models.recommended import RecommendedView
+from slipstream.app.tui.models.search import SearchLine, SearchView
+from slipstream.app.tui.models.tabs import TabNames
+from slipstream.app.tui.parts.browser import Browser, View
+from slipstream.app.tui.parts.notice import trouble
+from slipstream.models.errors import SlipstreamError
+
+if TYPE_CHECKING:
+    from slipstream.app.library.offers import CatalogOffer
+    from slipstream.models.hub.progress import Job
+    from slipstream.models.hub.types import RepoSummary
+    from slipstream.models.library.records import Installed
+    from slipstream.models.llama.devices import Device
+
+T = TypeVar("T")
+INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS = range(4)
+NAMES = ("Installed", "Recommended", "Search", "Downloads")
+SHORT = ("Here", "Best", "Find", "Fetch")
+LOOK_EVERY = 0.25
+"""Seconds between two looks at the downloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The model to go on with.
+
+    Attributes:
+        load: What loads it.
+        model: The model.
+    """
+
+    load: Load
+    model: Installed
+
+
+class Listing:
+    """The four lists of the model manager; one of them is seen."""
+
+    def __init__(self, screen: Screen[Choice | None], browser: Browser, installed: InstalledView, desk: Desk) -> None:
+        """Makes the other lists; nothing is asked yet.
+
+        Args:
+            screen: The screen that shows them.
+            browser: Where the one that is seen is.
+            installed: The first one.
+            desk: The model manager.
+        """
+        self.installed = installed
+        """What is on this machine."""
+        self.recommended = RecommendedView()
+        """The catalogue."""
+        self.search = SearchView()
+        """What the hub found."""
+        self.here = InstalledView()
+        """What the search lists while the hub is not asked."""
+        self.downloads = DownloadsView()
+        """What is on its way."""
+        self.offline = False
+        """Whether the hub is not to be asked."""
+        self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
+        self.machine = Machine(classes="machine")
+        self._screen, self._desk = screen, desk
+        self._done: set[str] = set()  # downloads that have ended
+        self._asking_facts = False
+        self._looking = False
+        self._keys_for: tuple[int, View, bool] | None = None  # what the footer was written for
+
+    def begin(self) -> None:
+        """Looks at the machine, once, and at the downloads from now on."""
+        self.browser.rows.focus()
+        self.ask(lambda models: models.devices(), self._machine_known)
+        self.ask(lambda models: models.offers(), self._offers_came)
+        self._screen.set_interval(LOOK_EVERY, self.look)
+        self.look()
+        self.go_to(INSTALLED)
+
+    def ask(
+        self,
+        what: Callable[[Models], T],
+        then: Callable[[T], object],
+        failed: Callable[[SlipstreamError], object] | None = None,
+    ) -> None:
+        """Asks the manager in a thread."""
+        self._desk.ask(self._screen, what, then, failed or partial(trouble, self._screen))
+
+    # --- what is seen ---------------------------------------------------------------------------------------------
+
+    @property
+    def tab(self) -> int:
+        """The tab that is shown."""
+        return self.tabs.current
+
+    def go_to(self, tab: int) -> None:
+        """Shows a tab."""
+        self.tabs.current = tab
+        self.line.display = tab == SEARCH
+        here = self.here if self.offline else self.search
+        views: tuple[View, ...] = (self.installed, self.recommended, here, self.downloads)
+        self.browser.rows.can_focus = tab != SEARCH  # typing searches
+        if tab == SEARCH:
+            self.line.placeholder = "Offline: only what is here" if self.offline else "Search the hub"
+            self.line.focus()
+        else:
+            self.browser.rows.focus()
+        self.narrow()
+        self.browser.show(views[tab])
+        self._refresh_keys()
+
+    def narrow(self) -> None:
+        """Narrows what is here to what was typed, while there is no hub to ask."""
+        words = self.line.value.casefold().split()
+        names = [(model, f"{model.name} {model.repo}".casefold()) for model in self.installed.models]
+        self.here.models = [model for model, name in names if all(word in name for word in words)]
+        self.here.ready = True
+        self.here.error = "Offline: the hub is not asked. These models are here." if self.offline else ""
+        if self.browser.view is self.here:
+            self.browser.draw()
+
+    def redraw(self, view: View) -> None:
+        """Draws a list anew where it is the one that is seen."""
+        if self.browser.view is view:
+            self.browser.draw()
+            self._refresh_keys()
+
+    def _refresh_keys(self) -> None:
+        """Writes the footer anew where other keys can be used now; that costs too much to do it at every look."""
+        now = (self.tab, self.browser.view, self.browser.at is None)
+        if now != self._keys_for:
+            self._keys_for = now
+            self._screen.refresh_bindings()
+
+    @property
+    def model(self) -> Installed | None:
+        """The model under the bar."""
+        view, at = self.browser.view, self.browser.at
+        return view.models[at] if isinstance(view, InstalledView) and at is not None else None
+
+    @property
+    def job(self) -> Job | None:
+        """The download under the bar."""
+        at = self.browser.at
+        return self.downloads.jobs[at] if at is not None and self.tab == DOWNLOADS else None
+
+    # --- what is found out ----------------------------------------------------------------------------------------
+
+    def mark_in_use(self, fingerprint: str) -> None:
+        """Marks the model that the chat has."""
+        self.installed.in_use = self.here.in_use = fingerprint
+
+    def _machine_known(self, devices: list[Device]) -> None:
+        self.machine.devices = tuple(devices)
+
+    def list_installed(self) -> None:
+        """Lists what is on this machine now."""
+        self.ask(lambda models: models.installed(), self._installed_came, partial(self._no_list, self.installed))
+
+    def _installed_came(self, models: list[Installed]) -> None:
+        if models != self.installed.models:  # another model may draft for those that were here
+            self.installed.facts.clear()
+        self.installed.models = models
+        self.here.facts = self.installed.facts
+        self.installed.ready, self.installed.error = True, ""
+        self._count()
+        self.narrow()
+        self.redraw(self.installed)
+        self._ask_facts()
+
+    def _offers_came(self, offers: list[CatalogOffer]) -> None:
+        self.recommended.offers = offers
+        self.recommended.ready, self.recommended.error = True, ""
+        self.redraw(self.recommended)
+
+    def _no_list(self, view: View, error: SlipstreamError) -> None:
+        view.ready = True
+        view.error = f"{sentence(error.title)}\n{error.hint}"
+        self.redraw(view)
+
+    def _ask_facts(self) -> None:
+        """Finds out about one model after the other, the one under the bar first."""
+        unknown = [model for model in self.installed.models if model.name not in self.installed.facts]
+        if self._asking_facts or not unknown:
+            return
+        self._asking_facts = True
+        under = self.installed.find(self.browser.key) if self.browser.view is self.installed else None
+        marked = self.installed.models[under] if under is not None else None
+        model = marked if marked in unknown and marked else unknown[0]
+
+        def ask(models: Models) -> Facts:
+            return Facts(models.fit_of(model), models.pairs(model.name)) if model.usable else Facts(None, [])
+
+        def know(facts: Facts) -> None:
+            self._asking_facts = False
+            self.installed.facts[model.name] = facts
+            self.redraw(self.installed)
+            self._ask_facts()
+
+        self.ask(ask, know, lambda error: know(Facts(None, [])))
+
+    def search_hub(self, text: str) -> None:
+        """Asks the hub; what an older question finds is dropped."""
+        view, sort = self.search, self.search.sort
+        view.asked, view.found, view.error, view.ready = text, [], "", False
+        view.waiting = f"Asking the hub for “{one_line(text)}” …"
+        self.browser.draw()
+
+        def came(found: list[RepoSummary]) -> None:
+            if view.asked == text and view.sort == sort:
+                view.found, view.ready = found, True
+                self.redraw(view)
+
+        def failed(error: SlipstreamError) -> None:
+            if view.asked == text and view.sort == sort:
+                view.asked = ""  # Enter asks again
+                self._no_list(view, error)
+
+        self.ask(lambda models: models.search(text, sort), came, failed)
+
+    # --- downloads ------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Asks how far the downloads are, unless it is being found out."""
+        if not self._looking:
+            self._looking = True
+            failed = partial(self._no_list, self.downloads)
+            self.ask(lambda models: (models.offline, models.jobs()), self._looked, failed)
+
+    def _looked(self, seen: tuple[bool, list[Job]]) -> None:
+        """Shows how far the downloads are; what has come is listed."""
+        self._looking = False
+        offline, jobs = seen
+        self.downloads.take(jobs)
+        ended = {job.id for job in jobs if job.state == "done"}
+        if ended - self._done:
+            self._done = ended
+            self.list_installed()
+            self.ask(lambda models: models.offers(), self._offers_came)
+        self._count()
+        if offline != self.offline:
+            self.offline = offline
+            if self.tab == SEARCH:
+                self.go_to(SEARCH)
+        if self._screen.is_current:
+            self.redraw(self.downloads)
+
+    def _count(self) -> None:
+        under_way = sum(1 for job in self.downloads.jobs if job.state != "done")
+        self.tabs.counts = (len(self.installed.models), 0, 0, under_way)

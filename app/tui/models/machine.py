@@ -1,0 +1,69 @@
+"""What this machine has, and where on it a model fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from slipstream.app.library.format import size
+from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.tui.parts.browser import below
+
+if TYPE_CHECKING:
+    from slipstream.models.llama.devices import Device
+    from slipstream.models.memory.fit import Fit
+
+VERDICTS = {
+    "gpu": ("●", "GPU", "$success"),
+    "split": ("◐", "GPU + memory", "$success"),
+    "memory": ("○", "memory", "$warning"),
+    "too big": ("✗", "too big", "$error"),
+}
+IN_USE = "● "
+BEST = "★ "
+NO_MARK = "  "
+
+
+def verdict(fit: Fit | None) -> Content:
+    """Where a model runs, in a mark and a word."""
+    if fit is None:
+        return Content("")
+    mark, word, colour = VERDICTS[fit.verdict]
+    return Content(f"{mark} {word}").stylize(colour, 0, 1)
+
+
+def fit_block(fit: Fit) -> Content:
+    """Where a model runs and what it needs, for the details."""
+    context = f" · {fit.n_ctx:,} tokens of context"
+    return below(
+        verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),
+        Content(sentence(fit.why)).stylize("$foreground 70%"),
+    )
+
+
+KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
+
+
+class Machine(Widget):
+    """The memory of the GPUs and of the processor, as many of them as there is room for."""
+
+    devices: reactive[tuple[Device, ...]] = reactive(())
+    """What the machine has."""
+
+    def render(self) -> Content:
+        """Draws the line."""
+        left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))
+        shown = [device for device in self.devices if device.kind != "accel"]
+        free = [f"{size(device.free_bytes)} of {size(device.total_bytes)} free" for device in shown]
+        full = [f"{one_line(device.description)}: {words}" for device, words in zip(shown, free, strict=True)]
+        short = [f"{KINDS[device.kind]}: {words}" for device, words in zip(shown, free, strict=True)]
+        width = self.size.width
+        for words in (full, short, full[:1], short[:1], []):
+            right = " · ".join(words)
+            if left.cell_length + len(right) + 2 <= width:
+                break
+        gap = Content(" " * max(width - left.cell_length - len(right), 1))
+        return left.append(gap).append(Content(right).stylize("$foreground 70%"))

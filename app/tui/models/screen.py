@@ -1,0 +1,216 @@
+"""The model manager: its keys."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.fetching import Fetching
+from slipstream.app.tui.models.installed import InstalledView
+from slipstream.app.tui.models.keeping import Keeping
+from slipstream.app.tui.models.listing import INSTALLED, NAMES, RECOMMENDED, SEARCH, Choice, Listing
+from slipstream.app.tui.models.pairs import PairsScreen
+from slipstream.app.tui.models.tabs import TabNames
+from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
+from slipstream.app.tui.parts.key_bar import KeyBar
+
+if TYPE_CHECKING:
+    from slipstream.app.protocol import Load
+    from slipstream.models.library.pairing import PairOffer
+    from slipstream.models.library.records import Installed
+
+
+class ModelsScreen(BrowsingScreen[Choice | None]):
+    """What is here, what is worth having, what there is, and what is on its way. Closes with the model to use.
+
+    It is kept while the chat runs.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "use", "Use"),
+        Binding("enter", "fetch_or_use", "Fetch"),
+        Binding("enter", "pause", "Pause or go on"),
+        Binding("ctrl+s", "sort", "Sort"),
+        Binding("d", "pairs", "Drafters"),
+        Binding("v", "verify", "Verify"),
+        Binding("x,delete", "remove", "Remove", key_display="x"),
+        Binding("x,delete", "cancel", "Cancel", key_display="x"),
+        Binding("u", "undo", "Undo"),
+        Binding("i", "import", "Import"),
+        Binding("slash", "search", "Search", key_display="/"),
+        Binding("tab", "next(1)", "Next", show=False),
+        Binding("shift+tab", "next(-1)", "Last", show=False),
+        Binding("right", "next(1)", "Next", show=False),
+        Binding("left", "next(-1)", "Last", show=False),
+        *(Binding(str(at + 1), f"tab({at})", name, show=False) for at, name in enumerate(NAMES)),
+        Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, desk: Desk) -> None:
+        """Makes the parts; nothing is asked before the screen is up."""
+        installed = InstalledView()
+        super().__init__(installed)
+        self.listing = Listing(self, self.browser, installed, desk)
+        self._keeping = Keeping(self, self.listing)
+        self._fetching = Fetching(self, self.listing, desk, self._use)
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield self.listing.machine
+        yield self.listing.tabs
+        yield self.listing.line
+        yield self.browser
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Begins to look."""
+        self.listing.begin()
+
+    def on_screen_resume(self) -> None:
+        """Lists what is here now: it may have changed since the screen was last open."""
+        self.listing.list_installed()
+        self.browser.draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers on each tab what can be done there."""
+        listing, tab = self.listing, self.listing.tab
+        installed, job = listing.model is not None, listing.job is not None
+        offered = {
+            "use": installed,
+            "pairs": installed and tab != SEARCH,
+            "verify": installed and tab != SEARCH,
+            "remove": installed and tab != SEARCH,
+            "undo": tab == INSTALLED,
+            "import": tab == INSTALLED,
+            "fetch_or_use": tab == RECOMMENDED and self.browser.at is not None,
+            "sort": tab == SEARCH and not listing.offline,
+            "pause": job,
+            "cancel": job,
+            "search": tab != SEARCH,
+        }
+        return offered.get(action, True)
+
+    # --- moving ---------------------------------------------------------------------------------------------------
+
+    @on(TabNames.Chosen)
+    def _tab_chosen(self, message: TabNames.Chosen) -> None:
+        self.listing.go_to(message.at)
+
+    def action_tab(self, at: int) -> None:
+        """Goes to a tab."""
+        self.listing.go_to(at)
+
+    def action_next(self, step: int) -> None:
+        """Goes to the tab beside this one."""
+        self.listing.go_to((self.listing.tab + step) % len(NAMES))
+
+    def action_search(self) -> None:
+        """Goes to the search."""
+        self.listing.go_to(SEARCH)
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        self.listing.narrow()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        """Searches for what was typed, or opens what was found; uses what is here while there is no hub."""
+        text = self.listing.line.value.strip()
+        if self.listing.offline:
+            self.action_use()
+        elif text and text != self.listing.search.asked:
+            self.listing.search_hub(text)
+        else:
+            self._fetching.open_repository()
+
+    @on(Browser.Chosen)
+    def _chosen(self) -> None:
+        """A second click does what Enter does."""
+        if self.listing.tab == INSTALLED or (self.listing.tab == SEARCH and self.listing.offline):
+            self.action_use()
+        elif self.listing.tab == RECOMMENDED:
+            self.action_fetch_or_use()
+        elif self.listing.tab == SEARCH:
+            self._fetching.open_repository()
+        else:
+            self.action_pause()
+
+    # --- what can be done -----------------------------------------------------------------------------------------
+
+    def action_use(self) -> None:
+        """Goes on with the model under the bar."""
+        if model := self.listing.model:
+            self._use(model)
+
+    def _use(self, model: Installed, pair: PairOffer | None = None) -> None:
+        name = one_line(model.name)
+        if not model.usable:
+            reason = one_line(model.problem) or "it only drafts for other models."
+            self.say(f"{name} cannot chat: {reason}")
+            return
+        if model.fingerprint and model.fingerprint == self.listing.installed.in_use and pair is None:
+            self.dismiss(None)  # the chat has it
+            return
+
+        def ready(load: Load) -> None:
+            if self.is_current:
+                self.dismiss(Choice(load, model))
+
+        self.listing.ask(lambda models: models.load_of(model, pair), ready)
+
+    def action_pairs(self) -> None:
+        """Lists all drafters of the model under the bar."""
+        if model := self.listing.model:
+            facts = self.listing.installed.facts.get(model.name)
+            if facts and facts.pairs:
+                self._show_pairs(model, facts.pairs)
+            else:
+                self.listing.ask(lambda models: models.pairs(model.name), partial(self._show_pairs, model))
+
+    def _show_pairs(self, model: Installed, pairs: list[PairOffer]) -> None:
+        def chosen(pair: PairOffer | None) -> None:
+            if pair and pair.fetch:
+                self._fetching.fetch_file(pair.fetch)
+            elif pair:
+                self._use(model, pair)
+
+        self.app.push_screen(PairsScreen(model.name, pairs), chosen)
+
+    def action_verify(self) -> None:
+        """Reads every byte of the model under the bar; pressed again, stops."""
+        self._keeping.verify()
+
+    def action_remove(self) -> None:
+        """Says what removing would do, asks, and removes."""
+        self._keeping.remove()
+
+    def action_undo(self) -> None:
+        """Brings back what was removed last."""
+        self._keeping.undo()
+
+    def action_import(self) -> None:
+        """Asks for a file and takes it in."""
+        self._keeping.ask_import()
+
+    def action_fetch_or_use(self) -> None:
+        """Fetches a pair of the catalogue, or uses its model where that is here already."""
+        self._fetching.fetch_recommended()
+
+    def action_sort(self) -> None:
+        """Sorts what the hub finds in another way."""
+        self._fetching.sort()
+
+    def action_pause(self) -> None:
+        """Pauses the download under the bar, or goes on with it."""
+        self._fetching.pause()
+
+    def action_cancel(self) -> None:
+        """Asks, then gives a download up."""
+        self._fetching.cancel()

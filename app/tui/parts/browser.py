@@ -1,0 +1,291 @@
+"""A list with the details of what is under the bar, and the screens that show one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+
+from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.tui.parts.notice import hint, trouble
+from slipstream.app.tui.parts.table import Column, table
+from slipstream.models.errors import SlipstreamError
+
+if TYPE_CHECKING:
+    pass
+
+T = TypeVar("T")
+
+
+class View(ABC):
+    """A list of models or of what belongs to them: rows, and details of one of them."""
+
+    waiting = ""
+    """What is shown while the list is being made."""
+    nothing = ""
+    """What is shown where there is nothing to list."""
+    error = ""
+    """Why there is nothing to list."""
+    note = ""
+    """What goes on meanwhile; it stands above the list."""
+    ready = False
+    """Whether the list has been made."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def key(self, at: int) -> str:
+        """What names a row while others come and go."""
+
+    @abstractmethod
+    def lines(self, width: int) -> list[Content]:
+        """The heading, which may be empty, then the rows; each may take several lines."""
+
+    @abstractmethod
+    def details(self, at: int) -> list[Content]:
+        """More about a row: blocks, which stand apart where there is room; empty ones are left out."""
+
+    def find(self, key: str | None) -> int | None:
+        """The row of a name, or None."""
+        return next((at for at in range(len(self)) if self.key(at) == key), None)
+
+    @property
+    def words(self) -> str:
+        """What is said above the list, or in its place."""
+        return self.error or self.note or (self.nothing if self.ready else self.waiting)
+
+
+class TableView(View):
+    """A list whose rows are cells in columns."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[Column]:
+        """The columns; the first is the name."""
+
+    @abstractmethod
+    def cells(self, at: int) -> list[Content]:
+        """A row: a cell for each column."""
+
+    def lines(self, width: int) -> list[Content]:
+        """The heading, then a line a row."""
+        return table(self.columns, [self.cells(at) for at in range(len(self))], width)
+
+
+def text(words: str, style: str = "") -> Content:
+    """Text from elsewhere on one line."""
+    content = Content(one_line(words))
+    return content.stylize(style) if style else content
+
+
+def heading(name: str, *facts: str) -> Content:
+    """The first line of the details: a name, then facts; empty ones are left out."""
+    said = [one_line(fact) for fact in facts if fact]
+    return text(name, "bold $primary").append(Content("".join(f" · {fact}" for fact in said)))
+
+
+def below(*lines: Content) -> Content:
+    """Lines below each other; empty ones are left out."""
+    return Content("\n").join([line for line in lines if line.plain])
+
+
+WIDE = 110
+"""Columns from which the details stand beside the list."""
+
+
+class Rows(OptionList, inherit_bindings=False):
+    """The rows; the first click on one moves the bar, a second one chooses it. Enter is the screen's."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down", "cursor_down", "Down", show=False),
+        Binding("up", "cursor_up", "Up", show=False),
+        Binding("home", "first", "First", show=False),
+        Binding("end", "last", "Last", show=False),
+    ]
+
+    @dataclass
+    class Resized(Message):
+        """There is another width to write rows for."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        super().__init__(markup=False)
+
+    @property
+    def room(self) -> int:
+        """Columns of a row."""
+        return self.scrollable_content_region.width - 2  # a cell of air on both sides
+
+    def on_resize(self) -> None:
+        """Has the rows written anew."""
+        self.post_message(self.Resized())
+
+    async def _on_click(self, event: events.Click) -> None:
+        event.prevent_default()
+        clicked: int | None = event.style.meta.get("option")
+        if clicked is not None and clicked == self.highlighted:
+            self.action_select()
+        elif clicked is not None:
+            self.highlighted = clicked
+
+
+class Browser(Container):
+    """Shows a view: its heading, its rows, or what there is to say in their place; and details."""
+
+    @dataclass
+    class Chosen(Message):
+        """The row under the bar was chosen with the mouse."""
+
+    def __init__(self, view: View) -> None:
+        """Begins with a view."""
+        super().__init__()
+        self.view = view
+        self._keys: list[str] = []
+        self._marked: dict[int, str] = {}  # view to the row that its bar was on
+        self._columns = Static(classes="columns")
+        self._words = Static(classes="words")
+        self._details = Static(classes="text")
+        self._box = VerticalScroll(classes="details", can_focus=False)
+        self.rows = Rows()
+
+    def compose(self) -> ComposeResult:
+        """The list, then the details."""
+        with Vertical(classes="list"):
+            yield self._words
+            yield self._columns
+            yield self.rows
+        with self._box:
+            yield self._details
+
+    def on_resize(self) -> None:
+        """Puts the details where there is room for them."""
+        self.set_class(self.size.width >= WIDE, "wide")
+        self.describe()
+
+    @property
+    def at(self) -> int | None:
+        """The row under the bar; None where there is none."""
+        at = self.rows.highlighted
+        return at if at is not None and at < len(self.view) else None
+
+    @property
+    def key(self) -> str | None:
+        """What names the row under the bar."""
+        return None if self.at is None else self.view.key(self.at)
+
+    def show(self, view: View) -> None:
+        """Shows another view; its bar stands where it stood."""
+        self.view = view
+        self._keys = []
+        self.draw()
+
+    @on(Rows.Resized)
+    def draw(self) -> None:
+        """Writes what the view says now; the bar stays on its row."""
+        view, rows = self.view, self.rows
+        heading, *lines = view.lines(max(rows.room, 1)) if len(view) else [Content("")]
+        keys = [view.key(at) for at in range(len(view))]
+        self._columns.update(heading)
+        self._columns.display = bool(heading.plain)
+        if keys != self._keys:
+            marked = self._marked.get(id(view))
+            rows.set_options(lines)
+            self._keys = keys
+            if keys:
+                rows.highlighted = view.find(marked) or 0
+        else:
+            for at, line in enumerate(lines):
+                if rows.get_option_at_index(at).prompt != line:
+                    rows.replace_option_prompt_at_index(at, line)
+        rows.display = bool(keys)
+        words = view.words
+        self._words.display = not keys or bool(view.error or view.note)
+        self._words.update(Content(clean(words)))
+        self._words.set_class(bool(view.error), "failure")
+        self.describe()
+
+    def describe(self) -> None:
+        """Writes the details of the row under the bar."""
+        at = self.at
+        blocks = [] if at is None else [block for block in self.view.details(at) if block.plain]
+        self._box.display = bool(blocks)
+        self._details.update(Content("\n\n" if self.has_class("wide") else "\n").join(blocks))
+
+    def move(self, step: int) -> None:
+        """Moves the bar."""
+        if self._keys:
+            self.rows.highlighted = min(max((self.rows.highlighted or 0) + step, 0), len(self._keys) - 1)
+
+    def scroll_details(self, step: int) -> None:
+        """Scrolls the details."""
+        self._box.scroll_relative(y=step, animate=False)
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        if self.at is not None:
+            self._marked[id(self.view)] = self.view.key(self.at)
+        self.describe()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.post_message(self.Chosen())
+
+
+LOW: Final = 18
+"""Rows below which only what matters most is shown."""
+
+
+class BrowsingScreen(Screen[T]):
+    """What the screens with a ``Browser`` have in common. Each says itself which keys lead back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("pagedown", "move(10)", "Page down", show=False),
+        Binding("pageup", "move(-10)", "Page up", show=False),
+        Binding("shift+down", "details(1)", "More details", show=False),
+        Binding("shift+up", "details(-1)", "Fewer details", show=False),
+    ]
+
+    def __init__(self, view: View) -> None:
+        """Begins with a list."""
+        super().__init__()
+        self.browser = Browser(view)
+
+    def on_resize(self) -> None:
+        """Gives up what a low screen has no room for."""
+        self.set_class(self.size.height < LOW, "low")
+
+    def action_move(self, step: int) -> None:
+        """Moves the bar, wherever the keys go."""
+        self.browser.move(step)
+
+    def action_details(self, step: int) -> None:
+        """Scrolls the details, where there are more than fit."""
+        self.browser.scroll_details(step)
+
+    def action_leave(self) -> None:
+        """Goes back without a choice; what was begun here goes on."""
+        self.dismiss(None)
+
+    def say(self, words: str) -> None:
+        """Says something in passing."""
+        hint(self, words)
+
+    def fail(self, error: SlipstreamError) -> None:
+        """Says in passing what failed."""
+        trouble(self, error)

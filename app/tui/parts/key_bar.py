@@ -1,0 +1,73 @@
+"""The keys at the bottom: as many as fit, each whole.
+
+The keys of a sheet, on its lower edge.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.markup import escape
+from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
+
+from slipstream.app.tui.keys import NO_KEY
+
+STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
+"""Usual keys of help, back or stop, and quit: whoever has these finds all others."""
+STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})
+"""Actions of them that may have other keys."""
+
+
+class KeyBar(Footer):
+    """A footer that cuts no key: where they do not fit they stand closer, and then the last ones give way."""
+
+    def __init__(self) -> None:
+        """Shows no palette: its key is in the help."""
+        super().__init__(show_command_palette=False)
+
+    def compose(self) -> ComposeResult:
+        """The keys that fit."""
+        every = [each for each in super().compose() if isinstance(each, FooterKey)]
+        keys = [each for each in every if not each.key.startswith(NO_KEY)]
+        room = self.size.width - 1
+        widths = [len(key.key_display) + len(key.description) + 3 for key in keys]  # " key words "
+        self.compact = sum(widths) > room
+        if not self.compact:
+            yield from keys
+            return
+        room -= sum(width - 1 for key, width in zip(keys, widths, strict=True) if _stays(key))
+        for key, width in zip(keys, widths, strict=True):
+            fits = width - 1 <= room
+            if not _stays(key) and fits:
+                room -= width - 1
+            if _stays(key) or fits:
+                yield key
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fits the keys anew."""
+        self.call_after_refresh(self.recompose)
+
+
+def _stays(key: FooterKey) -> bool:
+    return bool(STAY & set(key.key.split(","))) or key.action in STAYING
+
+
+_KEYS: Final = MappingProxyType({"Enter": "enter", "Esc": "escape", "^y": "ctrl+y"})
+
+
+def sheet_keys(*words: str) -> str:
+    """What keys do, for a border; a click presses them, but for those that a mouse has no need of.
+
+    Args:
+        words: Each begins with its key, as "Enter runs".
+    """
+    return " · ".join(map(_part, words))
+
+
+def _part(words: str) -> str:
+    key = _KEYS.get(words.split()[0])
+    return f"[@click=app.simulate_key('{key}')]{escape(words)}[/]" if key else escape(words)

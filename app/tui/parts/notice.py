@@ -1,0 +1,61 @@
+"""Something the user has to know, where they are reading.
+
+Toasts that tell in passing, for as long as they take to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from textual.content import Content, Span
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from slipstream.app.platform.safe_text import clean, sentence
+from slipstream.models.errors import SlipstreamError
+
+
+@dataclass
+class ChatsChanged(Message):
+    """The file of the chats was replaced, or written anew."""
+
+    words: str
+
+
+class Notice(Static):
+    """An error or a remark in the transcript: what is the matter, and what to try."""
+
+    def __init__(self, title: str, hint: str = "", remark: bool = False) -> None:
+        """Makes a notice.
+
+        Args:
+            title: What failed and why.
+            hint: The next thing to try.
+            remark: Whether it is no failure.
+        """
+        title = sentence(title)
+        mark = "i " if remark else "✗ "
+        text = mark + title + (f"\n  {clean(hint)}" if hint else "")
+        spans = [Span(0, len(mark) + len(title), "bold"), Span(0, 1, "$primary" if remark else "$error")]
+        super().__init__(Content(text, spans), classes="remark" if remark else "failure")
+
+
+NOTICED: Final = 1.2
+"""Seconds until a toast is noticed."""
+READ: Final = 0.045
+"""Seconds to read a character."""
+TROUBLE: Final = 8.0
+"""Seconds that an error stays."""
+
+
+def hint(on: Widget, words: str) -> None:
+    """Says something in passing; it takes the place of all toasts, for the newest is the one that counts."""
+    on.app.clear_notifications()
+    on.notify(clean(words), timeout=NOTICED + READ * len(words), markup=False)
+
+
+def trouble(on: Widget, error: SlipstreamError) -> None:
+    """Says what failed, and what to try next."""
+    on.notify(sentence(f"{error.title} {error.hint}"), severity="error", timeout=TROUBLE, markup=False)

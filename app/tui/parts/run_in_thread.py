@@ -1,0 +1,46 @@
+"""Work that takes long, behind the screen."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from textual.message_pump import MessagePump
+
+from slipstream.models.errors import SlipstreamError
+
+T = TypeVar("T")
+
+
+def run_in_thread(
+    node: MessagePump,
+    what: Callable[[], T],
+    then: Callable[[T], object],
+    failed: Callable[[SlipstreamError], object],
+) -> None:
+    """Does something in a thread of its own, which never keeps the program from ending.
+
+    Args:
+        node: A widget or screen; nobody is told any more once it is gone.
+        what: What to do; it may block.
+        then: Called with the result, where the node's messages are handled.
+        failed: Called there with the error.
+    """
+
+    def run() -> None:
+        with suppress(RuntimeError):  # the loop is closed: the program has ended meanwhile
+            try:
+                result = what()
+            except SlipstreamError as error:
+                node.call_later(failed, error)
+            except Exception as error:  # a fault of the program is shown, not the end of the chat
+                fault = SlipstreamError(f"slipstream itself failed: {error!r}.", "Please report this.")
+                node.call_later(failed, fault)
+            else:
+                node.call_later(then, result)
+
+    context = contextvars.copy_context()  # knows the running app
+    threading.Thread(target=context.run, args=(run,), name="behind", daemon=True).start()

@@ -1,0 +1,125 @@
+"""What the settings mean on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, cast
+
+from textual.app import App
+
+from slipstream.app.settings.file import SettingsFile, known
+from slipstream.app.settings.reading import nearest
+from slipstream.app.settings.setting import Value
+from slipstream.app.settings.values import KEYS, Settings
+from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.keys import KeyMap
+from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
+from slipstream.models.errors import SlipstreamError, UsageError
+
+THEME: Final = "screen.theme"
+
+
+class Settled:
+    """Carries settings to the parts of the chat, at the start and when one changes."""
+
+    def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, desk: Desk) -> None:
+        """Keeps the parts, and takes the theme: the first picture has it.
+
+        Args:
+            app: The program.
+            file: The settings.
+            chat: The chat.
+            desk: Who knows the models.
+        """
+        self.file = file
+        self._app, self._chat, self._desk = app, chat, desk
+        for theme in (DARK, LIGHT, CONTRAST):
+            app.register_theme(theme)
+        self.problems = list(file.problems)
+        """What of the settings cannot be done, a line each."""
+        self._themed_before = app.theme != "textual-dark"  # TEXTUAL_THEME chose another
+        self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)
+        """The keys of the chat."""
+        self.problems += self.keys.problems
+        self._now: Settings | None = None
+        self._show_theme()
+
+    def begin(self) -> None:
+        """Carries all of them, once the chat is on the screen."""
+        self.apply()
+        self._app.theme_changed_signal.subscribe(self._app, lambda theme: self._theme_chosen(theme.name))
+
+    def apply(self) -> None:
+        """Carries what has changed."""
+        before, now = self._now, self.file.settings
+        self._now = now
+        if before is None or before.keys != now.keys:
+            self.keys = KeyMap.made(now.keys, ChatScreen.BINDINGS)
+            self._app.set_keymap(self.keys.textual)
+        if before is None or before.screen != now.screen:
+            self._show_theme()
+            self._app.animation_level = cast(Literal["full", "basic", "none"], now.screen.animation)
+        self._chat.apply_settings(now, before)
+        self._desk.settle(now.hub)
+
+    @property
+    def themes(self) -> list[str]:
+        """The themes that there are, slipstream's own first."""
+        own = [DARK.name, LIGHT.name, CONTRAST.name]
+        return [*own, *sorted(set(self._app.available_themes) - set(own))]
+
+    def checked(self, name: str, value: Value) -> Value:
+        """Gives a value, or a text as it is typed, as a setting or a key holds it.
+
+        Raises:
+            UsageError: If it cannot be so here and now.
+        """
+        group, key = name.split(".", 1)
+        if group == KEYS:
+            made = KeyMap.made({**self.file.settings.keys, key: str(value)}, ChatScreen.BINDINGS)
+            if new := next((problem for problem in made.problems if problem not in self.keys.problems), ""):
+                raise UsageError(new.removeprefix(f"{KEYS}: "))
+            return made.own.get(key, made.usual[key])
+        setting = known(name)
+        value = setting.read(value) if isinstance(value, str) else setting.checked(value)
+        if name == "model.drafter":
+            self._chat.model.check_drafter(str(value))
+        return value
+
+    def restore(self, values: Mapping[str, Value | None]) -> None:
+        """Settles values by name, None for the default, and carries them.
+
+        Raises:
+            UsageError: See ``SettingsFile.change``.
+            SlipstreamError: See ``SettingsFile.change``; the values hold nevertheless.
+        """
+        try:
+            self.file.restore(values)
+        finally:
+            self.apply()
+            self._tell_notice()
+
+    def _show_theme(self) -> None:
+        wanted = self.file.settings.screen.theme
+        if self._themed_before and not self.file.where(THEME):
+            return
+        if wanted not in self._app.available_themes:
+            like = nearest(wanted, self._app.available_themes)
+            self.problems.append(f"{THEME}: there is no theme {wanted!r}; {DARK.name} is taken.{like}")
+            wanted = DARK.name
+        self._app.theme = wanted
+
+    def _theme_chosen(self, name: str) -> None:
+        """Keeps a theme that was chosen otherwise than in the settings."""
+        if name == self._app.theme and name != self.file.settings.screen.theme:
+            self._themed_before = False
+            try:
+                self.file.change(THEME, name)
+            except SlipstreamError as error:
+                self._app.notify(f"{error.title} {error.hint}", severity="warning", markup=False)
+            self._tell_notice()
+
+    def _tell_notice(self) -> None:
+        if words := self.file.take_notice():
+            self._app.notify(words, severity="warning", timeout=8, markup=False)

@@ -1,0 +1,276 @@
+"""The settings: every one typed and explained, changed at once, undone with a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content, Span
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from slipstream.app.platform.safe_text import clean, sentence
+from slipstream.app.settings.setting import Value
+from slipstream.app.settings.values import KEYS, all_settings, titles
+from slipstream.app.tui.parts.key_bar import KeyBar
+from slipstream.app.tui.parts.notice import hint
+from slipstream.app.tui.settings.apply_settings import THEME, Settled
+from slipstream.app.tui.settings.editor import Editor, Row, written
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.sanitize import shown_path
+
+WIDE = 104
+"""Columns from which on a setting is explained beside the list; on a narrower screen below it."""
+Values = Mapping[str, Value | None]
+"""What was settled, by name; None for the default."""
+
+
+class SettingsScreen(Screen[None]):
+    """All settings; Esc goes back to the chat."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "step(-1)", "Change", show=False, priority=True),
+        Binding("right", "step(1)", "Change", key_display="←→", priority=True),
+        Binding("pagedown", "group(1)", "Next group", show=False, priority=True),
+        Binding("pageup", "group(-1)", "Previous group", show=False, priority=True),
+        Binding("ctrl+r", "reset", "Default", priority=True),
+        Binding("ctrl+t", "reset_all", "All defaults", priority=True),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
+        Binding("escape,f9", "leave", "Back", key_display="Esc", priority=True),
+    ]
+
+    def __init__(self, settled: Settled) -> None:
+        """Keeps who carries the settings."""
+        super().__init__()
+        self._settled = settled
+        self._undo: list[Values] = []
+        self.rows: dict[str, Row] = {row.name: row for row in self._made()}
+        """The rows by name, in order."""
+        self.row: Row = next(iter(self.rows.values()))
+        """The one under the bar."""
+        self._seen: dict[str, Content] = {}
+        self._error = ""
+        self.list = OptionList(markup=False, id="settings-list")
+        self.words = Static(Content(""), id="settings-words")
+        self.editor = Editor()
+
+    def compose(self) -> ComposeResult:
+        """The list, and what is said of the setting under the bar."""
+        with Horizontal(id="settings"):
+            yield self.list
+            with VerticalScroll(id="settings-about", can_focus=False):
+                yield self.words
+                yield self.editor
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Lists all, with the bar on the first."""
+        self.editor.end()
+        before = ""
+        names = {**titles(), KEYS: "Keys of the chat"}
+        options: list[Option] = []
+        for name, row in self.rows.items():
+            group = name.split(".")[0]
+            if group != before:
+                title = Content(names[group], [Span(0, len(names[group]), "bold $primary")])
+                options += [Option("", disabled=True)] if before else []
+                options.append(Option(title, disabled=True))
+            before = group
+            self._seen[name] = self._content(row)
+            options.append(Option(self._seen[name], id=name))
+        self.list.add_options(options)
+        self.go_to(self.row.name)
+        self.list.focus()
+
+    def on_resize(self) -> None:
+        """Explains beside the list where there is room."""
+        self.set_class(self.size.width >= WIDE, "wide")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leaves the keys to an editor that is open."""
+        return self.editor.row is None or action == "leave"
+
+    # --- moving ---------------------------------------------------------------------------------------------------
+
+    def go_to(self, name: str) -> None:
+        """Puts the bar on a setting."""
+        self.list.highlighted = self.list.get_option_index(name)
+
+    def action_group(self, step: int) -> None:
+        """Goes to the first setting of the next group."""
+        firsts: dict[str, str] = {}
+        for name in self.rows:
+            firsts.setdefault(name.split(".")[0], name)
+        at = list(firsts).index(self.row.name.split(".")[0]) + step
+        if 0 <= at < len(firsts):
+            self.go_to(list(firsts.values())[at])
+            self.list.scroll_to(y=max(self.list.highlighted or 0, 2) - 2, animate=False)
+
+    @on(OptionList.OptionHighlighted, "#settings-list")
+    def _reached(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option_id and event.option_id != self.row.name:
+            self.row, self._error = self.rows[event.option_id], ""
+            self.editor.end()
+        self._explain()
+
+    def action_leave(self) -> None:
+        """Leaves the editor, and what is typed in it; else goes back to the chat."""
+        if self.editor.row:
+            self._end_edit()
+        else:
+            self.dismiss(None)
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    @on(OptionList.OptionSelected, "#settings-list")
+    def _chosen(self) -> None:
+        """Switches what can be switched; edits all else."""
+        if self.row.is_switch:
+            self.action_step(1)
+        else:
+            self.editor.begin(self.row, self._value(self.row))
+            self.refresh_bindings()
+            self._explain()
+
+    def action_step(self, step: int) -> None:
+        """Takes the next choice, or switches."""
+        value = self._value(self.row)
+        if self.row.is_switch:
+            self._settle(self.row, not value)
+        elif self.row.choices:
+            choices = list(dict.fromkeys([*self.row.choices, str(value)]))
+            self._settle(self.row, choices[(choices.index(str(value)) + step) % len(choices)])
+
+    @on(Editor.Wanted)
+    def _wanted(self, message: Editor.Wanted) -> None:
+        if self._settle(message.row, message.value):
+            self._end_edit()
+
+    @on(Editor.Typed)
+    def _typed(self, message: Editor.Typed) -> None:
+        """Says while it is typed whether it can be."""
+        self._error = ""
+        try:
+            self._settled.checked(message.row.name, message.text)
+        except UsageError as error:
+            self._error = error.title
+        self.editor.wrong(bool(self._error))
+        self._explain()
+
+    def _settle(self, row: Row, value: Value) -> bool:
+        """Settles a value; one that cannot be is said."""
+        try:
+            value = self._settled.checked(row.name, value)
+        except UsageError as error:
+            self._error = error.title
+            self._explain()
+            return False
+        usual = row.setting is None and value == self._settled.keys.usual[row.action]
+        self._carry({row.name: None if usual else value}, {row.name: self._own(row)})
+        return True
+
+    def _end_edit(self) -> None:
+        self._error = ""
+        self.editor.end()
+        self.list.focus()
+        self.refresh_bindings()
+        self._explain()
+
+    def action_reset(self) -> None:
+        """Takes the setting under the bar back to its default."""
+        own = self._own(self.row)
+        if own is None:
+            self._hint("It is at its default.")
+        else:
+            self._carry({self.row.name: None}, {self.row.name: own})
+
+    def action_reset_all(self) -> None:
+        """Takes everything back to its default."""
+        own = {name: value for name, row in self.rows.items() if (value := self._own(row)) is not None}
+        if not own:
+            self._hint("Everything is at its default.")
+        elif self._carry(dict.fromkeys(own), own):
+            self._hint(f"{len(own)} {'settings are' if len(own) > 1 else 'setting is'} at the default. Ctrl-Z undoes.")
+
+    def action_undo(self) -> None:
+        """Undoes the last change."""
+        if not self._undo:
+            self._hint("Nothing to undo.")
+            return
+        values = self._undo.pop()
+        self._carry(values, None)
+        self.go_to(next(iter(values)))
+
+    def _carry(self, values: Values, before: Values | None) -> bool:
+        """Settles values; ``before`` is what an undo brings back. Says whether they are kept."""
+        if before is not None:
+            self._undo.append(before)
+        kept = True
+        try:
+            self._settled.restore(values)
+        except SlipstreamError as error:
+            kept = False
+            self.notify(clean(f"{error.title} {error.hint}"), severity="warning", timeout=8, markup=False)
+        self._error = ""
+        for name, row in self.rows.items():
+            if (content := self._content(row)) != self._seen[name]:
+                self._seen[name] = content
+                self.list.replace_option_prompt(name, content)
+        self._explain()
+        return kept
+
+    # --- showing --------------------------------------------------------------------------------------------------
+
+    def _made(self) -> Iterable[Row]:
+        for name, setting in all_settings().items():
+            choices = tuple(self._settled.themes) if name == THEME else setting.about.choices
+            yield Row(name, setting.key.replace("_", " "), setting, choices)
+        for action in self._settled.keys.usual:
+            yield Row(f"{KEYS}.{action}", action)
+
+    def _content(self, row: Row) -> Content:
+        return row.shown(self._value(row), self._own(row) is not None)
+
+    def _value(self, row: Row) -> Value:
+        return self._settled.file.settings.value(row.name) if row.setting else self._settled.keys.of(row.action)
+
+    def _own(self, row: Row) -> Value | None:
+        """What is settled, or given; None for the default."""
+        return self._settled.file.settled(row.name) if row.setting else self._settled.file.settings.keys.get(row.action)
+
+    def _hint(self, text: str) -> None:
+        hint(self, text)
+
+    def _explain(self) -> None:
+        """Says what the setting under the bar does, what it may be, and what is wrong with what is typed."""
+        row, file, faint = self.row, self._settled.file, "$foreground 70%"
+        lines: list[tuple[str, str]] = [(row.name, "bold $primary")]
+        if row.setting:
+            usual = written(row.setting.default) or "empty"
+            wanted = "one of the list" if row.choices and not row.setting.about.choices else row.setting.wanted
+            lines.append((row.setting.about.sentence, ""))
+            lines.append((f"{wanted.capitalize()}; default: {usual}.", faint))
+            lines.append((f"Counts {row.setting.about.when}.", faint))
+            where = file.where(row.name)
+        else:
+            lines.append((f"Key for {row.action}, such as ctrl+g, alt+x or f7.", ""))
+            lines.append(("Several with commas; empty for none.", faint))
+            lines.append((f"Default: {self._settled.keys.usual_of(row.action)}. Counts at once.", faint))
+            where = ""
+        if where and where != "settled":
+            lines.append((f"{where.capitalize()}.", "$warning"))
+        if self._error:
+            named = self._error.startswith(row.name)
+            lines.append((clean(self._error) if named else sentence(self._error), "bold $error"))
+        if file.broken:
+            lines.append((clean(f"Nothing can be kept: {file.broken}"), "$error"))
+        if self.editor.row is None:
+            how = "Enter or arrows change it" if row.is_switch or row.choices else "Enter changes it"
+            lines.append((f"{how}; ● is settled, in {shown_path(file.path)}", "$foreground 55%"))
+        parts = [Content(text, [Span(0, len(text), style)] if style else []) for text, style in lines]
+        self.words.update(Content("\n").join(parts))

@@ -1,1 +1,0 @@
-"""The parts of the chat screen, one a file."""

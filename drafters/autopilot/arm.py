@@ -1,0 +1,308 @@
+"""One drafter of the autopilot: its record, the calibration of its probabilities, and the limits of its drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from slipstream.drafters.autopilot import settings
+from slipstream.drafters.autopilot.cost_model import clipped
+from slipstream.drafters.autopilot.tree_pruning import Candidate, Objective, prune
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Step
+from slipstream.drafters.calibration import Ratio
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import ROOT, History, Token, TokenTree
+
+
+class Calibration:
+    """How often what was drafted at each depth was right, against what its probabilities promised.
+
+    A depth is observed where all above it was right, drafted or only guessed: positions below the first rejection are
+    censored, neither right nor wrong. So the correction of a depth is that of a probability given the path above, and a
+    path's is the product.
+
+    Attributes:
+        paths: Correction of the probability of a path by its depth; index 0 is the empty path.
+    """
+
+    def __init__(self) -> None:
+        """Starts with the probabilities as they are."""
+        self._outcomes = [Ratio(settings.DECAY, settings.PRIOR, settings.PRIOR) for _ in range(settings.DEPTHS)]
+        self._ratio = [1.0] * settings.DEPTHS  # of each: the correction of a probability given the path above
+        self.paths = [1.0] * (settings.DEPTHS + 1)
+
+    def probs(self, draft: Draft) -> list[float]:
+        """The corrected probability of each node of a draft given its parent."""
+        ratio, last = self._ratio, settings.DEPTHS - 1
+        if draft.tree.leaves == 1 and len(draft.probs) <= settings.DEPTHS:
+            return [min(prob * each, settings.SUREST) for prob, each in zip(draft.probs, ratio, strict=False)]
+        return [
+            min(prob * ratio[min(depth - 1, last)], settings.SUREST)
+            for prob, depth in zip(draft.probs, draft.tree.depths, strict=True)
+        ]
+
+    def observe(self, draft: Draft, tokens: Sequence[Token]) -> int:
+        """Compares a draft, evaluated or not, with the target's own tokens; returns how deep it was right."""
+        tree, node, depth, first = draft.tree, ROOT, 0, settings.DEPTHS
+        for at, token in enumerate(tokens[: settings.DEPTHS]):
+            expected, child = 0.0, None
+            for other in _children(tree, node):
+                expected += draft.probs[other]
+                if tree.tokens[other] == token:
+                    child = other
+            if not expected:
+                break
+            outcomes = self._outcomes[at]
+            outcomes.add(child is not None, expected)
+            self._ratio[at] = min(outcomes.value(), settings.MOST_CORRECTION)
+            first = min(first, at)
+            if child is None:
+                break
+            node, depth = child, at + 1
+        if first < settings.DEPTHS:
+            self._multiply(first, max(depth + 1, first + 1))
+        return depth
+
+    def _multiply(self, first: int, observed: int) -> None:
+        """Brings the corrections of paths up to date; depths from ``first`` to below ``observed`` have changed."""
+        product = self.paths[first]
+        for at in range(first, settings.DEPTHS):
+            product *= max(self._ratio[at], settings.LEAST_CORRECTION)
+            if at >= observed and product == self.paths[at + 1]:
+                return
+            self.paths[at + 1] = product
+
+
+def _children(tree: TokenTree, node: int) -> list[int]:
+    """The children of a node that may be accepted."""
+    if tree.leaves == 1 and not tree.probes:
+        return [node + 1] if node + 1 < len(tree) else []
+    found: list[int] = []
+    for other in range(node + 1, len(tree)):
+        parent = tree.parents[other]
+        if parent < node:
+            break  # depth first: the node's sub-tree has ended
+        if parent == node and other not in tree.probes:
+            found.append(other)
+    return found
+
+
+@dataclass(slots=True)
+class Limits:
+    """Tells a drafter whether one more node pays.
+
+    Attributes:
+        corrections: Of a path's probability, by its depth.
+        least: Least probability of a path that pays.
+        deepest: Most levels.
+    """
+
+    corrections: Sequence[float]
+    least: float = 1.0
+    deepest: int = 0
+
+    def __call__(self, probability: float, depth: int) -> bool:
+        """Whether a node at this depth, on a path of this probability, pays."""
+        return depth <= self.deepest and probability * self.corrections[min(depth, settings.DEPTHS)] >= self.least
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of a drafter, kept between runs.
+
+    Averages are over the steps in which it drafted, whether or not its draft was verified.
+
+    Attributes:
+        asked: Times that it drafted.
+        judged: Times that the worth of its draft was known.
+        tokens: Tokens expected of its steps.
+        rows: Rows of its steps.
+        draft_ms: Milliseconds of its drafting.
+        observe_ms: Milliseconds of its observing a step.
+        gain_ms: Milliseconds that it saves a step over the next best choice.
+        slower: Factor of a pass that returns the hidden states it needs.
+        ahead: Whether it drafts for later steps too (probes), so that no single draft shows its worth.
+        outcomes: Drafted tokens that came of its chosen drafts, over those that they promised.
+    """
+
+    asked: int = 0
+    judged: int = 0
+    tokens: float = 1.0
+    rows: float = 1.0
+    draft_ms: float = 0.0
+    observe_ms: float = 0.0
+    gain_ms: float = 0.0
+    slower: float = 1.0
+    ahead: bool = False
+    outcomes: Ratio[float] = field(default_factory=lambda: Ratio(settings.DECAY, settings.PRIOR, settings.PRIOR))
+
+
+class Arm:
+    """A drafter with its record and its calibration.
+
+    Attributes:
+        name: The drafter's name.
+        drafter: The drafter.
+        record: What is known of it.
+        calibration: Corrects its probabilities.
+        limits: Of its drafts.
+        last_step: The autopilot's step in which it drafted last.
+        took_ms: Milliseconds of its drafter's latest call.
+    """
+
+    def __init__(self, name: str, drafter: Drafter, clock: Callable[[], float] = perf_counter) -> None:
+        """Starts with an empty record."""
+        self.name, self.drafter = name, drafter
+        self.record, self.calibration = Record(), Calibration()
+        self.limits = Limits(self.calibration.paths)
+        self.last_step = 0
+        self.took_ms = 0.0
+        self._clock = clock
+        self._begun = False  # whether its drafter began this reply
+        self._fresh = 0  # drafts since it was activated
+        self._observed = False  # whether it observed a step since it was activated
+        self._draft = NO_DRAFT  # of this step, whole
+        self._reads = False  # whether it still reads the text, so that its last draft shows nothing
+        self._right = 0.0  # depth to which its drafts were right of late
+        self._depth = self._spread = self._covariance = 0.0  # mean and moments of depth and time: the cost of a level
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it needs hidden states; a failed drafter does not."""
+        return bool(self.drafter.needs.hidden)
+
+    @property
+    def calls_ms(self) -> float:
+        """Milliseconds a step of its drafting and observing."""
+        return self.record.draft_ms + self.record.observe_ms
+
+    @property
+    def level_ms(self) -> float:
+        """Milliseconds of one more level of its draft; 0 where the depth makes no difference."""
+        return max(0.0, self._covariance / (self._spread + settings.LEVEL_SPREAD))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can draft: hidden states come with the first step that it observes."""
+        return self._observed or not self.hidden
+
+    @property
+    def trust(self) -> float:
+        """Share of the tokens expected of its chosen drafts that came.
+
+        The drafter that promises most has often promised too much (the winner's curse).
+        """
+        return settings.CAUTION * min(self.record.outcomes.value(), 1.0)
+
+    def settling(self, step_ms: float, most_ms: float) -> bool:
+        """Whether it was activated so lately that its gain is not known.
+
+        Args:
+            step_ms: Milliseconds a step of keeping it active.
+            most_ms: What that may come to since it was activated.
+        """
+        return self._fresh < settings.LISTEN_STEPS and self._fresh * step_ms < most_ms
+
+    def cheap(self, plain_ms: float, share: float = settings.CHEAP) -> bool:
+        """Whether calling it without using the draft is affordable: it takes at most this share of a plain pass."""
+        known = self.record.asked >= settings.FRESH_STEPS and not self.record.ahead and not self.hidden
+        return known and self.calls_ms < share * plain_ms
+
+    def value(self, objective: Objective) -> float:
+        """The value of a step of it, by its record (see ``Objective.value``)."""
+        record = self.record
+        if record.judged:
+            return objective.value(record.tokens, record.rows, self.calls_ms, record.slower)
+        milliseconds = self.calls_ms or settings.GUESS_SHARE * objective.rows[1]
+        return objective.value(settings.GUESS_TOKENS, settings.GUESS_ROWS, milliseconds)
+
+    def begin(self) -> None:
+        """Starts a reply; its drafter begins once the arm is active."""
+        self._begun, self._draft = False, NO_DRAFT
+
+    def activate(self, history: History) -> None:
+        """Lets its drafter observe the steps from now on."""
+        if not self._begun:
+            self.drafter.begin(history)
+            self._begun = True
+
+    def deactivate(self) -> None:
+        """Notes that its drafter observes no steps from now on."""
+        self._fresh, self._observed, self._draft = 0, False, NO_DRAFT
+
+    def draft(self, history: History, sampler: Sampler, step: int, deepest: int) -> Draft:
+        """Drafts at most ``deepest`` levels, within ``limits``, and times it.
+
+        A draft goes little deeper than the best one of late was right: a sure and wrong one would cost a long pass.
+        """
+        record = self.record
+        self.limits.deepest = min(deepest, int(self._right) + settings.DEEPER) if record.asked else 1
+        self._reads = self.drafter.reading_ms(history) > 0
+        began = self._clock()
+        draft = self._draft = self.drafter.draft(history, self.limits, sampler)
+        took = 1e3 * (self._clock() - began)
+        self.took_ms = took
+        self.last_step = step
+        if self._reads:
+            return draft
+        record.asked += 1
+        self._fresh += 1
+        weight = self._weight(record.asked)
+        depth = draft.tree.depth if draft.tree.tokens else 0
+        if record.asked == 1:
+            self._depth, record.draft_ms = depth, took
+        elif depth <= self._depth + 1:  # a deeper draft may take as long as it will
+            took = clipped(took, record.draft_ms)
+        deeper, longer = depth - self._depth, took - record.draft_ms
+        self._depth += weight * deeper
+        self._spread += weight * (deeper * deeper - self._spread)
+        self._covariance += weight * (deeper * longer - self._covariance)
+        record.draft_ms += weight * longer
+        if draft.tree.probes:
+            record.ahead = True
+        return draft
+
+    def set_price(self, objective: Objective, row_ms: float) -> None:
+        """Limits its drafts to paths that pay for their last row, which takes at least ``row_ms``."""
+        self.limits.least = objective.rate * (row_ms * self.record.slower + self.level_ms) / objective.token
+
+    def judge(self, draft: Draft, objective: Objective, nothing: Candidate) -> Candidate:
+        """The part of its draft that pays; ``nothing`` is the worth of an empty one."""
+        candidate, record = nothing, self.record
+        if draft.tree.tokens:
+            candidate = prune(draft, self.calibration.probs(draft), objective, record.slower, self.trust)
+        if not self._reads and (self._fresh > 1 or not record.ahead):  # probes serve later steps alone at first
+            record.judged += 1
+            weight = self._weight(record.judged)
+            record.tokens += weight * (candidate.tokens - record.tokens)
+            record.rows += weight * (1 + len(candidate.draft.tree) - record.rows)
+        return candidate
+
+    def observe(self, history: History, step: Step) -> None:
+        """Passes a step on to its drafter, compares this step's draft with it, and times that."""
+        began, draft = self._clock(), self._draft
+        self.drafter.observe(history, step)
+        if draft.tree.tokens:
+            self._right = max(settings.DECAY * self._right, self.calibration.observe(draft, step.tokens))
+            self._draft = NO_DRAFT
+        self._observed = True
+        self.took_ms, usual = 1e3 * (self._clock() - began), self.record.observe_ms
+        self.record.observe_ms += settings.NEW * (clipped(self.took_ms, usual) - usual)
+
+    def add_gain(self, milliseconds: float) -> None:
+        """Adds what it saved in a step."""
+        self.record.gain_ms += settings.GAIN * (milliseconds - self.record.gain_ms)
+
+    def add_outcome(self, expected: float, came: int) -> None:
+        """Adds how many drafted tokens were expected of a chosen draft, and how many came."""
+        self.record.outcomes.add(came, expected / self.trust)  # as the draft itself promised
+
+    def add_slowdown(self, ratio: float) -> None:
+        """Adds how many times longer than usual a pass took that returned hidden states."""
+        ratio = min(max(ratio, 1 / settings.COST_CLIP), settings.COST_CLIP)
+        self.record.slower += settings.NEW * (ratio - self.record.slower)
+
+    def _weight(self, count: int) -> float:
+        """Of the latest step in an average of ``count``."""
+        return max(1 / count, settings.FRESH if self._fresh <= settings.FRESH_STEPS else settings.NEW)

@@ -1,0 +1,194 @@
+"""What one pass of the target over n rows costs on this machine: measured at load, refined by every step."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from statistics import median
+from time import perf_counter
+
+from slipstream.drafters.autopilot import settings
+from slipstream.models.llama.target import Target
+from slipstream.models.types import EMPTY_TREE, Token, TokenTree
+
+
+def clipped(milliseconds: float, usual: float) -> float:
+    """A measured time, cut where it is so far beyond the usual one that another program disturbed it."""
+    return min(milliseconds, settings.OUTLIER * max(usual, settings.LEAST_MS))
+
+
+class CostModel:
+    """Milliseconds of a pass by its rows.
+
+    Measurements at some widths and at one or two lengths of text are interpolated. Every live pass moves the cost of
+    its width and, once that width is known, the drift of all.
+
+    Attributes:
+        rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
+        drift: How much slower than measured the machine is now; 1 is as measured.
+    """
+
+    def __init__(self, short: Mapping[int, float], long: Mapping[int, float], long_at: int, most: int) -> None:
+        """Interpolates measurements.
+
+        Args:
+            short: Rows to milliseconds with little text in the cache; 1 is among them.
+            long: The same with ``long_at`` tokens in the cache; may be empty.
+            long_at: Tokens in the cache for ``long``.
+            most: Most rows of a pass.
+        """
+        self._short, self._long, self._long_at = dict(short), dict(long), long_at
+        self._base = _interpolated(short, most)
+        self._growth = [0.0] * (most + 1)  # milliseconds per token in the cache
+        if long:
+            further = long_at - settings.SHORT_TEXT
+            growth = {n: max(0.0, (ms - short[n]) / further) for n, ms in long.items() if n in short}
+            self._growth = _interpolated(growth, most)
+        self._refined = [1.0] * (most + 1)
+        self._observed = [0] * (most + 1)
+        self.drift = 1.0
+        self.rows: list[float] = []
+        self.set_length(settings.SHORT_TEXT)
+
+    def set_length(self, cached: int) -> None:
+        """Sets how many tokens are in the cache."""
+        self._cached, drift, further = cached, self.drift, cached - settings.SHORT_TEXT
+        parts = zip(self._base, self._growth, self._refined, strict=True)
+        self.rows = [drift * refined * (base + growth * further) for base, growth, refined in parts]
+
+    def observe(self, rows: int, milliseconds: float) -> None:
+        """Adds the time of a live pass."""
+        off = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
+        observed = self._observed[rows] = self._observed[rows] + 1
+        if rows > 1:  # measured once at load, or interpolated; plain passes were measured well
+            share = 1 / observed if observed <= settings.KNOWN else settings.REFINE
+            change = 1 + share * (off - 1)
+            self._refined[rows] *= change
+            self.rows[rows] *= change
+            if observed <= settings.KNOWN:
+                return
+        self.drift *= 1 + settings.DRIFT * (off - 1)
+        if observed % settings.KNOWN == 0:  # all rows at once take a few microseconds
+            self.set_length(self._cached)
+
+    def row_ms(self, rows: int) -> float:
+        """Least milliseconds of one more row in passes of up to ``rows`` rows: the first rows may cost more."""
+        first, costs = self.rows[1], self.rows
+        return min((costs[n] - first) / (n - 1) for n in range(2, rows + 1)) if rows > 1 else first
+
+    def dump(self, key: str) -> bytes:
+        """Packs the measurements, for the machine and build that ``key`` names."""
+        kept = {"key": key, "short": self._short, "long": self._long, "long_at": self._long_at}
+        return json.dumps(kept).encode()
+
+    @staticmethod
+    def load(packed: bytes, key: str, single: float, most: int) -> CostModel | None:
+        """Unpacks measurements; None if they are of another machine or build, damaged, or no longer hold.
+
+        Args:
+            packed: What ``dump`` returned.
+            key: Names the machine and the build.
+            single: Milliseconds of a pass of one row, now.
+            most: Most rows of a pass.
+        """
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's, or damaged: measured anew
+            kept = json.loads(packed)
+            short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
+            good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values()))
+            if kept["key"] == key and good and 1 / settings.AGREE < single / short[1] < settings.AGREE:
+                costs = CostModel(short, long, int(kept["long_at"]), most)
+                costs.drift = single / short[1]
+                costs.set_length(settings.SHORT_TEXT)
+                return costs
+        return None
+
+
+def measure_costs(
+    target: Target, single: float, seconds: float = settings.MEASURE_SECONDS, clock: Callable[[], float] = perf_counter
+) -> CostModel:
+    """Times passes of several widths, with little text in the cache, and with more where there is time.
+
+    Takes the larger of ``seconds`` and 20 plain passes; widths that do not fit in are interpolated. The cache is empty
+    afterwards.
+
+    Args:
+        target: The target to measure.
+        single: Milliseconds of a pass of one row, about.
+        seconds: Least time to take.
+        clock: Time in seconds.
+    """
+    until = clock() + max(seconds, settings.MEASURE_PASSES * single / 1e3)
+    most, n_ctx = target.abilities.max_rows, target.abilities.n_ctx
+    widths = [n for n in settings.WIDTHS if n <= min(most, n_ctx - settings.SHORT_TEXT)]
+    long_at = min(settings.LONG_TEXT, n_ctx - most - 1)
+    try:
+        short_until = clock() + settings.SHORT_SHARE * (until - clock())
+        short = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock)
+        long = {}
+        if long_at > settings.LONG_LEAST:
+            long = _measure(target, long_at, [n for n in settings.LONG_WIDTHS if n <= most], single, until, clock)
+    finally:
+        target.rewind(0)
+    return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most)
+
+
+def _measure(
+    target: Target, length: int, widths: Sequence[int], single: float, until: float, clock: Callable[[], float]
+) -> dict[int, float]:
+    """The median milliseconds of passes by rows, with ``length`` tokens in the cache.
+
+    Empty if these do not fit the context, or their prefill is too slow. A width that is not expected to end before
+    ``until`` is left out.
+    """
+    if length >= target.abilities.n_ctx:
+        return {}
+    start = [_token(target, at) for at in range(length)]
+    if not target.prefill(start, cancelled=lambda: clock() > until).complete:
+        return {}
+    took: dict[int, list[float]] = {}
+    for turn in range(settings.ROUNDS):
+        for width in (1, *widths):
+            if width in took:
+                expected = median(took[width])
+            elif turn:
+                continue  # there was no time for it
+            else:
+                below = max((n for n in took if n < width), default=0)
+                expected = median(took[below]) * width / below if below else single / 1e3 * width
+            if clock() + (2 if width == 1 else 1) * expected > until:
+                continue
+            if width == 1:  # a plain pass mostly follows another one, and llama.cpp reuses its graph then
+                target.evaluate(_token(target, turn), EMPTY_TREE)
+                target.keep(())
+                target.rewind(length)
+            tree = TokenTree.chain([_token(target, 3 * at + turn) for at in range(width - 1)])
+            began = clock()
+            target.evaluate(_token(target, width), tree)
+            target.keep(())
+            took.setdefault(width, []).append(clock() - began)
+            target.rewind(length)
+    return {width: 1e3 * median(times) for width, times in took.items()}
+
+
+def _interpolated(known: Mapping[int, float], most: int) -> list[float]:
+    """Values at 0 to ``most``, linear between those known; beyond the last as between the last two."""
+    places = sorted(known)
+    values = [known[places[0]]]
+    for n in range(1, most + 1):
+        at = bisect_left(places, n)
+        if at < len(places) and places[at] == n:
+            values.append(known[n])
+        elif len(places) == 1:
+            values.append(known[places[0]] * (n if places[0] == 1 else 1))
+        else:
+            low, high = places[min(max(at, 1), len(places) - 1) - 1], places[min(max(at, 1), len(places) - 1)]
+            slope = (known[high] - known[low]) / (high - low)
+            values.append(max(known[low] + slope * (n - low), known[places[0]]))
+    return values
+
+
+def _token(target: Target, at: int) -> Token:
+    """A run of ordinary tokens that does not repeat itself soon."""
+    return (at * 7919 + 4099) % target.abilities.n_vocab

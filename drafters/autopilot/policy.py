@@ -1,0 +1,224 @@
+"""The autopilot itself: what each step drafts, by what time and tokens are worth here.
+
+It names no other method: all drafters are called through their one interface. As in HedgeSpec (arXiv 2510.20064),
+drafters that cost next to nothing are scored on every step, whichever of them drafted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from time import perf_counter
+
+from slipstream.drafters.autopilot import AUTO, settings
+from slipstream.drafters.autopilot.active_set import ActiveSet
+from slipstream.drafters.autopilot.arm import Arm
+from slipstream.drafters.autopilot.cost_model import CostModel
+from slipstream.drafters.autopilot.throughput import Decision, Throughput
+from slipstream.drafters.autopilot.tree_pruning import Candidate, Objective, prune
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.combine import merged
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Abilities, Floats, History, Token
+
+
+class Autopilot(Drafter):
+    """Calls the drafters of most value, and leaves the others idle.
+
+    A cheap drafter is called at every step, and its draft is weighed by calibrated probabilities. Of the others one
+    leads: that with the best record. It is called where no cheaper one promises more. Only the nodes whose expected
+    gain exceeds their cost are verified.
+
+    Attributes:
+        decision: What was chosen last.
+        arms: The drafters that have not failed, and their records.
+        throughput: What the steps took and brought.
+    """
+
+    name = AUTO
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        costs: CostModel,
+        abilities: Abilities,
+        known: bool = False,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """Takes over drafters.
+
+        Args:
+            drafters: By name; closed with this one.
+            costs: Of the target.
+            abilities: Of the target.
+            known: Whether the arms are given records of an earlier run.
+            clock: Time in seconds.
+        """
+        self.arms = [Arm(name, drafter, clock) for name, drafter in drafters.items()]
+        self.throughput = Throughput(costs)
+        self.decision = self._plain = Decision()  # of this step, and of a plain one as of the latest review
+        self._active = ActiveSet(self.arms, self.throughput, abilities.max_rows, known)
+        self._abilities, self._clock = abilities, clock
+        self._drafters = list(drafters.values())
+        self._number = self._plain_at = 0  # of the step, and of the latest plain one
+        self._step: Step | None = None  # the latest one of this reply, until it is accounted for
+        self._drafter: Arm | None = None  # the one that drafted it
+        self._coasting = False  # whether this step is neither measured nor reviewed
+        self._began = self._drafting_ms = self._own_ms = 0.0  # of it: the start, and its time outside of the pass
+        self._hidden: Arm | None = None  # an active one for which passes return hidden states
+        self._update_needs()
+
+    def begin(self, history: History) -> None:
+        """Starts a reply: the active drafters read the prompt."""
+        self._step = None
+        self.throughput.begin()
+        self._active.begin(history)
+        self._update_needs()
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        """Passes the prompt's hidden states on to the active drafters that need them."""
+        for arm in self._active.arms:
+            if arm.hidden:
+                arm.drafter.on_prefill(tokens, hidden)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Accounts for the step before, reviews the active drafters, and drafts."""
+        began = self._clock()
+        self._number += 1
+        if self._step:
+            self._account(self._step, began)
+        if self._coast():
+            return NO_DRAFT
+        self._began, self._drafting_ms, self._drafter = began, 0.0, None
+        if self._number % settings.REVIEW_STEPS == 0:
+            self._plain = Decision(plain_ms=self.throughput.plain_ms, rate=self.throughput.rate)
+            if self._active.review(history, self._number, self._number - self._plain_at):
+                self._update_needs()
+        if self._active.arms and not self._active.tries_plain:
+            draft = self._propose_all(history, should_extend, sampler)
+        else:
+            draft = self._decode_plainly()
+        self._own_ms = 1e3 * (self._clock() - began) - self._drafting_ms
+        return draft
+
+    def observe(self, history: History, step: Step) -> None:
+        """Passes the step on to the active drafters."""
+        if self._coasting:
+            return
+        self._step = step
+        for arm in self._active.arms:
+            arm.observe(history, step)
+            self._drafting_ms += arm.took_ms
+
+    def rewind(self, length: int) -> None:
+        """Forgets every token from index ``length`` on."""
+        for drafter in self._drafters:
+            drafter.rewind(length)
+
+    def close(self) -> None:
+        """Frees the drafters."""
+        for drafter in self._drafters:
+            drafter.close()
+
+    def _update_needs(self) -> None:
+        self._hidden = next((arm for arm in self._active.arms if arm.hidden), None)
+        hidden = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in self._active.arms))
+        leaves = max((arm.drafter.needs.leaves for arm in self.arms), default=1)
+        self.needs = Needs(hidden, leaves)
+
+    def _coast(self) -> bool:
+        """The fast path: while all drafters are idle, three plain steps of four are neither measured nor reviewed.
+
+        With cold caches a measured one takes 20 us more, and small models make a step in 1 ms.
+        """
+        idle = not self._active.arms and not self._active.exploration.trial
+        self._coasting = idle and self._number % settings.REVIEW_STEPS > 0
+        if self._coasting:
+            self.throughput.unmeasured += 1
+            self._decode_plainly()
+        return self._coasting
+
+    def _account(self, step: Step, now: float) -> None:
+        """Adds the time of the latest step and what came of it."""
+        self._step = None
+        wall_ms, drafting_ms = 1e3 * (now - self._began), self._drafting_ms + self._own_ms
+        expected = self.decision.expected
+        lost_ms = self.throughput.record(step, wall_ms, drafting_ms, self._drafter, expected, self._hidden)
+        self._active.account(lost_ms, self._own_ms)
+
+    def _decode_plainly(self) -> Draft:
+        self._plain_at = self._number
+        self.decision = self._plain
+        return NO_DRAFT
+
+    def _propose_all(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Calls the cheap drafters, then the leader if it promises more than they do, or the one that is tried."""
+        active, objective = self._active, self.throughput.objective()
+        nothing, deepest = Candidate(NO_DRAFT, 1.0, objective.plain), self._deepest(should_extend)
+        tried, leader = active.exploration.arm, active.leader
+        last = tried or leader
+        proposals: list[tuple[Arm, Candidate]] = []
+
+        def propose(arm: Arm) -> Candidate:
+            arm.set_price(objective, active.row_ms)
+            draft = arm.draft(history, sampler, self._number, deepest)
+            self._drafting_ms += arm.took_ms
+            return arm.judge(draft, objective, nothing)
+
+        for arm in active.arms:
+            if arm is not last and arm is not leader:
+                proposals.append((arm, propose(arm)))
+        best = max((candidate.value for _, candidate in proposals), default=nothing.value) if last else nothing.value
+        if last and last.ready and (last is tried or last.value(objective) >= max(best, nothing.value)):
+            candidate = propose(last)
+            if last is tried and candidate.value < nothing.value - settings.TRIAL_LOSS:
+                active.end_trial()  # probes may ask for more rows than they can ever bring in
+            else:
+                proposals.append((last, candidate))
+        return self._choose(proposals, nothing, objective, len(history.tokens))
+
+    def _deepest(self, should_extend: ShouldExtend) -> int:
+        """Most levels of a draft before the reply's end."""
+        most = self._abilities.max_rows - 1
+        return most if should_extend(1.0, most) else sum(should_extend(1.0, depth) for depth in range(1, most))
+
+    def _choose(
+        self, proposals: Sequence[tuple[Arm, Candidate]], nothing: Candidate, objective: Objective, size: int
+    ) -> Draft:
+        """Takes the candidate of most value, or several merged; none if none is worth its pass."""
+        best, second, drafter = nothing, -inf, None
+        for arm, candidate in proposals:
+            if candidate.value > best.value or (arm.record.ahead and candidate.draft.tree.tokens):
+                best, second, drafter = candidate, max(best.value, second), arm
+            elif candidate.value > second:
+                second = candidate.value
+        second = max(second, nothing.value)
+        for arm, _ in proposals:
+            arm.add_gain((best.value - second) / objective.rate if arm is drafter else 0.0)
+        if len(proposals) > 1:
+            best = self._merge(best, proposals, objective, size)
+            drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # only several may pay
+        nodes = len(best.draft.tree)
+        if not nodes or not drafter:
+            return self._decode_plainly()
+        cost, trial = objective.rows[1 + nodes] / objective.rows[1], drafter is self._active.exploration.arm
+        self._drafter = drafter
+        self.decision = Decision(
+            drafter.name, nodes, cost, best.tokens, self.throughput.plain_ms, self.throughput.rate, trial
+        )
+        return best.draft
+
+    def _merge(
+        self, best: Candidate, proposals: Sequence[tuple[Arm, Candidate]], objective: Objective, size: int
+    ) -> Candidate:
+        """One tree of several drafts, where that is worth more than the best alone."""
+        drafted = [(arm, candidate.draft) for arm, candidate in proposals if candidate.draft.tree.drafted]
+        drafted = [(arm, draft) for arm, draft in drafted if not draft.tree.probes]
+        if len(drafted) < 2 or best.draft.tree.probes or objective.rows[1] < settings.MERGE_MS:
+            return best
+        drafts = [replace(draft, probs=tuple(arm.calibration.probs(draft))) for arm, draft in drafted]
+        tree = merged(drafts, self._abilities, size)
+        slower, trust = max(arm.record.slower for arm, _ in drafted), min(arm.trust for arm, _ in drafted)
+        candidate = prune(tree, tree.probs, objective, slower, trust)
+        return candidate if candidate.value > best.value else best

@@ -1,0 +1,192 @@
+"""Makes the autopilot, and keeps what was measured of a target and its drafters from one run to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any, Final
+
+from slipstream.drafters.autopilot import AUTO, settings
+from slipstream.drafters.autopilot.arm import Arm, Record
+from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
+from slipstream.drafters.autopilot.policy import Autopilot
+from slipstream.drafters.base import NO_DRAFT, Drafter, Step
+from slipstream.drafters.calibration import Ratio
+from slipstream.drafters.memory import Memory
+from slipstream.models.llama.target import PrefillChunk, Target
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import EMPTY_TREE, History, Token
+
+_COSTS: Final = "costs"
+_DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError)
+"""What reading a damaged file, or an older program's, may raise; its content is measured anew."""
+
+
+class Profile:
+    """What was measured of a target and its drafters; it holds for one machine and one build."""
+
+    def __init__(self, memory: Memory | None, key: str) -> None:
+        """Names where it is kept.
+
+        Args:
+            memory: Its files; None to keep nothing.
+            key: Names the model, the build, the device and the settings for which it holds.
+        """
+        self._memory, self._key = memory, key
+
+    def autopilot(
+        self, drafters: Mapping[str, Drafter], target: Target, plain_ms: float, on_progress: Callable[[float], None]
+    ) -> Autopilot:
+        """Makes the autopilot; what is not known yet of costs and drafters is measured.
+
+        Args:
+            drafters: By name; the autopilot closes them.
+            target: Its cache is empty afterwards.
+            plain_ms: Milliseconds of a pass of one row, now.
+            on_progress: Called with the share that is done.
+        """
+        costs = self._costs(target, plain_ms)
+        on_progress(0.5)
+        records = self._records()
+        pilot = Autopilot(drafters, costs, target.abilities, known=bool(records))
+        for arm in pilot.arms:
+            arm.record = records.get(arm.name, arm.record)
+        warm_up([arm for arm in pilot.arms if arm.name not in records], target, plain_ms)
+        on_progress(1.0)
+        return pilot
+
+    def keep(self, pilot: Autopilot) -> None:
+        """Writes the records; those of drafters that are switched off now stay as they were."""
+        if self._memory:
+            records = self._records() | {arm.name: arm.record for arm in pilot.arms if arm.record.judged}
+            kept = {"key": self._key, "arms": {name: asdict(record) for name, record in records.items()}}
+            self._memory.write(AUTO, json.dumps(kept).encode())
+
+    def _costs(self, target: Target, plain_ms: float) -> CostModel:
+        packed = self._memory.read(_COSTS) if self._memory else None
+        kept = CostModel.load(packed, self._key, plain_ms, target.abilities.max_rows) if packed else None
+        if kept:
+            return kept
+        costs = measure_costs(target, plain_ms)
+        if self._memory:
+            self._memory.write(_COSTS, costs.dump(self._key))
+        return costs
+
+    def _records(self) -> dict[str, Record]:
+        with suppress(*_DAMAGED):
+            kept = json.loads((self._memory.read(AUTO) if self._memory else None) or b"{}")
+            if kept["key"] == self._key:
+                return {name: _record(values) for name, values in kept["arms"].items()}
+        return {}
+
+
+def measured_costs(memory: Memory) -> dict[int, float]:
+    """The kept cost of passes over that of a plain one, by their rows; empty if there is none."""
+    with suppress(*_DAMAGED):
+        short = json.loads(memory.read(_COSTS) or b"{}")["short"]
+        return {int(rows): float(ms) / float(short["1"]) for rows, ms in short.items()}
+    return {}
+
+
+def learned_gains(memory: Memory) -> dict[str, float]:
+    """Speed over plain decoding by drafter, by the kept records; empty if the autopilot has not run long enough."""
+    with suppress(*_DAMAGED):
+        packed, kept = memory.read(_COSTS), json.loads(memory.read(AUTO) or b"{}")
+        measured = json.loads(packed or b"{}")
+        if packed and kept["key"] == measured["key"]:
+            most = max(map(int, measured["short"]))
+            costs = CostModel.load(packed, measured["key"], float(measured["short"]["1"]), most)
+            records = {name: _record(values) for name, values in kept["arms"].items()}
+            known = {name: record for name, record in records.items() if record.judged >= settings.JUDGED}
+            return {name: _gain(record, costs) for name, record in known.items()} if costs else {}
+    return {}
+
+
+def _gain(record: Record, costs: CostModel) -> float:
+    """Milliseconds of plain decoding for the tokens of a step, over those of the step."""
+    low = min(int(record.rows), len(costs.rows) - 1)
+    high = min(low + 1, len(costs.rows) - 1)
+    verified = costs.rows[low] + (record.rows - low) * (costs.rows[high] - costs.rows[low])
+    return record.tokens * costs.rows[1] / (record.slower * verified + record.draft_ms + record.observe_ms)
+
+
+def _record(packed: Mapping[str, Any]) -> Record:
+    """A record from its packed form."""
+    record, sums = Record(), packed["outcomes"]
+    outcomes = Ratio(record.outcomes.decay, float(sums["observed"]), float(sums["expected"]))
+    numbers = {name: type(value)(packed[name]) for name, value in asdict(record).items() if name != "outcomes"}
+    return Record(outcomes=outcomes, **numbers)
+
+
+def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callable[[], float] = perf_counter) -> None:
+    """Calls unmeasured drafters a few times, and discards their drafts.
+
+    The first calls take longest: weights come from the disk, and buffers are made. No reply should wait for that.
+
+    Args:
+        arms: The drafters; each is without a text afterwards.
+        target: The target that they draft for; its cache is empty afterwards.
+        plain_ms: Milliseconds of a pass of one row. No drafter is begun with after half a second and ten such passes.
+        clock: Time in seconds.
+    """
+    until = clock() + settings.WARMUP_SECONDS + settings.WARMUP_PASSES * plain_ms / 1e3
+    length = min(settings.WARMUP_TOKENS, target.abilities.n_ctx // 2)
+    for arm in arms:
+        if not arm.hidden and clock() < until:
+            for first in (2, 1):  # the first text takes longer
+                history = History(_text(first, length))
+                _begin(arm, history)
+                arm.drafter.draft(history, arm.limits, Sampler())
+            for deepest in settings.WARMUP_DEPTHS:
+                arm.draft(history, Sampler(), 0, deepest)
+    try:
+        _warm_up_hidden([arm for arm in arms if arm.hidden], target, until, clock)
+    finally:
+        target.request(frozenset())
+        target.rewind(0)
+    for arm in arms:
+        arm.drafter.rewind(0)
+        arm.deactivate()
+
+
+def _warm_up_hidden(arms: Sequence[Arm], target: Target, until: float, clock: Callable[[], float]) -> None:
+    """The same for those that need hidden states, which passes of the target return."""
+    rows = settings.WARMUP_PREFILL + 2 * len(settings.WARMUP_DEPTHS)
+    if not arms or clock() > until or rows > target.abilities.n_ctx:
+        return
+    history = History(_text(1, settings.WARMUP_PREFILL))
+    for arm in arms:
+        _begin(arm, history)
+
+    def on_chunk(chunk: PrefillChunk) -> None:
+        for arm in arms:
+            arm.drafter.on_prefill(chunk.tokens, chunk.hidden)
+
+    target.request(frozenset().union(*(arm.drafter.needs.hidden for arm in arms)))
+    target.prefill(history.tokens[:-1], on_chunk)
+    for at, deepest in enumerate((1, *settings.WARMUP_DEPTHS)):
+        evaluation = target.evaluate(history.tokens[-1], EMPTY_TREE)
+        target.keep(())
+        history.tokens.append(_text(3, 1 + at)[at])
+        step = Step(NO_DRAFT, (), (history.tokens[-1],), evaluation)
+        for arm in arms:
+            if clock() > until:
+                return
+            arm.observe(history, step)
+            if at:
+                arm.draft(history, Sampler(), 0, deepest)
+            else:
+                arm.drafter.draft(history, arm.limits, Sampler())  # takes longer
+
+
+def _begin(arm: Arm, history: History) -> None:
+    arm.limits.least, arm.limits.deepest = 0.0, 2
+    arm.begin()
+    arm.activate(history)
+
+
+def _text(first: Token, length: int) -> list[Token]:
+    return [first + at % 7 for at in range(length)]

@@ -1,0 +1,172 @@
+"""What steps take and bring: the rate of the latest ones, the parts of a step's time, and the sums by drafter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from slipstream.drafters.autopilot import settings
+from slipstream.drafters.autopilot.arm import Arm
+from slipstream.drafters.autopilot.cost_model import CostModel, clipped
+from slipstream.drafters.autopilot.tree_pruning import Objective
+from slipstream.drafters.base import Step
+from slipstream.drafters.none import Plain
+
+PLAIN: Final = Plain.name
+
+
+class Decision(NamedTuple):
+    """What was chosen for a step; as a string, the reason in one line.
+
+    Attributes:
+        drafter: The one that drafts; "none" for a plain step.
+        nodes: Nodes of the draft.
+        cost: Milliseconds of the pass over those of a plain one.
+        expected: Tokens expected of the step.
+        plain_ms: Milliseconds of a plain step as a whole.
+        rate: Tokens a millisecond of the latest steps.
+        trial: Whether the drafter is explored rather than chosen.
+    """
+
+    drafter: str = PLAIN
+    nodes: int = 0
+    cost: float = 1.0
+    expected: float = 1.0
+    plain_ms: float = 0.0
+    rate: float = 0.0
+    trial: bool = False
+
+    def __str__(self) -> str:
+        """The reason, in one line."""
+        now = f"the latest steps {1e3 * self.rate:.0f} tok/s" if self.rate else "not measured yet"
+        if not self.nodes:
+            return f"plain: no drafter would help here; {now}"
+        return (
+            f"{'trying ' if self.trial else ''}{self.drafter} {self.nodes}, C({self.nodes + 1})={self.cost:.1f}x, "
+            f"expect {self.expected:.1f} tokens; plain would be {1e3 / self.plain_ms:.0f} tok/s, {now}"
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the steps of one drafter in a reply.
+
+    Attributes:
+        steps: How many there were.
+        expected: Tokens expected of them.
+        tokens: Tokens that came.
+        ms: Milliseconds that they took, drafting included.
+        plain_ms: Milliseconds that plain decoding would have taken for the same tokens.
+    """
+
+    steps: int = 0
+    expected: float = 0.0
+    tokens: int = 0
+    ms: float = 0.0
+    plain_ms: float = 0.0
+
+    def add(self, steps: int, expected: float, tokens: int, ms: float, plain_ms: float) -> None:
+        """Adds a step, or several alike."""
+        self.steps += steps
+        self.expected += expected
+        self.tokens += tokens
+        self.ms += ms
+        self.plain_ms += plain_ms
+
+
+class Throughput:
+    """Measures every step, and derives what tokens and time are worth.
+
+    Attributes:
+        costs: Of a pass by its rows; every step refines them.
+        unmeasured: Plain steps since the latest measured one, which the autopilot counts here.
+        sample_ms: Milliseconds of sampling one token.
+        rest_ms: Milliseconds of a step outside of the pass, drafting and sampling.
+        plain_ms: Milliseconds of a plain step as a whole.
+        rate: Tokens a millisecond of the latest steps; 0 before the first.
+        total_ms: Milliseconds of all steps so far, without disturbances.
+    """
+
+    def __init__(self, costs: CostModel) -> None:
+        """Starts from the costs of passes alone."""
+        self.costs = costs
+        self.unmeasured = 0
+        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self.sample_ms = self.rest_ms = self.rate = self.total_ms = 0.0
+        self.plain_ms = costs.rows[1]
+        self._tokens = self._ms = 0.0  # of the latest steps, older ones decayed
+        self._steps = 0
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """Sums by drafter over this reply's steps, the latest measured one left out."""
+        self._add_unmeasured()
+        return self._tallies
+
+    def begin(self) -> None:
+        """Starts a reply."""
+        self._tallies.clear()
+        self.unmeasured = 0
+
+    def objective(self) -> Objective:
+        """What tokens and time are worth now."""
+        best = max(self.rate, 1 / self.plain_ms)
+        return Objective(best, 1 - best * self.sample_ms, self.costs.rows)
+
+    def record(
+        self, step: Step, wall_ms: float, drafting_ms: float, drafter: Arm | None, expected: float, hidden: Arm | None
+    ) -> float:
+        """Adds a step.
+
+        Args:
+            step: With its timings.
+            wall_ms: From its start to the start of the next one.
+            drafting_ms: Of that, in drafters and in the autopilot.
+            drafter: The one that drafted; None for a plain step.
+            expected: Tokens that were expected of the step.
+            hidden: The one for which the pass returned hidden states, if there is one.
+
+        Returns:
+            How many milliseconds plain decoding would have saved.
+        """
+        self._add_unmeasured()
+        times, rows, tokens = step.timings, 1 + len(step.draft.tree), len(step.tokens)
+        usual = self.costs.rows[rows]
+        if hidden:
+            hidden.add_slowdown(times.evaluate / usual)
+            usual *= hidden.record.slower
+        else:
+            self.costs.observe(rows, times.evaluate)
+        sample = times.accept / tokens
+        rest = max(0.0, wall_ms - times.evaluate - times.accept - drafting_ms)
+        if self._steps:
+            sample, rest = clipped(sample, self.sample_ms), clipped(rest, self.rest_ms)
+        self._steps += 1
+        weight = max(settings.NEW, 1 / self._steps)
+        self.sample_ms += weight * (sample - self.sample_ms)
+        self.rest_ms += weight * (rest - self.rest_ms)
+        took = clipped(times.evaluate, usual) + sample * tokens + rest + drafting_ms
+        self._tokens = settings.DECAY * self._tokens + tokens
+        self._ms = settings.DECAY * self._ms + took
+        self.rate = self._tokens / self._ms
+        self.plain_ms = self.costs.rows[1] + self.sample_ms + self.rest_ms
+        if drafter:
+            drafter.add_outcome(expected - 1, tokens - 1)
+        plain_ms = tokens * self.plain_ms
+        self._tallies[drafter.name if drafter else PLAIN].add(1, expected, tokens, took, plain_ms)
+        self.total_ms += took
+        return took - plain_ms
+
+    def _add_unmeasured(self) -> None:
+        """Adds the plain steps that were not measured: each took what such a step takes."""
+        steps, self.unmeasured = self.unmeasured, 0
+        if steps:
+            milliseconds, kept = steps * self.plain_ms, settings.DECAY**steps
+            weight = (1 - kept) / (1 - settings.DECAY)
+            self._tokens = kept * self._tokens + weight
+            self._ms = kept * self._ms + weight * self.plain_ms
+            self.rate = self._tokens / self._ms
+            self._tallies[PLAIN].add(steps, steps, steps, milliseconds, milliseconds)
+            self.total_ms += milliseconds

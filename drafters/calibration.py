@@ -1,0 +1,114 @@
+"""Corrects the probabilities of drafters by what the target really drew."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
+
+from slipstream.drafters.base import Step
+from slipstream.models.sampling.top_k import Doubles
+from slipstream.models.types import History, Token
+
+Value = TypeVar("Value", float, Doubles)
+
+_BOUNDS: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+_WEIGHT: Final = 8.0  # outcomes that the probability itself counts for
+_DECAY: Final = 0.99
+
+
+@dataclass(slots=True)
+class Ratio(Generic[Value]):
+    """What was observed over what was expected, where recent outcomes count more.
+
+    The values are numbers, or arrays of one shape: then it holds a ratio for each place.
+
+    Attributes:
+        decay: Weight of all outcomes so far once another one is added.
+        observed: Sum of what was observed, weighted.
+        expected: Sum of what was expected, weighted alike.
+    """
+
+    decay: float
+    observed: Value
+    expected: Value
+
+    def add(self, observed: Value, expected: Value) -> None:
+        """Adds an outcome; for a share of successes, ``observed`` is 0 or 1 and ``expected`` is 1."""
+        self.observed = self.decay * self.observed + observed
+        self.expected = self.decay * self.expected + expected
+
+    def value(self) -> Value:
+        """The ratio; ``expected`` must not be 0."""
+        return self.observed / self.expected
+
+    def given(self, prior: Value, weight: float) -> Value:
+        """The ratio if ``weight`` more had been expected, of which the share ``prior`` had come true."""
+        return (self.observed + weight * prior) / (self.expected + weight)
+
+
+class ProbabilityCalibration:
+    """Of the recent tokens of about a probability, how many did the target draw?
+
+    Transformers adapts one threshold for the probability at which it stops (``assistant_confidence_threshold``); here
+    the probability itself is corrected, and the caller decides what it is worth. An outcome counts wherever the
+    target's own token is known, drafted or not: the token before which a draft stopped is measured too, and what lies
+    below the first rejection was not decided and does not count as wrong.
+    """
+
+    def __init__(self) -> None:
+        """Takes probabilities as they are."""
+        self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(len(_BOUNDS) + 1)]
+
+    def corrected(self, prob: float) -> float:
+        """How often a token of this probability is right, 0 to 1."""
+        return self._ratios[bisect_right(_BOUNDS, prob)].given(prob, _WEIGHT)
+
+    def add(self, prob: float, right: bool) -> None:
+        """Adds whether a token of this probability was the target's."""
+        self._ratios[bisect_right(_BOUNDS, prob)].add(right, 1.0)
+
+
+class RankedTokens:
+    """The ranked tokens after each path of a draft; their probabilities are corrected by what the target drew."""
+
+    def __init__(self) -> None:
+        """Takes probabilities as they are."""
+        self._calibration = ProbabilityCalibration()
+        self._at = -1  # length of the history that was drafted for
+        self._ranked: dict[tuple[Token, ...], tuple[Sequence[Token], Sequence[float]]] = {}  # by the tokens before them
+
+    def begin(self, history: History) -> None:
+        """Starts a draft after ``history``."""
+        self._at = len(history.tokens)
+        self._ranked.clear()
+
+    def add(self, above: tuple[Token, ...], ranked: Sequence[Token], shares: Sequence[float]) -> list[float]:
+        """Keeps the tokens that may come next after a path, and returns their corrected probabilities."""
+        self._ranked[above] = ranked, shares
+        return list(map(self._calibration.corrected, shares))
+
+    def __contains__(self, above: tuple[Token, ...]) -> bool:
+        """Whether the tokens after a path are kept."""
+        return above in self._ranked
+
+    def after(self, above: tuple[Token, ...]) -> list[tuple[Token, float]]:
+        """The tokens that are kept for a path with their corrected probabilities, the most probable first."""
+        ranked, shares = self._ranked[above]
+        return sorted(
+            zip(ranked, map(self._calibration.corrected, shares), strict=True), key=itemgetter(1), reverse=True
+        )
+
+    def observe(self, history: History, step: Step) -> None:
+        """Measures the probabilities by the step's tokens, whichever drafter they came from."""
+        if self._at != len(history.tokens) - len(step.tokens):
+            return
+        above: tuple[Token, ...] = ()
+        for right in step.tokens:
+            if above not in self._ranked:
+                return
+            for token, share in zip(*self._ranked[above], strict=True):
+                self._calibration.add(share, token == right)
+            above = (*above, right)

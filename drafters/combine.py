@@ -1,0 +1,172 @@
+"""Several drafters as one: in order, where the first confident one drafts, or together, in one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.tree import TOP, TreeBuilder
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import ROOT, Abilities, Floats, History, Token
+
+_CONFIDENT: Final = 0.5
+"""Least probability of a draft's best first token: more likely right than wrong."""
+
+
+class _Alike(NamedTuple):
+    """Nodes of several drafts that are one node of the merged tree.
+
+    Attributes:
+        prob: The largest of their probabilities.
+        source: The drafter that gave it.
+        nodes: Each with its draft's index.
+    """
+
+    prob: float
+    source: str
+    nodes: list[tuple[int, int]]
+
+
+class Combined(Drafter):
+    """Drafters that follow one text: each observes every step, whichever of them drafted.
+
+    Attributes:
+        drafters: What is combined, the preferred one first.
+    """
+
+    def __init__(
+        self, name: str, drafters: Sequence[Drafter], combine: Callable[[Iterable[Draft], int], Draft]
+    ) -> None:
+        """Takes over some drafters; what they need is needed of one target.
+
+        Args:
+            name: What the combination is called.
+            drafters: The preferred one first.
+            combine: Makes one draft of theirs and of the number of tokens of the text; the drafts are made as they are
+                iterated.
+        """
+        self.name, self.drafters, self._combine = name, tuple(drafters), combine
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]  # of the parts as they are now: one may have failed
+        """What all of them ask of the target."""
+        needs = [drafter.needs for drafter in self.drafters]
+        hidden = frozenset[int]().union(*(each.hidden for each in needs))
+        return Needs(hidden, max(each.leaves for each in needs))
+
+    def begin(self, history: History) -> None:
+        """Starts a reply."""
+        for drafter in self.drafters:
+            drafter.begin(history)
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        """Passes the hidden states of prompt tokens on."""
+        for drafter in self.drafters:
+            drafter.on_prefill(tokens, hidden)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Makes one draft."""
+        drafts = (drafter.draft(history, should_extend, sampler) for drafter in self.drafters)
+        return self._combine(drafts, len(history.tokens))
+
+    def observe(self, history: History, step: Step) -> None:
+        """Passes a step on."""
+        for drafter in self.drafters:
+            drafter.observe(history, step)
+
+    def rewind(self, length: int) -> None:
+        """Forgets every token from index ``length`` of the history on."""
+        for drafter in self.drafters:
+            drafter.rewind(length)
+
+    def close(self) -> None:
+        """Frees what they hold."""
+        for drafter in self.drafters:
+            drafter.close()
+
+
+def in_order(drafters: Sequence[Drafter]) -> Combined:
+    """Drafts with the first of some drafters that is confident; those after it do not draft in that step.
+
+    Where none is confident, the draft with the most probable first token is taken; a draft of probes alone comes after
+    every other, but before none at all: its drafter learns from it. One draft is taken whole, its probes too.
+    """
+    return Combined("chain", drafters, _first_confident)
+
+
+def together(drafters: Sequence[Drafter], abilities: Abilities) -> Combined:
+    """Lets every drafter draft, and merges their trees, the most probable path first.
+
+    What two drafters guess alike is evaluated once. Probes are never merged: their drafter reads them in its own tree
+    alone, so that they are evaluated only where no other drafter has drafted.
+
+    Args:
+        drafters: The drafters.
+        abilities: Trees stay within the rows, leaves and context that the target takes.
+    """
+
+    def merge(drafts: Iterable[Draft], size: int) -> Draft:
+        drafts = list(drafts)
+        guesses = [draft for draft in drafts if draft.tree.drafted]
+        if len(guesses) > 1:
+            return merged(guesses, abilities, size)
+        return max(guesses or drafts, key=lambda draft: len(draft.tree))
+
+    return Combined("merged", drafters, merge)
+
+
+def _first_confident(drafts: Iterable[Draft], _size: int) -> Draft:
+    best, most = NO_DRAFT, -1.0
+    for draft in drafts:
+        first = draft.probs[0] if draft.tree.drafted else 0.0
+        if first >= _CONFIDENT:
+            return draft
+        if len(draft.tree) and first > most:
+            best, most = draft, first
+    return best
+
+
+def merged(drafts: Sequence[Draft], abilities: Abilities, size: int) -> Draft:
+    """Makes one tree of several drafts, the most probable path first, parents before their children.
+
+    Args:
+        drafts: What to merge, without their probes; of equal nodes the more probable one stays.
+        abilities: The tree stays within the rows and leaves that the target takes, and its context.
+        size: Tokens of the text so far.
+    """
+    room = min(abilities.max_rows - 1, abilities.n_ctx - size)
+    children: list[dict[int, list[int]]] = []  # per draft
+    for draft in drafts:
+        below = dict[int, list[int]]()
+        for child, parent in enumerate(draft.tree.parents):
+            if child not in draft.tree.probes:
+                below.setdefault(parent, []).append(child)
+        children.append(below)
+
+    def alike(nodes: Iterable[tuple[int, int]]) -> dict[Token, _Alike]:
+        """What stands below some nodes, each with its draft's index: by token, the most probable first."""
+        found: dict[Token, _Alike] = {}
+        for which, node in nodes:
+            draft = drafts[which]
+            for child in children[which].get(node, ()):
+                token, prob = draft.tree.tokens[child], draft.probs[child]
+                same = found.get(token)
+                if same is None or prob > same.prob:
+                    others = same.nodes if same else []
+                    found[token] = _Alike(prob, draft.sources[child], [*others, (which, child)])
+                else:
+                    same.nodes.append((which, child))
+        return dict(sorted(found.items(), key=lambda each: -each[1].prob)) if len(found) > 1 else found
+
+    tree, sources = TreeBuilder(), list[str]()  # sources by handle
+    top = alike((which, ROOT) for which in range(len(drafts)))
+    levels: dict[tuple[Token, ...], dict[Token, _Alike]] = {(): top}
+    tree.offer(TOP, ((token, each.prob) for token, each in top.items()))
+    for node in tree.grow(lambda _path, _depth: True, "", room, abilities.max_leaves):
+        grown = levels[node.tokens[:-1]][node.tokens[-1]]
+        sources.append(grown.source)
+        below_it = levels[node.tokens] = alike(grown.nodes)
+        tree.offer(node, ((token, each.prob) for token, each in below_it.items()))
+    return replace(tree.build(), sources=tuple([sources[handle] for handle in tree.layout()]))

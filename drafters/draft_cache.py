@@ -1,0 +1,87 @@
+"""Keeps a draft model's cache at the end of a text, without holding up a step for long."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Final
+
+from slipstream.models.llama.target import Target
+from slipstream.models.types import Token, shared_prefix
+
+_FEW: Final = 16
+"""Tokens that go in with the next pass; more of them are read before it."""
+_SHORT: Final = 64
+"""Tokens that may be read before a reply's first token; a longer prompt is read after it, a piece with each step."""
+_SECONDS: Final = 0.05  # that the reading of one piece may take
+_SMALLEST: Final = 16
+_LARGEST: Final = 512  # tokens of a piece
+
+
+class DraftCache:
+    """Brings the cache of a draft model to a text that grows, is cut, or is replaced.
+
+    A long prompt is read lazily: nothing before the reply's first token, then a piece with each step, of the size that
+    took 50 ms the last time.
+    """
+
+    def __init__(self, model: Target) -> None:
+        """Takes over a model's cache; between ``begin`` and the end of a reply it is for this object alone."""
+        self.model = model
+        self._agreed = 0  # tokens of the text that the cache is known to share
+        self._begun = False  # whether this reply has had a step
+        self._piece = _SHORT
+        self._token_ms = 0.0  # of reading one token, in the last piece
+
+    def begin(self) -> None:
+        """Starts a reply; the cache keeps what it shares with the new text."""
+        self._agreed, self._begun = 0, False
+
+    def rewind(self, length: int) -> None:
+        """Notes that the text may have changed from index ``length`` on."""
+        self._agreed = min(self._agreed, length)
+
+    def reading_ms(self, tokens: list[Token], more: int = 0) -> float:
+        """Milliseconds that ``follow`` has to read, a piece at a time, before it gets there; 0 if it never does.
+
+        Args:
+            tokens: The text; it may be another one than that of the last ``begin``.
+            more: Tokens that will follow it.
+        """
+        cached, at = self.model.tokens, self._agreed
+        if at > min(len(tokens), len(cached)) or (at and cached[at - 1] != tokens[at - 1]):
+            self._agreed = 0
+        behind = len(tokens) - 1 - self._shared(tokens) + more
+        return behind * self._token_ms if behind > _FEW else 0.0
+
+    def follow(self, tokens: list[Token]) -> bool:
+        """Brings the cache to a text without its last token; False while it is not there.
+
+        It never gets there where the text is longer than the context, or has a token that the model does not have.
+        """
+        model = self.model
+        first, self._begun = not self._begun, True
+        wanted = len(tokens) - 1
+        shared = self._shared(tokens)
+        behind = wanted - shared
+        if behind < 0 or (first and behind > _SHORT):
+            return False
+        if shared < len(model.tokens):
+            model.rewind(shared)
+        if behind <= _FEW:
+            model.feed(tokens[shared:wanted])
+        else:
+            end = min(wanted, shared + self._piece)
+            began = perf_counter()
+            model.prefill(tokens[:end])
+            seconds = max(perf_counter() - began, 1e-6) / (end - shared)
+            self._token_ms = 1e3 * seconds
+            self._piece = int(min(max(_SECONDS / seconds, _SMALLEST), _LARGEST))
+        self._agreed = len(model.tokens)
+        return self._agreed == wanted
+
+    def _shared(self, tokens: list[Token]) -> int:
+        """Tokens of a text that are in the cache, the last one left out; all of them if it never gets there."""
+        abilities = self.model.abilities
+        shared = min(shared_prefix(self.model.tokens, tokens, self._agreed), len(tokens) - 1)
+        never = len(tokens) > abilities.n_ctx or max(tokens[shared:], default=0) >= abilities.n_vocab
+        return len(tokens) if never else shared

@@ -1,0 +1,192 @@
+"""Keeps a failing drafter from failing the reply.
+
+A drafter decides neither whether there is a reply nor what it says. Each is wrapped here: whatever it raises takes it
+out until the model is loaded again, and the target decodes on with the same text.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.models.errors import NotANumberError, SlipstreamError, reason_of
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Abilities, Floats, History, Token, TokenTree
+
+NAME_BYTES: Final = 64
+NOTE_BYTES: Final = 1 + 16 * NAME_BYTES
+"""Size of a note: the number of the drafter whose call is running, and the names of the drafters from number 1 on."""
+
+_NO_NEEDS: Final = Needs()
+_Result = TypeVar("_Result")
+_Other = TypeVar("_Other")
+
+
+class Guard:
+    """Runs the calls of a target's drafters, and records the drafters that failed.
+
+    Attributes:
+        failed: Name of each failed drafter to the reason, as the end of a sentence.
+    """
+
+    def __init__(self, failed: Mapping[str, str] | None = None, note: memoryview | None = None) -> None:
+        """Starts with the drafters that failed before.
+
+        Args:
+            failed: Drafters that are out from the start.
+            note: ``NOTE_BYTES`` bytes. Memory that outlives the process tells its parent in which drafter's call it
+                ended.
+        """
+        self.failed = dict(failed or {})
+        self._note = memoryview(bytearray(NOTE_BYTES)) if note is None else note
+        self._numbers: dict[str, int] = {}
+
+    def made(self, name: str, make: Callable[[], Drafter], abilities: Abilities) -> Drafter:
+        """Makes a drafter whose verbs never raise; one that cannot be made has failed.
+
+        Args:
+            name: Its name.
+            make: Makes it.
+            abilities: What the target takes; drafts are cut to it.
+        """
+        inner = self.run(name, make, None)
+        return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or _Nothing(), abilities)
+
+    def run(self, name: str, call: Callable[..., _Result], otherwise: _Other, *arguments: object) -> _Result | _Other:
+        """Runs a call of a drafter; its number stands in the note meanwhile.
+
+        Returns:
+            The call's result; ``otherwise`` where the drafter fails, or has failed before.
+        """
+        if name in self.failed:
+            return otherwise
+        note, outer = self._note, self._note[0]
+        note[0] = self._numbers.get(name) or self._number(name)
+        try:
+            return call(*arguments)
+        except Exception as error:
+            self.fail(name, error)
+            return otherwise
+        finally:
+            note[0] = outer
+
+    def _number(self, name: str) -> int:
+        """Writes a drafter's name into the note; 0 where there is no room for it."""
+        number = len(self._numbers) + 1
+        start = 1 + (number - 1) * NAME_BYTES
+        if start + NAME_BYTES > len(self._note):
+            return 0
+        self._note[start : start + NAME_BYTES] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+        return self._numbers.setdefault(name, number)
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """Takes a drafter out; the log gets the places in the code, without values."""
+        if name in self.failed:
+            return
+        self.failed[name] = _reason(error)
+        for frame in traceback.extract_tb(error.__traceback__):
+            print(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', file=sys.stderr)
+        print(f"drafter {name} failed: {type(error).__name__}", file=sys.stderr, flush=True)
+
+
+class Guarded(Drafter):
+    """A drafter whose verbs never raise; after its first failure it drafts nothing and needs nothing."""
+
+    def __init__(self, guard: Guard, name: str, inner: Drafter, abilities: Abilities) -> None:
+        """Wraps a drafter; see ``Guard.made``."""
+        self.name = name
+        self._guard, self._inner, self._abilities = guard, inner, abilities
+        self.needs = inner.needs
+
+    @property
+    def failed(self) -> str:  # type: ignore[override]  # the guard knows it
+        """Why it was taken out, as the end of a sentence; empty while it drafts."""
+        return self._guard.failed.get(self.name, "")
+
+    def begin(self, history: History) -> None:
+        """Starts a reply."""
+        self._run(self._inner.begin, None, history)
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        """Passes on the hidden states of prompt tokens."""
+        self._run(self._inner.on_prefill, None, tokens, hidden)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Drafts within the rows and the context that are there."""
+        return self._run(self._fitted, NO_DRAFT, history, should_extend, sampler)
+
+    def observe(self, history: History, step: Step) -> None:
+        """Passes on a step."""
+        self._run(self._inner.observe, None, history, step)
+
+    def reading_ms(self, history: History) -> float:
+        """Milliseconds that it reads before it can draft."""
+        return self._run(self._inner.reading_ms, 0.0, history)
+
+    def rewind(self, length: int) -> None:
+        """Forgets every token from index ``length`` on."""
+        self._run(self._inner.rewind, None, length)
+
+    def reject(self, draft: Draft, why: Exception) -> None:
+        """Takes out the drafters of a draft that the target could not evaluate."""
+        for name in {*draft.sources}:
+            self._guard.fail(name, why)
+
+    def close(self) -> None:
+        """Frees what it holds, also after it failed."""
+        with suppress(Exception):  # a failed drafter may be half made
+            self._inner.close()
+
+    def _run(self, call: Callable[..., _Result], otherwise: _Result, *arguments: object) -> _Result:
+        result = self._guard.run(self.name, call, otherwise, *arguments)
+        self.needs = _NO_NEEDS if self.name in self._guard.failed else self._inner.needs
+        return result
+
+    def _fitted(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Drafts, checks the draft, and cuts it to the rows and the context that are there."""
+        draft = self._inner.draft(history, should_extend, sampler)
+        tree, most = draft.tree, self._abilities
+        count = len(tree.tokens)
+        if not count:
+            return draft
+        if not len(draft.probs) == len(draft.sources) == count or not 0 <= sum(draft.probs) <= 1.001 * count:
+            raise SlipstreamError("its probabilities are not numbers from 0 to 1")
+        if min(tree.tokens) < 0 or (max(tree.tokens) >= most.n_vocab and not self._only_masks_beyond(tree)):
+            raise SlipstreamError("it drafted a token that this model does not have")
+        room = max(0, min(most.max_rows - 1, most.n_ctx - len(history.tokens))) if most.max_leaves else 0
+        if count > room:  # the layout is depth first: its first nodes are a tree
+            probes = frozenset(node for node in tree.probes if node < room)
+            tree = TokenTree(tree.tokens[:room], tree.parents[:room], probes)
+            draft = Draft(tree, draft.probs[:room], draft.sources[:room])
+        if tree.leaves > max(1, most.max_leaves):
+            raise SlipstreamError(f"its draft has {tree.leaves} leaves, and this target takes {most.max_leaves}")
+        return draft
+
+    def _only_masks_beyond(self, tree: TokenTree) -> bool:
+        """Whether all tokens beyond the vocabulary are masks, which only probes carry."""
+        beyond = (node for node, token in enumerate(tree.tokens) if token >= self._abilities.n_vocab)
+        return self._abilities.masks and all(node in tree.probes for node in beyond)
+
+
+class _Nothing(Drafter):
+    """In the place of a drafter that could not be made."""
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        return NO_DRAFT
+
+
+def _reason(error: BaseException) -> str:
+    """Why a drafter failed, as the end of a sentence."""
+    if isinstance(error, NotANumberError):
+        return "what it computes is not a number"
+    if isinstance(error, SlipstreamError):
+        return error.title.rstrip(".")
+    if isinstance(error, MemoryError):
+        return "memory ran out"
+    if isinstance(error, OSError):
+        return reason_of(error)
+    return f"an error in its code ({type(error).__name__})"

@@ -1,0 +1,220 @@
+"""Drafter ``recycle``: what the target last thought could follow a token may follow it now.
+
+Source: Token Recycling (Luo et al., ACL 2025, arXiv 2408.08696; github.com/Luowaterbi/TokenRecycling). No weights.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from operator import itemgetter
+from time import monotonic
+from typing import Final
+
+import numpy as np
+
+from slipstream.drafters.base import Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.calibration import Ratio
+from slipstream.drafters.memory import Memory
+from slipstream.drafters.resources import Method
+from slipstream.drafters.tree import TOP, Children, TreeBuilder
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.top_k import NONE, Doubles, Ids
+from slipstream.models.sampling.top_k import best as best_of
+from slipstream.models.types import ROOT, Abilities, History, Token
+
+_LEAVES: Final = 8
+
+_PRIOR: Final = (49 / 80, 10 / 80, 6 / 80, 5 / 80, 3 / 80, 3 / 80, 2 / 80, 2 / 80)
+"""Prior accuracy of each rank: the share of the paper's static tree (80 nodes) at and below each child of the root."""
+
+_PRIOR_WEIGHT: Final = 4  # outcomes that the prior counts for
+_DECAY: Final = 0.99
+
+_SURENESS: Final = np.array([0.3, 0.5, 0.7, 0.9], np.float32)
+"""Bounds between rows by the share of the best token among those kept: an unsure row deserves a wide tree."""
+
+_NO_PENALTIES: Final = np.empty(0, np.float32)
+_UNSEEN: Final = -1  # sureness of a row that was never written
+_SAVE_EVERY: Final = 180.0  # seconds; a kill loses no more
+_HEADER: Final = struct.Struct("<8s3I")  # magic, vocabulary, tokens kept a row, rows
+_MAGIC: Final = b"RECYCLE1"
+
+
+class RankAccuracy:
+    """How often the token of each rank was the one that followed, by how sure the row was of its best."""
+
+    def __init__(self, ranks: int) -> None:
+        """Starts from the prior."""
+        classes = len(_SURENESS) + 1
+        self._ratios = [[Ratio(_DECAY, 0.0, 0.0) for _ in range(ranks)] for _ in range(classes)]
+        self._sorted: list[list[tuple[float, int]]] = [[] for _ in range(classes)]  # empty where it has to be sorted
+
+    def best_first(self, sure: int) -> list[tuple[float, int]]:
+        """The accuracy and number of each rank, the most accurate first."""
+        found = self._sorted[sure]
+        if not found:
+            rates = [
+                ratio.given(prior, _PRIOR_WEIGHT) for ratio, prior in zip(self._ratios[sure], _PRIOR, strict=False)
+            ]
+            found = sorted(zip(rates, range(len(rates)), strict=True), key=itemgetter(0), reverse=True)
+            self._sorted[sure] = found
+        return found
+
+    def add(self, sure: int, rank: int | None) -> None:
+        """Adds which rank was right, None for none of them."""
+        for each, ratio in enumerate(self._ratios[sure]):
+            ratio.add(each == rank, 1.0)
+        self._sorted[sure] = []
+
+
+class TokenRecycling(Drafter):
+    """Keeps, per token, the 8 tokens that the target found best after it the last time, and grows a tree from them.
+
+    Every row that the target evaluates replaces its token's row of the table, rows of rejected tokens too; a row on the
+    accepted path replaces those of the same token beside it. The paper draws one static tree; here it grows best first,
+    by the accuracy of each rank, which is measured with every token of the text, drafted or not. The static tree's
+    shape is the prior. The table knows the target and not the text, so nothing has to be forgotten with a text, and it
+    is kept from one run to the next.
+
+    Attributes:
+        accuracy: How often the token of each rank was right.
+    """
+
+    name = "recycle"
+
+    def __init__(
+        self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: Memory | None = None
+    ) -> None:
+        """Takes up the table that was kept, or begins an empty one.
+
+        Args:
+            abilities: What the target takes; trees stay within its rows, leaves and context.
+            nodes: Most nodes of a tree.
+            leaves: Most leaves of a tree; 1 for chains.
+            memory: Keeps the table; what does not fit the model is passed over, and replaced.
+        """
+        self._n_vocab, self._n_ctx = abilities.n_vocab, abilities.n_ctx
+        self._nodes = min(nodes, abilities.max_rows - 1)
+        self._leaves = min(leaves, abilities.max_leaves)
+        self._kept = min(len(_PRIOR), abilities.n_vocab)
+        self._table = np.zeros((self._n_vocab, self._kept), np.int32)
+        self._sure = np.full(self._n_vocab, _UNSEEN, np.int8)
+        self.accuracy = RankAccuracy(self._kept)
+        self._memory = memory
+        self._saved_at = monotonic()
+        self._learned = False  # since the table was saved
+        packed = memory.read(self.name) if memory else None
+        if packed:
+            with suppress(SlipstreamError):
+                self.load(packed)
+
+    def begin(self, history: History) -> None:
+        """Saves the table every few minutes."""
+        if monotonic() - self._saved_at > _SAVE_EVERY:
+            self._save()
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Grows a tree, the most probable node first, as long as nodes pay."""
+        tree = TreeBuilder()
+        tree.offer(TOP, self._after(history.tokens[-1]))
+        for node in tree.grow(
+            should_extend, self.name, min(self._nodes, self._n_ctx - len(history.tokens)), self._leaves
+        ):
+            tree.offer(node, self._after(node.tokens[-1]))
+        return tree.build()
+
+    def observe(self, history: History, step: Step) -> None:
+        """Measures the ranks by the step's tokens, then takes the target's rows into the table."""
+        last = history.tokens[-len(step.tokens) - 1]
+        before = last
+        for token in step.tokens:
+            sure = int(self._sure[before])
+            if sure != _UNSEEN:
+                row = self._table[before].tolist()
+                self.accuracy.add(sure, row.index(token) if token in row else None)
+            before = token
+        self._take(step, last)
+        self._learned = True
+
+    def close(self) -> None:
+        """Saves the table and frees it."""
+        self._save()
+        self._table, self._sure = self._table[:0].copy(), self._sure[:0].copy()
+
+    def dump(self) -> bytes:
+        """Packs the rows that were written, little-endian: 4 (1 + 8) + 1 bytes each."""
+        seen = np.flatnonzero(self._sure != _UNSEEN)
+        head = _HEADER.pack(_MAGIC, self._n_vocab, self._kept, len(seen))
+        parts = (seen.astype("<i4"), self._table[seen].astype("<i4"), self._sure[seen])
+        return head + b"".join(part.tobytes() for part in parts)
+
+    def load(self, packed: bytes) -> None:
+        """Takes the rows that ``dump`` packed, into an empty or a used table.
+
+        Wrong rows would cost speed, never change a text; only what could not be a table of this model is refused.
+
+        Raises:
+            SlipstreamError: If the bytes are not such a table; this one stays as it is.
+        """
+        if len(packed) < _HEADER.size:
+            raise _misfit("it is cut off")
+        magic, n_vocab, kept, count = _HEADER.unpack_from(packed)
+        if magic != _MAGIC:
+            raise _misfit("it is none")
+        if (n_vocab, kept) != (self._n_vocab, self._kept):
+            raise _misfit("it is of another model")
+        if count > n_vocab or len(packed) != _HEADER.size + count * (4 + 4 * kept + 1):
+            raise _misfit("its size is wrong")
+        numbers = np.frombuffer(packed, "<i4", count * (1 + kept), _HEADER.size)
+        seen, table = numbers[:count], numbers[count:].reshape(count, kept)
+        sure = np.frombuffer(packed, np.int8, count, len(packed) - count)
+        if ((numbers < 0) | (numbers >= n_vocab)).any() or ((sure < 0) | (sure > len(_SURENESS))).any():
+            raise _misfit("a value is out of range")
+        self._table[seen], self._sure[seen] = table, sure
+
+    def _save(self) -> None:
+        if self._memory and self._learned:
+            self._memory.write(self.name, self.dump())
+            self._saved_at, self._learned = monotonic(), False
+
+    def _take(self, step: Step, last: Token) -> None:
+        """Replaces the rows of the tokens that the target has evaluated."""
+        tree, path = step.draft.tree, step.path
+        beside = [node for node in range(len(tree)) if node not in path and node not in tree.probes]
+        tokens: list[Token] = []
+        found: list[tuple[Ids, Doubles]] = []
+        for node in (*beside, ROOT, *path):  # of equal tokens the last one stays
+            try:
+                best = best_of(step.evaluation.logits[node + 1], self._kept, NONE, _NO_PENALTIES)
+            except SlipstreamError:  # the row is not a number: it shows nothing, and is never accepted from
+                continue
+            if len(best[0]) == self._kept:
+                tokens.append(last if node == ROOT else tree.tokens[node])
+                found.append(best)
+        if tokens:
+            logits = np.array([values for _, values in found])
+            share = 1 / np.exp(logits - logits[:, :1]).sum(axis=1)
+            self._table[tokens] = [ids for ids, _ in found]
+            self._sure[tokens] = _SURENESS.searchsorted(share)
+
+    def _after(self, token: Token) -> Children:
+        """The tokens that were best after a token, the most accurate rank first; none where it was never seen."""
+        sure = int(self._sure[token])
+        if sure == _UNSEEN:
+            return ()
+        row = self._table[token].tolist()
+        return ((row[rank], rate) for rate, rank in self.accuracy.best_first(sure))
+
+
+def _misfit(reason: str) -> SlipstreamError:
+    return SlipstreamError(f"the kept table of drafter recycle does not fit: {reason}.", "It is learned anew.")
+
+
+METHOD: Final = Method(
+    TokenRecycling.name,
+    lambda resources: TokenRecycling(resources.abilities, memory=resources.memory),
+    about="a tree of what the model lately thought could come next",
+    auto=True,
+)

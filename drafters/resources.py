@@ -1,0 +1,84 @@
+"""What drafters are made from, and what a method states about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from slipstream.drafters.base import Drafter, Needs
+from slipstream.drafters.guard import Guard
+from slipstream.drafters.memory import Memory
+from slipstream.drafters.text_index.index import TextIndex
+from slipstream.drafters.vocabulary_mapping import VocabularyMapping
+from slipstream.models.gguf.reader import Header
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.target import Target
+from slipstream.models.types import Abilities
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a drafter may be made from.
+
+    Attributes:
+        abilities: What the target can do.
+        draft_model: A draft model, if there is one.
+        heads: Method to the file that was trained for this target; already checked.
+        llama: The target where it is llama.cpp's, for methods that run on its device or read its weights.
+        folder: Where files that are derived from the target may be kept from one run to the next.
+        text_index: The owner's past text, if it is indexed and may be used.
+        memory: What drafters learned of the target in earlier runs, if it is kept.
+        header: Of the target's file, where it has one.
+        vocabulary_mapping: Between the target's vocabulary and the draft model's where they differ.
+        guard: Runs the calls of the drafters, so that a failing one fails no reply; None lets them raise.
+    """
+
+    abilities: Abilities
+    draft_model: Target | None = None
+    heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    llama: LlamaTarget | None = None
+    folder: Path | None = None
+    text_index: TextIndex | None = None
+    memory: Memory | None = None
+    header: Header | None = None
+    vocabulary_mapping: VocabularyMapping | None = None
+    guard: Guard | None = None
+
+
+def needs_nothing(_resources: Resources) -> str:
+    """Of a method that is complete by itself."""
+    return ""
+
+
+def needs_heads(name: str) -> Callable[[Resources], str]:
+    """Of a method that needs trained heads and a target on llama.cpp."""
+
+    def lacks(resources: Resources) -> str:
+        if name not in resources.heads or resources.llama is None:
+            return f"it needs {name} heads, and this model has none"
+        return ""
+
+    return lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A drafting method, as the registry lists it.
+
+    Attributes:
+        name: What it is called.
+        make: Makes the drafter of resources that ``lacks`` nothing.
+        needs: What it needs of every target; a drafter may need more.
+        lacks: What is missing for it, in words that follow "cannot serve this model:", or an empty string.
+        about: What it does, in one plain line of at most 60 characters, without a full stop.
+        auto: Whether the autopilot may use it.
+    """
+
+    name: str
+    make: Callable[[Resources], Drafter]
+    needs: Needs = Needs()  # noqa: RUF009 (frozen)
+    lacks: Callable[[Resources], str] = needs_nothing
+    about: str = ""
+    auto: bool = False

@@ -1,0 +1,195 @@
+"""The folder of an index: private files, one lock, and the manifest that says which segments are live."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
+
+from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.sanitize import shown_path
+
+Bytes = bytes | memoryview
+
+LOCK: Final = "lock"
+_LOCK_SECONDS: Final = 10.0  # to wait for it; it is never held while contexts are sorted
+_LARGEST_WRITE: Final = 1 << 30  # Linux writes at most 2 GiB at once
+MANIFEST: Final = "index.json"
+_FORMAT: Final = 1
+_GROWTH: Final = 2
+_SEGMENT: Final = re.compile(r"[0-9]{1,15}\.segment")
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder that only its owner can enter, and closes one that others could."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if os.name == "posix" and folder.stat().st_mode & 0o077:
+        os.chmod(folder, 0o700)
+
+
+def write_file(path: Path, parts: Iterable[Bytes]) -> None:
+    """Writes a file and waits until it is on the disk."""
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        for part in parts:
+            rest = memoryview(part).cast("B")
+            while rest:
+                rest = rest[os.write(handle, rest[:_LARGEST_WRITE]) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Gives a file new content: at any moment it has the old or the new; ``sync_folder`` makes that last."""
+    part = path.with_name(path.name + ".part")
+    write_file(part, [content])
+    os.replace(part, path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk."""
+    if os.name != "posix":
+        return  # Windows opens no folders
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes, and other threads, from changing a folder; a process that ends gives its lock back.
+
+    Raises:
+        SlipstreamError: If another holds it for more than ten seconds.
+    """
+    lock = FileLock(folder / LOCK, timeout=_LOCK_SECONDS, mode=0o600, poll_interval=0.005)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise SlipstreamError(
+            f"the text index in {shown_path(folder)} is being changed by another slipstream.", "Try again later."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def worded(folder: Path) -> Iterator[None]:
+    """Turns errors of the disk into words."""
+    try:
+        yield
+    except OSError as error:
+        reason = reason_of(error)
+        raise SlipstreamError(
+            f"cannot write the text index in {shown_path(folder)}: {reason}.",
+            "Free some room there, or check the folder and its permissions.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is live.
+
+    Attributes:
+        vocabulary: The fingerprint of the vocabulary that the ids are of.
+        n_vocab: Size of that vocabulary.
+        segments: File names.
+        next: Number of the next file; numbers are never used twice.
+    """
+
+    vocabulary: str
+    n_vocab: int
+    segments: tuple[str, ...] = ()
+    next: int = 1
+
+    def name(self, ahead: int = 0) -> str:
+        """Name of the next file, or of one after it."""
+        return f"{self.next + ahead}.segment"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Makes a manifest the one that holds."""
+    replace_file(folder / MANIFEST, json.dumps({"format": _FORMAT, **asdict(manifest)}).encode())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads the manifest that holds.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        SlipstreamError: If it is damaged, foreign, or a newer slipstream wrote it.
+    """
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+        if found["format"] != _FORMAT:
+            raise SlipstreamError(
+                f"the text index in {shown_path(folder)} has a format that this slipstream does not know.",
+                "Update slipstream, or delete that folder and index the text again.",
+            )
+        segments = tuple(found["segments"])
+        if not all(isinstance(name, str) and is_segment(name) for name in segments):
+            raise ValueError("a segment has a strange name")
+        return Manifest(str(found["vocabulary"]), int(found["n_vocab"]), segments, int(found["next"]))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SlipstreamError(
+            f"the text index in {shown_path(folder)} is damaged: {MANIFEST} cannot be read.",
+            "Delete that folder and index the text again; chats and files are not touched by that.",
+        ) from error
+
+
+def is_segment(name: str) -> bool:
+    """Whether a file is a segment, by its name."""
+    return _SEGMENT.fullmatch(name) is not None
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file, if no manifest names it, is one that a killed process left."""
+    return is_segment(name) or name == f"{MANIFEST}.part"
+
+
+def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
+    """Says which segments should become one, so that each is at least twice as long as the next smaller one.
+
+    n tokens then stand in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
+    it is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
+
+    Args:
+        sizes: Of all segments.
+        limit: Most tokens of the merged segment.
+        fresh: Tokens that are about to make a segment of their own, unless they are merged as well.
+
+    Returns:
+        Indices into ``sizes``; empty if nothing should be merged (with ``fresh``, if it should stay alone).
+    """
+    order = sorted(range(len(sizes)), key=lambda index: sizes[index])
+    if fresh:
+        return _run(order, sizes, fresh, limit)
+    for start, index in enumerate(order):
+        if group := _run(order[start + 1 :], sizes, sizes[index], limit):
+            return [index, *group]
+    return []
+
+
+def _run(order: Sequence[int], sizes: Sequence[int], total: int, limit: int) -> list[int]:
+    """The segments, smallest first, that something of size ``total`` swallows as it grows."""
+    group: list[int] = []
+    for index in order:
+        if sizes[index] >= _GROWTH * total or total + sizes[index] > limit:
+            break
+        total += sizes[index]
+        group.append(index)
+    return group

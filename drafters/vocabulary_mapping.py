@@ -1,0 +1,225 @@
+"""Maps text between two vocabularies: the history to a draft model's tokens, and its text to the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Final, Protocol
+
+from slipstream.models.gguf.reader import Header
+from slipstream.models.types import Token, shared_prefix
+
+_AT_ONCE: Final = 512  # target tokens that are translated in one step, so that no step is long
+_GROUP: Final = 32  # target tokens that are tokenized together where much is new
+_LONG: Final = 64  # target tokens without a space after which a text is cut between any two characters
+_CONTROL: Final = 3  # a token's type in a GGUF
+_SPACE: Final = b" \t\n\r"
+
+
+class Vocabulary(Protocol):
+    """What a mapping needs of a model's vocabulary."""
+
+    @property
+    def ends(self) -> frozenset[Token]:
+        """The tokens that end a reply."""
+
+    def tokenize(self, text: str, special: bool) -> list[Token]:
+        """Turns text into tokens."""
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes of a token; nothing for control tokens."""
+
+    def opening(self) -> list[Token]:
+        """The tokens that every text starts with."""
+
+
+class Tokenizer:
+    """A vocabulary for stretches from the middle of a text."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Wraps a vocabulary."""
+        self._vocabulary = vocabulary
+        self._pieces: dict[Token, bytes] = {}
+        self._leads = {lead: vocabulary.tokenize(lead, False) for lead in ("a", "\n")}
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes of a token, kept after the first call."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._vocabulary.piece(token)
+        return piece
+
+    def inside(self, text: str) -> list[Token]:
+        """Tokenizes a stretch that follows other text.
+
+        Some tokenizers put a space before the first word, so something else stands first and its tokens are dropped.
+        """
+        lead = "a" if text[:1].isspace() else "\n"
+        tokens, dropped = self._vocabulary.tokenize(lead + text, False), self._leads[lead]
+        size = len(dropped)
+        return tokens[size:] if tokens[:size] == dropped else self._vocabulary.tokenize(text, False)
+
+
+class VocabularyMapping:
+    """The history in the tokens of a draft model, and the draft model's words in the tokens of the target.
+
+    Tokens are carried over by the bytes they stand for. The history is cut where a word or a control token begins, and
+    only what follows the last cut is tokenized again when it grows, so that a step costs work for its new tokens alone.
+    Control tokens have a text in neither vocabulary; those of equal names are matched and others are left out.
+
+    Attributes:
+        tokens: The history as the draft model reads it; to be read only.
+        whole: Whether ``tokens`` stands for all of the history.
+        ends: The draft model's tokens that end a reply.
+    """
+
+    def __init__(self, target: Vocabulary, draft: Vocabulary, controls: Mapping[Token, Token]) -> None:
+        """Starts with an empty history.
+
+        Args:
+            target: The vocabulary of the target.
+            draft: That of the draft model.
+            controls: Control tokens of the target that the draft model has too, and what they are there.
+        """
+        self._target, self._draft = Tokenizer(target), Tokenizer(draft)
+        self._opening = len(target.opening())  # the draft model's own stands in its place
+        self._to_draft = dict(controls)
+        self._to_target = {theirs: ours for ours, theirs in controls.items()}
+        self._source: list[Token] = []  # the part of the history that was translated
+        self._agreed = 0  # tokens of it that the next history is known to share
+        self.tokens = list(draft.opening())
+        self.whole = False
+        self.ends = draft.ends
+        self._cuts = [(0, len(self.tokens))]  # tokens of the history and of ``tokens`` before each cut
+
+    def begin(self) -> None:
+        """Expects any other history."""
+        self._agreed = 0
+
+    def rewind(self, length: int) -> None:
+        """Notes that the history may have changed from index ``length`` on."""
+        self._agreed = min(self._agreed, length)
+
+    def behind(self, history: list[Token]) -> int:
+        """Tokens of a history that ``follow`` would translate; changes nothing, and needs no ``begin``."""
+        at = min(self._agreed, len(self._source), len(history))
+        if at and self._source[at - 1] != history[at - 1]:
+            at = 0
+        return len(history) - shared_prefix(self._source, history, at)
+
+    def follow(self, history: list[Token]) -> int:
+        """Translates what is new in a history, or a part of it where that is much.
+
+        Returns:
+            How many of ``tokens`` are as they were before.
+        """
+        same = shared_prefix(self._source, history, self._agreed)
+        while self._cuts[-1][0] > same:
+            self._cuts.pop()
+        start, kept = self._cuts[-1]
+        del self._source[start:], self.tokens[kept:]
+        end = min(len(history), start + _AT_ONCE)
+        tail = self._take(history, start, end)
+        done = self._cuts[-1][0]
+        self.whole = end == len(history) and not _unfinished(tail)
+        if self.whole:
+            self.tokens += self._draft.inside(tail.decode("utf-8", "replace")) if tail else []
+            done = end
+        self._source += history[start:done]
+        self._agreed = done
+        return kept
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes of a token of the draft model; nothing for control tokens."""
+        return self._draft.piece(token)
+
+    def control(self, token: Token) -> Token | None:
+        """The target's token for a control token of the draft model, if there is one."""
+        return self._to_target.get(token)
+
+    def continued(self, text: bytes) -> list[tuple[Token, int]]:
+        """Finds the target's tokens for words that follow the history.
+
+        They are tokenized with the end of the history, and given only if a token begins where the history ends: the
+        target, which has written its last token already, would have written another one otherwise.
+
+        Args:
+            text: The bytes that follow; they are left out from the first on that is no character.
+
+        Returns:
+            The tokens, and for each the length of the text up to its end.
+        """
+        before = b"".join(map(self._target.piece, self._source[self._cuts[-1][0] :]))
+        raw = before + text[: len(text) - _unfinished(text)]
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            raw = raw[: error.start]
+        if len(raw) <= len(before):
+            return []
+        tokens = self._target.inside(raw.decode())
+        pieces = [self._target.piece(token) for token in tokens]
+        ends = list(accumulate(map(len, pieces)))
+        if b"".join(pieces) != raw or len(before) not in (0, *ends):
+            return []
+        return [(token, end - len(before)) for token, end in zip(tokens, ends, strict=True) if end > len(before)]
+
+    def _take(self, history: list[Token], start: int, end: int) -> bytes:
+        """Translates tokens ``start`` to ``end`` of a history up to the last place where a cut is good.
+
+        Returns:
+            The bytes after it.
+        """
+        words = b""  # since the last cut
+        good = 0, 0  # the last place in them where a word begins, in bytes and in tokens of the history
+        for at in range(start, end):
+            token = history[at]
+            piece = self._target.piece(token)
+            if not piece:
+                self._cut(words, at)
+                if at >= self._opening and token in self._to_draft:
+                    self.tokens.append(self._to_draft[token])
+                self._cut(b"", at + 1)
+                words, good = b"", (0, 0)
+                continue
+            size, since = len(words), at - self._cuts[-1][0]
+            if words and piece[0] == _SPACE[0] and words[-1] not in _SPACE:
+                good = size, at
+                if since >= _GROUP:
+                    self._cut(words, at)
+                    words, good = b"", (0, 0)
+            elif since >= _LONG and not good[0] and (not _unfinished(words) or since >= 2 * _LONG):
+                self._cut(words, at)
+                words = b""
+            words += piece
+        if good[0]:
+            self._cut(words[: good[0]], good[1])
+            words = words[good[0] :]
+        return words
+
+    def _cut(self, words: bytes, at: int) -> None:
+        """Translates words up to a cut before token ``at`` of the history, whatever follows."""
+        if words:
+            self.tokens += self._draft.inside(words.decode("utf-8", "replace"))
+        self._cuts.append((at, len(self.tokens)))
+
+
+def _unfinished(raw: bytes) -> int:
+    """Bytes at the end that begin a character of UTF-8 and do not end it."""
+    for back in range(1, min(4, len(raw) + 1)):
+        byte = raw[-back]
+        if byte & 0xC0 != 0x80:
+            size = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return back if size > back else 0
+    return 0
+
+
+def shared_controls(target: Header, draft: Header) -> dict[Token, Token]:
+    """Matches control tokens of two vocabularies by name: the target's to the draft model's."""
+    theirs = {name: token for name, token in _controls(draft)}
+    return {token: theirs[name] for name, token in _controls(target) if name in theirs}
+
+
+def _controls(header: Header) -> Sequence[tuple[str, Token]]:
+    kinds = header.token_types
+    return [(header.tokens[token], token) for token, kind in enumerate(kinds) if kind == _CONTROL]

@@ -1,0 +1,315 @@
+"""The sandbox that chat templates run in: foreign code that comes with a model file.
+
+Jinja's immutable sandbox keeps a template away from Python's insides. On top of it this module bounds what a template
+may *spend*: every turn of a loop and every call of a macro, filter or method looks at the clock, and the operations
+that can make a large text from a small one (repetition, powers, formats, padding, joins, replacements, captures) are
+measured before they run.
+
+Not bounded here: one slow operation between two looks at the clock, such as comparing two lists that are nested deeply.
+Templates run in the engine's child process: the interface stays alive, and can end it.
+
+What one rendering of a chat template may spend: a clock, and the sizes of results before they are made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import wraps
+from typing import Any, Final, NoReturn, TypeVar
+
+from jinja2 import Template, TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.nodes import EvalContext
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from slipstream.models.errors import ModelFileError
+from slipstream.models.sanitize import quoted
+
+MAX_TEXT: Final = 1 << 20
+MAX_NUMBER: Final = 10_000
+MAX_BITS: Final = 4_096
+MAX_ENTRIES: Final = 200_000
+TIME_LIMIT: Final = 2.0
+_WIDE_FIELD: Final = re.compile(r"[0-9]{4,}|\*|\{[^}]*\{")
+_SIZED: Final = frozenset(  # filters and methods whose numbers are sizes
+    {"center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "indent", "wordwrap", "round", "tojson"}
+)
+_HUNGRY: Final = frozenset({"translate", "wordwrap", "expandtabs"})
+
+
+class TooMuchError(SecurityError):
+    """A template that wants more time or memory than it may have."""
+
+
+class Meter:
+    """Measures one rendering at a time.
+
+    Attributes:
+        max_text: Longest text that may come about, in characters.
+    """
+
+    def __init__(self, time_limit: float = TIME_LIMIT) -> None:
+        """Sets the limit of time in seconds; the clock stands still until ``start``."""
+        self._time_limit = time_limit
+        self._deadline = float("inf")
+        self.max_text = MAX_TEXT
+
+    def start(self, given: int) -> None:
+        """Begins a rendering of messages with ``given`` characters."""
+        self._deadline = time.monotonic() + self._time_limit
+        self.max_text = MAX_TEXT + 4 * given
+
+    def tick(self) -> str:
+        """Ends the rendering when its time is over; returns an empty text, as it stands in templates."""
+        if time.monotonic() > self._deadline:
+            raise TooMuchError(f"it runs longer than {self._time_limit:g} s")
+        return ""
+
+    def joined(self, parts: Iterable[Any], separator: str = "") -> str:
+        """Joins texts if the result is not too long."""
+        texts, length = [], 0
+        for part in parts:
+            texts.append(part if isinstance(part, str) else str(self.countable(part)))
+            length += len(texts[-1]) + len(separator)
+            self.allow(length)
+        return separator.join(texts)
+
+    def allow(self, length: int) -> None:
+        """Lets a text or list of this length pass, or raises."""
+        if length > self.max_text:
+            raise TooMuchError(f"it makes a text of more than {self.max_text:,} characters")
+
+    def countable(self, value: Any) -> Any:
+        """Returns ``value`` if it is no list of lists of lists … that would take for ever to print or sort."""
+        entries, waiting = 0, [value]
+        while waiting:
+            entry = waiting.pop()
+            if isinstance(entry, dict):
+                entry = list(entry.values())
+            if isinstance(entry, list | tuple):
+                waiting += entry
+                entries += len(entry)
+                if entries > MAX_ENTRIES:
+                    raise TooMuchError("it makes lists with too many entries")
+        return value
+
+    def check_operator(self, operator: str, left: Any, right: Any) -> None:
+        """Measures ``+``, ``*``, ``**`` and ``%`` before they run."""
+        if operator == "%" and isinstance(left, str | bytes):
+            self.check_format(left)
+        elif operator == "+" and _sized(left) and _sized(right):
+            self.allow(len(left) + len(right))
+        elif operator == "*" and _sized(left) and isinstance(right, int):
+            self.allow(len(left) * right)
+        elif operator == "*" and _sized(right) and isinstance(left, int):
+            self.allow(len(right) * left)
+        elif isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
+            bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
+            if bits > MAX_BITS:
+                raise TooMuchError("it computes a very large number")
+
+    def check_call(self, name: str, owner: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """Looks at the clock, and measures a filter or built-in method before it runs.
+
+        Args:
+            name: Its name.
+            owner: The filter's input, or the method's object.
+            args: Further arguments by place.
+            options: Further arguments by name.
+        """
+        self.tick()
+        values = [*args, *options.values()]
+        self.countable(owner)
+        if name in _SIZED:
+            lines = owner.count("\n") + 1 if isinstance(owner, str) else 1
+            largest = max((abs(value) for value in values if isinstance(value, int)), default=0)
+            if largest > MAX_NUMBER or largest * lines > self.max_text:
+                raise TooMuchError(f"{quoted(name)} gets a number that is too large")
+        if not isinstance(owner, str | bytes):
+            return
+        texts = [value for value in values if isinstance(value, type(owner))]
+        if name == "replace" and len(texts) == 2:
+            self.allow(len(owner) + owner.count(texts[0]) * len(texts[1]))  # type: ignore[arg-type]
+        elif name == "indent":
+            self.allow(len(owner) + (str(owner).count("\n") + 1) * sum(map(len, texts)))
+        elif name == "format":
+            self.check_format(owner)
+        elif name in _HUNGRY and len(owner) + sum(map(len, texts)) > MAX_NUMBER:
+            raise TooMuchError(f"{quoted(name)} gets a text that is too long")
+
+    def check_format(self, pattern: str | bytes) -> None:
+        """Refuses fields of 1,000 characters and more, and widths that are computed."""
+        if _WIDE_FIELD.search(pattern if isinstance(pattern, str) else pattern.decode("latin-1")):
+            raise TooMuchError("it formats a field that is too wide")
+
+
+def _sized(value: Any) -> bool:
+    return isinstance(value, str | bytes | list | tuple)
+
+
+MAX_SOURCE: Final = 256 << 10
+_Body = TypeVar("_Body", nodes.For, nodes.Macro, nodes.CallBlock)
+_ANOTHER_FILE: Final = "Choose another conversion of the model."
+
+
+class TemplateRefusal(TemplateError):
+    """What a template says through ``raise_exception``: these messages do not suit it."""
+
+
+class TemplateSandbox(ImmutableSandboxedEnvironment):
+    """A Jinja environment for one chat template, with the names that Hugging Face's templates expect.
+
+    Attributes:
+        meter: What a rendering may spend; start it before every rendering.
+    """
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})  # the compiler does not compute these in advance either
+
+    def __init__(self, time_limit: float = TIME_LIMIT) -> None:
+        """Sets up names and limits.
+
+        Args:
+            time_limit: Seconds that one rendering may take.
+        """
+        self.meter = Meter(time_limit)
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            optimized=False,
+            finalize=self.meter.countable,
+            extensions=["jinja2.ext.loopcontrols", GenerationTag],
+        )
+        self.tick = self.meter.tick
+        self.concat = self.meter.joined  # type: ignore[method-assign]  # a class attribute to Jinja
+        for name in ("lipsum", "joiner", "cycler"):
+            self.globals.pop(name)
+        self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
+        for name in ("random", "urlize", "batch", "slice", "xmlattr", "pprint"):
+            self.filters.pop(name)
+        self.filters["tojson"] = _tojson
+        self.filters["join"] = self._join
+        self.filters = {name: self._measured(name, call) for name, call in self.filters.items()}
+
+    def chained(self, *parts: Any) -> str:
+        """Is what the ``~`` operator does."""
+        return self.meter.joined(parts)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Measures an operator before it runs."""
+        self.meter.check_operator(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Measures calls of built-in methods, such as ``text.center(9999999)``, before they run."""
+        owner = getattr(obj, "__self__", None)
+        if isinstance(owner, str) and obj.__name__ == "join" and len(args) == 1:
+            return self.meter.joined(args[0], owner)
+        if isinstance(owner, str | bytes | int | float | list | tuple | dict):
+            self.meter.check_call(obj.__name__, owner, args, kwargs)
+        return super().call(context, obj, *args, **kwargs)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Refuses wide fields in ``text.format(...)``."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            self.meter.check_format(value.__self__)
+        return wrapped
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        _Metering().visit(tree)
+        tree.set_environment(self)
+        return tree
+
+    def _join(self, value: Iterable[Any], d: str = "", attribute: str | int | None = None) -> str:
+        found = [self.getitem(entry, attribute) for entry in value] if attribute is not None else value
+        return self.meter.joined(found, separator=str(d))
+
+    def _measured(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)  # keeps Jinja's marks for filters that want the context
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            values = [arg for arg in args if not isinstance(arg, Context | EvalContext | TemplateSandbox)]
+            self.meter.check_call(name, values[0] if values else None, values[1:], kwargs)
+            return call(*args, **kwargs)
+
+        return measured
+
+
+class GenerationTag(Extension):
+    """``{% generation %}``: marks replies for training in some templates; here its body is all that counts."""
+
+    tags = frozenset({"generation"})  # type: ignore[assignment]
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """Returns the body."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Metering(NodeTransformer):
+    """Makes a template look at the clock in every loop and macro, and measure what ``~`` chains."""
+
+    def visit_For(self, node: nodes.For) -> nodes.For:
+        return self._clocked(node)
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Macro:
+        return self._clocked(node)
+
+    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.CallBlock:
+        return self._clocked(node)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Call:
+        self.generic_visit(node)
+        return _call("chained", node.nodes, node.lineno)
+
+    def _clocked(self, node: _Body) -> _Body:
+        self.generic_visit(node)
+        node.body.insert(0, nodes.ExprStmt(_call("tick", [], node.lineno), lineno=node.lineno))
+        return node
+
+
+def _call(method: str, args: list[nodes.Expr], lineno: int) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(method), args, [], None, None, lineno=lineno)
+
+
+def compile_template(source: str, sandbox: TemplateSandbox | None = None) -> Template:
+    """Compiles a chat template without running it.
+
+    Args:
+        source: Text of the template.
+        sandbox: Where it will run; one of its own if not given.
+
+    Raises:
+        ModelFileError: If it is too long or does not compile.
+    """
+    if len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE:
+        raise ModelFileError(f"its chat template is longer than {MAX_SOURCE >> 10} KiB.", _ANOTHER_FILE)
+    try:
+        return (sandbox or TemplateSandbox()).from_string(source)
+    except TemplateError as error:
+        reason = quoted(str(error).rstrip(". "), 120)
+    except (RecursionError, MemoryError, SyntaxError, ValueError):  # Python's compiler has bounds of its own
+        reason = "it is nested too deeply"
+    raise ModelFileError(f"its chat template does not compile: {reason}.", _ANOTHER_FILE)
+
+
+def _raise_exception(message: object = "") -> NoReturn:
+    raise TemplateRefusal(str(message)[:1000])
+
+
+def _strftime_now(pattern: str) -> str:
+    if len(pattern) > 100 or any(char.isdigit() for char in pattern):
+        raise TooMuchError("it formats the date too widely")
+    return datetime.now().strftime(pattern)
+
+
+def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)

@@ -1,0 +1,280 @@
+"""Renders a conversation with a model's chat template, and keeps apart what the template wrote from what people wrote.
+
+A template joins both into one text. Were that text tokenized in one go, a pasted ``<|im_end|>`` would become the
+control token and could forge another speaker's turn. So before the template runs, every character of a message is
+replaced by a private-use character that stands for it, and put back after. Such characters survive trimming, slicing,
+measuring, splitting and upper-casing, so it is always known whose each character is.
+
+- Whitespace stays itself, because templates trim it; it cannot form a control token.
+- The marks of thinking in an *assistant* message stay themselves, because templates cut earlier thoughts at them.
+- Templates that change letters (``upper``) or look for words in a message have no effect on it or do not find them.
+- A template that forges private-use characters only turns its own text into plain content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from jinja2 import Template
+
+from slipstream.models.chat_template.sandbox import (
+    TIME_LIMIT,
+    TemplateRefusal,
+    TemplateSandbox,
+    TooMuchError,
+    compile_template,
+)
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.sanitize import quoted
+
+ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
+THINKING: Final = ("<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>")
+"""What templates look for in replies, to drop earlier thoughts from the prompt."""
+
+CHATML: Final = (
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""The commonest template, for files that have none. Source: OpenAI's Chat Markup Language."""
+
+_FIRST_MARK: Final = 0xF0000
+_LAST_MARK: Final = 0x10FFFD
+_LANES: Final = 16  # messages share characters with every 16th: room for 8,000 different ones in each
+_MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010fffd]+)*)")
+_THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
+_BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in THINKING) + ")*")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePart:
+    """A piece of a rendered conversation.
+
+    Attributes:
+        text: Its text.
+        content: Index of the message whose content it is, to be tokenized without special tokens;
+            None for the template's own text, to be tokenized with them.
+    """
+
+    text: str
+    content: int | None
+
+
+class ChatTemplate:
+    """A model's chat template, compiled once. One rendering at a time.
+
+    Attributes:
+        source: Text of the template.
+        bos: Text of the token that begins a conversation; the rendered text holds it if the template wants it.
+        eos: Text of the token that ends a reply.
+    """
+
+    def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:
+        """Compiles the template.
+
+        Args:
+            source: Text of the template.
+            bos: Text of the ``bos`` token.
+            eos: Text of the ``eos`` token.
+            time_limit: Seconds that one rendering may take.
+
+        Raises:
+            ModelFileError: If it is too long or does not compile.
+        """
+        self.source, self.bos, self.eos = source, bos, eos
+        self._sandbox = TemplateSandbox(time_limit)
+        self._template: Template = compile_template(source, self._sandbox)
+
+    @classmethod
+    def default(cls) -> ChatTemplate:
+        """Returns ChatML, for a model whose file has no template."""
+        return cls(CHATML, eos="<|im_end|>")
+
+    def parts(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[TemplatePart]:
+        """Renders a conversation.
+
+        Args:
+            messages: Each with a ``role`` of ``ROLES`` and a ``content``; other keys are left out.
+            add_generation_prompt: Whether the text ends where the assistant's reply begins.
+
+        Returns:
+            The rendered text in pieces; joined, they are the whole text.
+
+        Raises:
+            SlipstreamError: If the template refuses the messages, fails, or takes too much time or memory.
+            ValueError: If a role is unknown.
+        """
+        unknown = {message["role"] for message in messages} - ROLES
+        if unknown:
+            raise ValueError(f"unknown roles: {sorted(unknown)}")
+        marks = _Marks(messages)
+        pieces = _Pieces.of(self._render(marks.messages, add_generation_prompt), marks)
+        if any("".join(_edges(message["content"])) for message in messages):
+            stripped = _Marks([{**message, "content": message["content"].strip()} for message in messages])
+            bare = _Pieces.of(self._render(stripped.messages, add_generation_prompt), stripped)
+            pieces = pieces.with_edges(bare, messages)
+        return pieces.parts()
+
+    def _render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
+        meter = self._sandbox.meter
+        meter.start(sum(len(message["content"]) for message in messages))
+        variables = {
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": add_generation_prompt,
+            "bos_token": self.bos,
+            "eos_token": self.eos,
+            "tools": None,
+            "documents": None,
+        }
+        try:
+            return meter.joined(_ticking(self._template.generate(variables), self._sandbox))
+        except TemplateRefusal as error:
+            reason = str(error).rstrip(". ")
+            raise SlipstreamError(
+                f"the model's chat template refuses this conversation: {quoted(reason, 120)}.",
+                _way_out(reason, messages),
+            ) from None
+        except TooMuchError as error:
+            reason = str(error)
+        except Exception as error:  # the edge to foreign code, which may fail in any way that Python knows
+            reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
+        raise SlipstreamError(
+            f"the model's chat template failed: {reason}.", "Choose another conversion of the model."
+        ) from None
+
+
+class _Marks:
+    """Messages with a private-use character in place of each of theirs, and the way back."""
+
+    def __init__(self, messages: Sequence[Mapping[str, str]]) -> None:
+        self._codes: dict[tuple[int, str], int] = {}
+        self._lanes: dict[str, int] = {}
+        self._chars: dict[int, str] = {}
+        self.messages = [
+            {"role": message["role"], "content": self._marked(index, message["role"], message["content"])}
+            for index, message in enumerate(messages)
+        ]
+
+    def read(self, run: str, current: int) -> Iterator[tuple[int | None, str]]:
+        """Yields the pieces of a run: the message's index and what its characters stand for; None and text for others.
+
+        Args:
+            run: Private-use characters and the whitespace between them.
+            current: Index of the message that the text before came from.
+        """
+        lanes = {self._lanes.get(char, -1) for char in set(run) if not char.isspace()}
+        alone = len(lanes) == 1 and -1 not in lanes  # the words of one message: translated in one go
+        pieces = [(lanes.pop(), iter(run))] if alone else groupby(run, lambda char: self._lanes.get(char, -1))
+        for lane, chars in pieces:
+            text = "".join(chars)
+            if lane < 0:
+                yield None, text  # whitespace, or the template's own private-use characters
+                continue
+            ahead = current + (lane - current) % _LANES  # the next message that has this lane
+            current = ahead if ahead < len(self.messages) else lane
+            yield current, text.translate(self._chars)
+
+    def _marked(self, index: int, role: str, content: str) -> str:
+        if role != "assistant":
+            return self._translated(index, content)
+        pieces = _THINKING.split(content)  # the odd ones are the marks of thinking themselves
+        return "".join(piece if n % 2 else self._translated(index, piece) for n, piece in enumerate(pieces))
+
+    def _translated(self, index: int, text: str) -> str:
+        return text.translate({ord(c): self._code(index % _LANES, c) for c in sorted(set(text)) if not c.isspace()})
+
+    def _code(self, lane: int, char: str) -> int:
+        code = self._codes.setdefault((lane, char), _FIRST_MARK + len(self._codes))
+        if code > _LAST_MARK:
+            raise SlipstreamError("the conversation holds too many different characters.", "Begin a new chat.")
+        self._lanes[chr(code)], self._chars[code] = lane, char
+        return code
+
+
+@dataclass
+class _Pieces:
+    """A rendered text: the template's texts, and the contents between them.
+
+    Attributes:
+        texts: One more than contents; may be empty.
+        contents: Each with its message's index.
+    """
+
+    texts: list[str]
+    contents: list[tuple[int, str]]
+
+    @staticmethod
+    def of(text: str, marks: _Marks) -> _Pieces:
+        """Splits a rendered text and puts the messages' characters back."""
+        texts = [""]
+        contents: list[tuple[int, list[str]]] = []  # joined at the end: a content may have many pieces
+        for number, run in enumerate(_MARKS.split(text)):
+            if number % 2 == 0:
+                texts[-1] += run
+                continue
+            for owner, found in marks.read(run, contents[-1][0] if contents else 0):
+                if owner is None:
+                    texts[-1] += found
+                elif contents and contents[-1][0] == owner and _BETWEEN.fullmatch(texts[-1]):
+                    contents[-1][1].extend((texts[-1], found))
+                    texts[-1] = ""
+                else:
+                    contents.append((owner, [found]))
+                    texts.append("")
+        return _Pieces(texts, [(owner, "".join(pieces)) for owner, pieces in contents])
+
+    def with_edges(self, bare: _Pieces, messages: Sequence[Mapping[str, str]]) -> _Pieces:
+        """Gives the whitespace around contents back to them where the template left it there.
+
+        Args:
+            bare: The same conversation, rendered with stripped contents: shows what the template itself wrote.
+            messages: The conversation.
+        """
+        if [index for index, _ in self.contents] != [index for index, _ in bare.contents]:
+            return self
+        texts, contents = list(self.texts), list(self.contents)
+        for place, (text, own) in enumerate(zip(self.texts, bare.texts, strict=True)):
+            left, right = place - 1, place
+            before = _edges(messages[contents[left][0]]["content"])[1] if left >= 0 else ""
+            after = _edges(messages[contents[right][0]]["content"])[0] if right < len(contents) else ""
+            for tail, lead in ((before, after), (before, ""), ("", after)):
+                if text == tail + own + lead:
+                    texts[place] = own
+                    if tail:
+                        contents[left] = (contents[left][0], contents[left][1] + tail)
+                    if lead:
+                        contents[right] = (contents[right][0], lead + contents[right][1])
+                    break
+        return _Pieces(texts, contents)
+
+    def parts(self) -> list[TemplatePart]:
+        """Lists what is not empty, in order."""
+        parts = [TemplatePart(self.texts[0], None)]
+        for (index, content), text in zip(self.contents, self.texts[1:], strict=True):
+            parts += [TemplatePart(content, index), TemplatePart(text, None)]
+        return [part for part in parts if part.text]
+
+
+def _way_out(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
+    """What to try where a template refuses messages."""
+    if any(message["role"] == "system" for message in messages):
+        return "Leave out the system prompt, or begin a new chat."
+    if "system" in reason.lower():
+        return "Give it a system prompt: with --system, or in the settings of the chat."
+    return "Begin a new chat, or choose another conversion of the model."
+
+
+def _edges(content: str) -> tuple[str, str]:
+    """Returns the whitespace before and behind the words of a message."""
+    bare = content.strip()
+    start = content.index(bare)
+    return content[:start], content[start + len(bare) :]
+
+
+def _ticking(chunks: Iterator[str], sandbox: TemplateSandbox) -> Iterator[str]:
+    for chunk in chunks:
+        sandbox.tick()
+        yield chunk

@@ -1,0 +1,1 @@
+"""GGUF files: read, checked, written, and tried before they are loaded."""

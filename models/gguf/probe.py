@@ -1,0 +1,227 @@
+"""Loads model files in a separate process before their first use, so that a crash or hang is harmless.
+
+The header's checks (:mod:`slipstream.models.gguf.check`) stop nearly all files that llama.cpp ends the process on; the
+probe catches the rest. ``slipstream.models.llama.probe_child`` is the process. Files that passed are recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any, Final
+
+from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.outside import read_json
+from slipstream.models.sanitize import quoted, shown_path
+
+_RECORD_BYTES: Final = 4 << 20
+MOST: Final = 1_000
+"""Files that are remembered; the ones probed first are forgotten first."""
+
+
+class ProbeRecord:
+    """Records the files that passed, with size, time and inode; any change, or another llama.cpp, needs a new probe."""
+
+    def __init__(self, file: Path, build: str) -> None:
+        """Reads the record; a missing or damaged one is empty.
+
+        Args:
+            file: The file of the record; it may be deleted at any time.
+            build: Identifies llama.cpp's build.
+        """
+        self._file, self._build = file, build
+        self._kept: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            kept = read_json(file, _RECORD_BYTES)
+            if isinstance(kept, dict) and kept.get("build") == build and isinstance(kept.get("files"), dict):
+                self._kept = kept["files"]
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file passed in its present state."""
+        kept = self._kept.get(str(path))
+        if kept is None:
+            return False
+        with suppress(SlipstreamError, OSError):
+            return bool(kept == _stamp(path))
+        return False
+
+    def add(self, path: Path) -> None:
+        """Records a file that passed; a failure to write only costs another probe."""
+        with suppress(SlipstreamError, OSError):
+            self._kept.pop(str(path), None)
+            self._kept = dict([*self._kept.items(), (str(path), _stamp(path))][-MOST:])
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part = self._file.with_name(f"{self._file.name}.{os.getpid()}.part")
+            with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"build": self._build, "files": self._kept}, file)
+            os.replace(part, self._file)
+
+
+def _stamp(path: Path) -> list[list[int]]:
+    """Size, time and inode of each of a model's files."""
+    found = [os.stat(part) for part in read_header(path).parts]
+    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
+
+
+SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"
+"""Files in this folder are ours and need no probe."""
+COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
+_START_SECONDS: Final = 120.0
+_WALL_SECONDS: Final = 15.0
+_WALL_BYTES: Final = 10_000_000
+_LAST_WORDS: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what()", "Error:")
+_AGAIN: Final = "Fetch it again or check it with slipstream models verify; if it stays so, choose another conversion."
+_ENVIRONMENT: Final = MappingProxyType(
+    {"GGML_NO_BACKTRACE": "1"}  # with a backtrace, an abort starts a debugger and hangs
+    | dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
+)
+
+
+def probe_once(files: Iterable[Path], record: ProbeRecord, on_start: Callable[[], None]) -> None:
+    """Probes the files that are not recorded, and records those that pass.
+
+    Args:
+        files: Model files with checked headers; the first part of a split model.
+        record: The files that passed before.
+        on_start: Called before the first probe, if any.
+
+    Raises:
+        ModelFileError: If llama.cpp crashes, hangs or refuses one.
+        SlipstreamError: If there is not enough memory to try it.
+    """
+    new = [path for path in files if path.resolve().parent != SHIPPED and not record.holds(path)]
+    if not new:
+        return
+    on_start()
+    with closing(Prober()) as prober:
+        for path in new:
+            prober.check(path)
+            record.add(path)
+
+
+class Prober:
+    """Runs the process that loads the files, and restarts it after a crash."""
+
+    def __init__(self, command: Sequence[str] = COMMAND, seconds: float = _WALL_SECONDS) -> None:
+        """Starts nothing yet.
+
+        Args:
+            command: The command of the process.
+            seconds: Time limit for a small file.
+        """
+        self._command, self._seconds = command, seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def check(self, path: Path) -> None:
+        """Loads a file and evaluates a few tokens.
+
+        Raises:
+            ModelFileError: If llama.cpp crashes, hangs or refuses it.
+            SlipstreamError: If there is not enough memory to try it, or no process can be started.
+        """
+        try:
+            limit = self._seconds + os.stat(path).st_size / _WALL_BYTES
+        except OSError as error:
+            reason = reason_of(error)
+            raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path.") from None
+        if self._process is None:
+            self._start()
+        answer, late = self._answer(str(path), limit)
+        if answer is None:
+            raise self._crashed(path, late)
+        if answer:
+            kind = ModelFileError if answer["file"] else SlipstreamError
+            raise kind(str(answer["title"]), str(answer["hint"]))
+
+    def close(self) -> None:
+        """Ends the process, if it runs."""
+        process, self._process = self._process, None
+        if process:
+            process.kill()
+            process.wait()
+            with suppress(OSError):  # it ended before it read its input
+                process.communicate()
+        if self._log:
+            self._log.close()
+            self._log = None
+
+    def _start(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,  # so that Ctrl-C does not reach it
+            )
+        except OSError as error:
+            raise unstartable("the process that checks model files", error) from error
+        if self._answer("", _START_SECONDS)[0] is None:
+            words = self._last_words()
+            self.close()
+            raise SlipstreamError(f"the process that tries model files did not start{words}.", "Install it again.")
+
+    def _answer(self, request: str, limit: float) -> tuple[dict[str, Any] | None, bool]:
+        """Sends a request and waits; returns None, and whether the time ran out, if the process ended."""
+        process, late = self._process, threading.Event()
+        assert process and process.stdin and process.stdout
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        clock = threading.Timer(limit, end)
+        clock.daemon = True
+        clock.start()
+        line = b""
+        try:
+            with suppress(OSError):  # the process has ended
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+            line = process.stdout.readline(1 << 16)
+            answer = json.loads(line)
+            return (answer if isinstance(answer, dict) else None), False
+        except ValueError:  # no complete line
+            return None, late.is_set()
+        finally:
+            clock.cancel()
+
+    def _crashed(self, path: Path, late: bool) -> SlipstreamError:
+        """The error for a process that a file ended."""
+        assert self._process
+        code = self._process.wait()
+        words = self._last_words()
+        self.close()
+        if late or code == -getattr(signal, "SIGXCPU", 0):
+            return ModelFileError(
+                f"{shown_path(path)} cannot be used: llama.cpp hangs when it loads it{words}.", _AGAIN
+            )
+        if code == -getattr(signal, "SIGKILL", 0):
+            return SlipstreamError(
+                f"{shown_path(path)}: there is not enough memory to check this model before its first use.",
+                "Close other programs, or choose a smaller model or quantization.",
+            )
+        ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return ModelFileError(
+            f"{shown_path(path)} cannot be used: llama.cpp crashes when it loads it ({ended}){words}.", _AGAIN
+        )
+
+    def _last_words(self) -> str:
+        assert self._log
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8192))
+        lines = self._log.read().decode("utf-8", "replace").splitlines()
+        told = [line.strip() for line in lines if any(mark in line for mark in _LAST_WORDS)]
+        return f": {quoted(told[-1], 160)}" if told else ""

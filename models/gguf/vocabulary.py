@@ -1,0 +1,91 @@
+"""What a model file is good for, and how the vocabularies of two models differ."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, Literal
+
+from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf.reader import Header
+from slipstream.models.sanitize import quoted, shown_path
+
+MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
+FIRST_COMPARED: Final = 5  # special tokens stand below, under varying names; llama.cpp begins here too
+_NONE: Final = (None, "none", "no_vocab")
+
+Role = Literal["chat", "drafter", "other"]
+"""What a file is good for: a model to chat with, heads that only draft for another model, or neither (a projector)."""
+
+HEADS_ARCHITECTURE: Final = "slipstream-heads"
+"""Architecture of our own files of trained heads."""
+_DRAFT_ONLY: Final = frozenset({HEADS_ARCHITECTURE, "eagle3", "dflash", "dspark"})
+_DRAFT_ONLY_ENDINGS: Final = ("-assistant", "_assistant")  # Gemma 4's MTP heads, under both spellings
+_NO_CHAT: Final = frozenset({"clip", "t5encoder", "wavtokenizer-dec", "gemma-embedding"})
+_ENCODERS: Final = "bert"  # architectures whose name ends so make embeddings
+
+
+def role_of(header: Header) -> Role:
+    """What a file is good for, by its architecture and, for heads that llama.cpp fetches by name, its name."""
+    architecture = header.architecture
+    if architecture in _DRAFT_ONLY or architecture.endswith(_DRAFT_ONLY_ENDINGS):
+        return "drafter"
+    if architecture in _NO_CHAT or architecture.endswith(_ENCODERS):
+        return "other"
+    return "drafter" if header.path.name.lower().startswith("mtp-") else "chat"
+
+
+def check_vocabulary(header: Header) -> None:
+    """Refuses a file that cannot write text by itself: to ask llama.cpp for it would fail, or abort the process.
+
+    Raises:
+        ModelFileError: If it is a drafter's file, or has no tokenizer.
+    """
+    if role_of(header) == "drafter":
+        raise ModelFileError(
+            f"{shown_path(header.path)} is a drafter's file ({quoted(header.architecture)[1:-1]}), not a model.",
+            "Name the model that it drafts for; slipstream drafters import takes the drafter in.",
+        )
+    if header.tokenizer_model in _NONE:
+        raise ModelFileError(
+            f"{shown_path(header.path)} has no vocabulary to chat with.", "Get another conversion of the model."
+        )
+
+
+def same_vocabulary(target: Header, draft: Header) -> bool:
+    """Whether a draft model's tokens mean to the target what they mean to it, by llama.cpp's rule."""
+    return not vocabulary_difference(target, draft)
+
+
+def vocabulary_digest(header: Header) -> str:
+    """Names all that ``same_vocabulary`` compares, in hex: models with one digest have one vocabulary."""
+    added = (_added(header.add_bos, header.bos), _added(header.add_eos, header.eos))
+    digest = hashlib.sha256(f"{header.tokenizer_model} {header.n_vocab} {added}".encode())
+    digest.update("\0".join(header.tokens[FIRST_COMPARED:]).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def vocabulary_difference(target: Header, draft: Header) -> str:
+    """Says where two vocabularies first differ, in words that follow "vocabularies differ:"; empty if they do not."""
+    if target.tokenizer_model != draft.tokenizer_model:
+        return f"tokenizers are {target.tokenizer_model} and {draft.tokenizer_model}"
+    if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
+        return f"they have {target.n_vocab:,} and {draft.n_vocab:,} tokens"
+    for token, (ours, theirs) in enumerate(zip(target.tokens, draft.tokens, strict=False)):
+        if ours != theirs and token >= FIRST_COMPARED:
+            return f"token {token:,} is {quoted(ours)} in one and {quoted(theirs)} in the other"
+    for place, one, other in (
+        ("first", _added(target.add_bos, target.bos), _added(draft.add_bos, draft.bos)),
+        ("last", _added(target.add_eos, target.eos), _added(draft.add_eos, draft.eos)),
+    ):
+        if one != other:
+            return f"the token that is put {place} is {_named(one)} in one and {_named(other)} in the other"
+    return ""
+
+
+def _named(token: int | None) -> str:
+    return "none" if token is None else f"{token:,}"
+
+
+def _added(added: bool, token: int | None) -> int | None:
+    """The token if it is added to texts, else None."""
+    return token if added else None

@@ -1,0 +1,131 @@
+"""Writes GGUF files: all or nothing, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.gguf.check import DEFAULT_ALIGNMENT
+from slipstream.models.gguf.parse import ARRAY, BOOL, F64, I64, STRING, Value
+from slipstream.models.gguf.tensors import PLAIN
+from slipstream.models.sanitize import shown_path
+
+Metadata = Mapping[str, tuple[int, Value]]
+"""Key to type id and value; the type id of an array is -1 - its elements', as ``Header.types`` has it."""
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """A tensor to be written.
+
+    Attributes:
+        name: Its name.
+        shape: Its sizes in numpy's order.
+        kind: How it is stored.
+        values: Returns its values; called when they are written.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: gguf.GGMLQuantizationType
+    values: Callable[[], NDArray[Any]]
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Yields the stored values, in several pieces if they are too large for memory."""
+        yield self.stored()
+
+    def stored(self) -> NDArray[Any]:
+        """The values as stored in the file."""
+        values = self.values()
+        if self.kind in PLAIN:
+            return np.ascontiguousarray(values, PLAIN[self.kind])
+        return np.ascontiguousarray(gguf.quants.quantize(values.astype(np.float32, copy=False), self.kind))
+
+
+def typed(value: Value) -> tuple[int, Value]:
+    """Returns a value with a type id that stores it without loss; numpy's numbers are allowed.
+
+    Raises:
+        TypeError: If GGUF has no such type.
+    """
+    for python, kind in ((bool, BOOL), (Integral, I64), (Real, F64), (str, STRING)):
+        if isinstance(value, python):
+            return kind, value
+        if isinstance(value, list) and all(isinstance(item, python) for item in value):
+            return -1 - kind, value
+    raise TypeError(f"no GGUF value: {value!r}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a temporary path; the file written there replaces ``path`` if the body succeeds.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        reason = reason_of(error)
+        hint = "Free some room there" if error.errno in _FULL else "Check the folder and its permissions"
+        raise SlipstreamError(
+            f"cannot write {shown_path(path)}: {reason}.", f"{hint}, or choose another folder."
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Sequence[NewTensor]) -> None:
+    """Writes a GGUF file under a temporary name and moves it into place.
+
+    Args:
+        path: The file.
+        architecture: ``general.architecture``.
+        metadata: Everything else; empty lists are left out, since a GGUF writer knows none.
+        tensors: What follows, in this order.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
+    """
+    with replacing(path) as part:
+        writer = gguf.GGUFWriter(part, architecture)
+        try:
+            for key, (kind, value) in metadata.items():
+                if kind >= 0:
+                    writer.add_key_value(key, value, gguf.GGUFValueType(kind))
+                elif value:
+                    writer.add_key_value(key, value, gguf.GGUFValueType(ARRAY), gguf.GGUFValueType(-1 - kind))
+            for tensor in tensors:
+                size, count = gguf.GGML_QUANT_SIZES[tensor.kind], int(np.prod(tensor.shape))
+                # any type but uint8 tells the writer that the shape counts elements
+                writer.add_tensor_info(
+                    tensor.name, tensor.shape, np.dtype(np.float32), count // size[0] * size[1], tensor.kind
+                )
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+        finally:
+            writer.close()
+        with part.open("ab") as file:  # the package writes arrays with tofile, which hides why a disk refused them
+            for tensor in tensors:
+                file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
+                for piece in tensor.pieces():
+                    file.write(piece.data)

@@ -1,0 +1,1 @@
+"""Files of trained heads: format, checks, import of published ones."""

@@ -1,0 +1,301 @@
+"""The file of trained drafting heads: a small GGUF that names the model it was trained for.
+
+The architecture is ``slipstream-heads``; what the heads are stands under ``slipstream.heads.*``, and
+:func:`slipstream.models.heads.check.check_heads` tells which tensors each method has.
+
+Heads that were trained on a chat which its owner has deleted: a list of such chats beside the file of heads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import gguf
+from numpy.typing import NDArray
+
+from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.gguf.parse import DamagedError, Value
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.tensors import read_tensor, samples
+from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
+from slipstream.models.gguf.writer import NewTensor, replacing, typed, write_gguf
+from slipstream.models.heads.check import METHODS, TOKEN_IDS, Method, check_heads, check_storage, check_values
+from slipstream.models.sanitize import quoted, shown_path
+
+_MAX_BYTES: Final = 1 << 20
+
+
+def mark_stale(path: Path, chat_id: str) -> None:
+    """Notes beside a file of heads that a chat it was trained on has been deleted.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to.
+    """
+    marked = stale(path)
+    if chat_id not in marked:
+        _write(path, [*marked, chat_id])
+
+
+def stale(path: Path) -> tuple[str, ...]:
+    """The deleted chats that a file of heads was trained on; empty for heads that are up to date."""
+    try:
+        with _beside(path).open("rb") as file:
+            return tuple(file.read(_MAX_BYTES).decode(errors="replace").splitlines())
+    except OSError:
+        return ()
+
+
+def settle(path: Path, chats: Iterable[str]) -> None:
+    """Forgets all marks but those of ``chats``, which newly trained heads saw again.
+
+    Raises:
+        SlipstreamError: If the disk is full or the folder cannot be written to.
+    """
+    marked = stale(path)
+    kept = [chat for chat in marked if chat in set(chats)]
+    if len(kept) < len(marked):
+        _write(path, kept)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".stale")
+
+
+def _write(path: Path, chats: list[str]) -> None:
+    if not chats:
+        _beside(path).unlink(missing_ok=True)
+        return
+    with replacing(_beside(path)) as part:
+        part.write_text("".join(f"{chat}\n" for chat in chats), encoding="utf-8")
+
+
+VERSION: Final = 1
+DERIVED_FROM: Final = "slipstream.derived_from"
+"""Metadata key of a re-quantized copy: the identity of the model that it was made from."""
+
+Text = Literal["answers", "folder", "chats", "corpus", "published"]
+TEXTS: Final[tuple[Text, ...]] = ("answers", "folder", "chats", "corpus", "published")
+Kind = Literal["q8_0", "f16", "f32"]
+
+_KEY: Final = "slipstream.heads."
+_SETTING: Final = "slipstream.heads.setting."
+_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
+_KINDS: Final = {
+    "q8_0": gguf.GGMLQuantizationType.Q8_0,
+    "f16": gguf.GGMLQuantizationType.F16,
+    "f32": gguf.GGMLQuantizationType.F32,
+}
+
+
+@dataclass(frozen=True)
+class HeadsInfo:
+    """What a file of trained heads says about itself.
+
+    Attributes:
+        method: What drafts with them.
+        target: Identity of the model they were trained for.
+        target_name: Its name.
+        text: What they were trained on; ``published`` for heads that others trained.
+        chats: Ids of the chats they were trained on.
+        made: When, in seconds since 1970.
+        settings: What the method needs to know, for example ``exit_layer``; lists are of one type and not empty.
+        licence: Of the heads; empty if it is not known.
+    """
+
+    method: Method
+    target: str
+    target_name: str
+    text: Text
+    chats: tuple[str, ...]
+    made: int
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Trained heads in memory.
+
+    Attributes:
+        info: What they are.
+        tensors: Name to float32 array, or int32 for ``output.ids``.
+    """
+
+    info: HeadsInfo
+    tensors: Mapping[str, NDArray[Any]]
+
+
+def identity(header: Header) -> str:
+    """Names a model by its content: SHA-256 in hex.
+
+    Two trainings of one shape have headers alike, so some kilobytes from the start, middle and end of up to 64
+    tensors count too. A re-quantized copy (see :mod:`slipstream.models.inflate.requantize`) answers with the identity
+    of the model it was made from: heads of a model serve its copies too.
+
+    Raises:
+        ModelFileError: If the weights cannot be read.
+    """
+    source = header.metadata.get(DERIVED_FROM)
+    if isinstance(source, str) and _SHA_256.fullmatch(source):
+        return source
+    digest = hashlib.sha256(header.fingerprint.encode())
+    for sample in samples(header):
+        digest.update(sample)
+    return digest.hexdigest()
+
+
+def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]], kind: Kind = "q8_0") -> None:
+    """Writes a file of heads; an old one stays whole until the new one is.
+
+    Args:
+        path: The file.
+        info: What the heads are.
+        tensors: As :func:`slipstream.models.heads.check.check_heads` lists them.
+        kind: How matrices are stored whose rows are whole blocks of 32; the others become F16, or F32 with ``f32``.
+            One-dimensional tensors and SPACE's masks are always F32.
+
+    Raises:
+        SlipstreamError: If the heads are not whole or hold values that are no numbers, the disk is full, or the folder
+            cannot be written to. Nothing is left behind.
+    """
+    try:
+        check_heads(info.method, {name: values.shape for name, values in tensors.items()}, info.settings)
+        for name, values in tensors.items():
+            check_values(name, values)
+    except DamagedError as error:
+        raise SlipstreamError(f"cannot write {shown_path(path)}: what was trained {error}.", error.hint) from None
+    facts: dict[str, Value] = {
+        "general.name": f"{info.target_name}: {info.method} heads",
+        f"{_KEY}version": VERSION,
+        f"{_KEY}method": info.method,
+        f"{_KEY}target": info.target,
+        f"{_KEY}target_name": info.target_name,
+        f"{_KEY}text": info.text,
+        f"{_KEY}chats": list(info.chats),
+        f"{_KEY}made": info.made,
+    }
+    if info.licence:
+        facts["general.license"] = info.licence
+    facts |= {_SETTING + name: value for name, value in info.settings.items()}
+    write_gguf(
+        path,
+        HEADS_ARCHITECTURE,
+        {key: typed(value) for key, value in facts.items()},
+        [_new_tensor(name, values, kind) for name, values in tensors.items()],
+    )
+    settle(path, info.chats)
+
+
+def read_info(path: Path) -> HeadsInfo:
+    """Reads what a file of heads is, without its weights.
+
+    Raises:
+        ModelFileError: If it is missing, damaged, or no file of heads.
+    """
+    return _read(path, None)[1]
+
+
+def read_heads(path: Path, target: Header | None = None) -> Heads:
+    """Reads heads with their weights; nothing is read before everything in the header is checked.
+
+    Args:
+        path: The file.
+        target: The model that they are to draft for; checked where it is given.
+
+    Raises:
+        ModelFileError: If the file is missing, damaged, or no file of heads, or does not fit the target.
+        SlipstreamError: If the heads were trained for another target.
+    """
+    header, info = _read(path, target)
+    tensors = {tensor.name: read_tensor(header, tensor) for tensor in header.tensors}
+    try:
+        for name, values in tensors.items():
+            check_values(name, values, target)
+    except DamagedError as error:
+        raise _refused(path, error) from None
+    return Heads(info, tensors)
+
+
+def check_target(info: HeadsInfo, header: Header) -> None:
+    """Makes sure that heads were trained for this very model, or one that it is a copy of.
+
+    Raises:
+        SlipstreamError: If they were not.
+    """
+    if info.target == identity(header):
+        return
+    theirs = quoted(info.target_name)
+    if info.target_name == header.name:
+        theirs = f"another version of {theirs}"
+    raise SlipstreamError(
+        f"these {info.method} heads were trained for {theirs}, not for {quoted(header.name)} in "
+        f"{shown_path(header.path)}.",
+        f"Train or import heads for this model: slipstream drafters train {info.method} -m {shown_path(header.path)}",
+    )
+
+
+def _read(path: Path, target: Header | None) -> tuple[Header, HeadsInfo]:
+    header = read_header(path)
+    if header.architecture != HEADS_ARCHITECTURE:
+        raise ModelFileError(
+            f"{shown_path(path)} is a model ({quoted(header.architecture)}), not trained heads.",
+            "Give the file that slipstream drafters train or import wrote.",
+        )
+    try:
+        info = _info(header)
+        if target is not None:
+            check_target(info, target)
+        check_heads(info.method, {t.name: t.shape[::-1] for t in header.tensors}, info.settings, target)
+        check_storage(header)
+    except DamagedError as error:
+        raise _refused(path, error) from None
+    return header, info
+
+
+def _refused(path: Path, error: DamagedError) -> ModelFileError:
+    return ModelFileError(f"{shown_path(path)} {error}.", error.hint or "Train or import the heads again.")
+
+
+def _info(header: Header) -> HeadsInfo:
+    found = {key.removeprefix(_KEY): value for key, value in header.metadata.items() if key.startswith(_KEY)}
+    version, method, target, name = (found.get(key) for key in ("version", "method", "target", "target_name"))
+    if version != VERSION:
+        raise DamagedError(
+            f"holds heads of version {quoted(str(version))}, which this Slipstream does not know", "Update Slipstream."
+        )
+    text, chats, made = found.get("text"), found.get("chats", []), found.get("made")
+    known = next((known for known in METHODS if known == method), None)
+    if known is None:
+        raise DamagedError(f"holds heads for {quoted(str(method))}, which this Slipstream does not know")
+    if not isinstance(target, str) or not _SHA_256.fullmatch(target) or not isinstance(name, str):
+        raise DamagedError("is damaged: it does not say which model its heads are for")
+    source = next((source for source in TEXTS if source == text), None)
+    if source is None or type(made) is not int or not isinstance(chats, list):
+        raise DamagedError("is damaged: it does not say what its heads were trained on")
+    licence = header.metadata.get("general.license", "")
+    return HeadsInfo(
+        known,
+        target,
+        name,
+        source,
+        tuple(str(chat) for chat in chats),
+        made,
+        {key.removeprefix("setting."): value for key, value in found.items() if key.startswith("setting.")},
+        licence if isinstance(licence, str) else "",
+    )
+
+
+def _new_tensor(name: str, values: NDArray[Any], kind: Kind) -> NewTensor:
+    if name == TOKEN_IDS:
+        return NewTensor(name, values.shape, gguf.GGMLQuantizationType.I32, lambda: values)
+    stored = _KINDS[kind]
+    if values.ndim == 1 or name == "masks":
+        stored = gguf.GGMLQuantizationType.F32
+    elif values.shape[-1] % 32 and kind == "q8_0":
+        stored = gguf.GGMLQuantizationType.F16
+    return NewTensor(name, values.shape, stored, lambda: values)

@@ -1,0 +1,1 @@
+"""The model hub: repositories, and downloads that survive a kill."""

@@ -1,0 +1,141 @@
+"""Addresses of the hub, names of repositories and files, where the token may go; imports no network library."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from slipstream.models.errors import UsageError
+from slipstream.models.hub.types import RemoteFile
+from slipstream.models.outside import whole_number
+from slipstream.models.sanitize import quoted
+
+USUAL: Final = "https://huggingface.co"
+_TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
+_PORTS: Final = {"http": 80, "https": 443}
+_PART: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_-])?"
+_REPO: Final = re.compile(rf"{_PART}/{_PART}")
+_LONGEST: Final = 8192
+_LONGEST_NAME: Final = 240
+_FORBIDDEN: Final = re.compile(r'[<>:"|?*\\]')
+_RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
+
+
+def disable_telemetry() -> None:
+    """Turns off huggingface_hub's telemetry; it must run before the library is imported.
+
+    Raises:
+        UsageError: If a number in the environment is none.
+    """
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # the library fails to load with another value
+        if value := os.environ.get(name):
+            try:
+                whole_number(value, 0)
+            except ValueError as error:
+                raise UsageError(f"{name}: {error}.", "Set it to seconds, or unset it.") from error
+
+
+def offline_by_environment(environment: Mapping[str, str]) -> bool:
+    """Whether ``HF_HUB_OFFLINE`` turns offline mode on, as huggingface_hub reads it."""
+    return (environment.get("HF_HUB_OFFLINE") or "").upper() in _TRUE
+
+
+def endpoint_from(environment: Mapping[str, str]) -> str:
+    """The hub's address: ``HF_ENDPOINT``, or the usual one."""
+    return environment.get("HF_ENDPOINT") or USUAL
+
+
+def checked_endpoint(address: str) -> str:
+    """Returns the hub's address without a final slash.
+
+    Raises:
+        UsageError: If it is invalid.
+    """
+    address = address.strip().rstrip("/")
+    if not is_web_address(address) or "?" in address or "#" in address:
+        raise UsageError(
+            f"{quoted(address, 80)} is no address of a model hub.", f"Set HF_ENDPOINT to one like {USUAL}, or unset it."
+        )
+    return address
+
+
+def is_web_address(text: str) -> bool:
+    """Whether it is a valid http or https address without credentials."""
+    if not text.isprintable() or len(text) > _LONGEST:
+        return False
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return parts.scheme in _PORTS and bool(host) and str(host).isascii() and port != 0 and "@" not in parts.netloc
+
+
+def origin(address: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address."""
+    parts = urlsplit(address)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme, 0)
+
+
+def may_see_token(address: str, endpoint: str) -> bool:
+    """Whether the token may be sent to an address: only to the hub, and without TLS only on this machine."""
+    return origin(address) == origin(endpoint) and (address.startswith("https://") or _loopback(origin(address)[1]))
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def file_address(endpoint: str, file: RemoteFile) -> str:
+    """The address of a file."""
+    return f"{endpoint}/{file.repo}/resolve/{quote(file.revision, safe='')}/{quote(file.name)}"
+
+
+def is_repo(name: object) -> bool:
+    """Whether it is a repository's name, ``owner/name``, safe in addresses and as folders."""
+    return isinstance(name, str) and bool(_REPO.fullmatch(name)) and ".." not in name
+
+
+def checked_repo(repo: str) -> str:
+    """Returns a repository's name.
+
+    Raises:
+        UsageError: If it is invalid.
+    """
+    if not is_repo(repo):
+        raise UsageError(f"{quoted(repo, 80)} is no repository.", "Write it as owner/name, such as Qwen/Qwen3-4B-GGUF.")
+    return repo
+
+
+def repo_in(text: str, endpoint: str) -> str | None:
+    """The repository in a text: ``owner/name`` or the address of one of its pages; else None."""
+    text = text.strip()
+    for base in (endpoint, USUAL, "https://hf.co"):
+        if text.startswith(base + "/"):
+            text = "/".join(urlsplit(text).path.removeprefix(urlsplit(base).path).strip("/").split("/")[:2])
+            break
+    return text if is_repo(text) else None
+
+
+def safe_name(name: object) -> bool:
+    """Whether a file of this name can be stored inside its folder on every system."""
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not name.isprintable() or _FORBIDDEN.search(name):
+        return False
+    return all(
+        part
+        and not part.startswith(".")  # reserved for our own files
+        and not part.endswith((".", " "))
+        and not _RESERVED.fullmatch(part)
+        and len(part.encode()) <= _LONGEST_NAME
+        for part in name.split("/")
+    )

@@ -1,0 +1,264 @@
+"""Sends requests to the hub, each limited in size and time; the token goes to the hub alone.
+
+Redirects are followed here, one by one, so that each address is checked before it is used. Importing this loads
+huggingface_hub; call ``address.disable_telemetry`` before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urljoin
+
+from huggingface_hub import get_token
+from huggingface_hub.errors import OIDCError
+
+from slipstream.models.errors import HubError
+from slipstream.models.hub.address import is_web_address, may_see_token
+from slipstream.models.hub.words import odd_answer, refusal, too_slow, unreachable
+from slipstream.models.outside import number_in, parse_json
+
+if TYPE_CHECKING:
+    import httpx2 as httpx  # huggingface_hub chooses which of the two it uses
+else:
+    from huggingface_hub.utils import httpx
+
+AGENT: Final = "slipstream"  # the only thing sent about this machine
+CONNECT_S: Final = 10.0
+LEAST_RATE: Final = 1024
+"""Bytes per second below which a connection counts as broken."""
+HOPS: Final = 6
+_PATIENCE_S: Final = 20.0
+_CALL_S: Final = 300.0
+_JSON_BYTES: Final = 8 << 20
+_PASSING: Final = (500, 502, 503, 504)
+_TRIES: Final = 3
+_PAUSE_S: Final = 0.25
+_RANGE: Final = re.compile(r"bytes ([0-9]{1,20})-([0-9]{1,20})/([0-9]{1,20}|\*)")
+
+
+class TooSlowError(Exception):
+    """A connection was silent or too slow; the text ends a sentence that begins with the host."""
+
+
+@cache
+def trust() -> ssl.SSLContext:
+    """The trusted certificates, read once: that takes a tenth of a second."""
+    return httpx.create_ssl_context()
+
+
+def token_header(address: str, endpoint: str) -> dict[str, str]:
+    """The header with the user's token; empty without a token or for an address that must not get it.
+
+    Raises:
+        HubError: If the environment names a token source that fails.
+    """
+    if not may_see_token(address, endpoint):
+        return {}
+    try:
+        token = get_token()
+    except OIDCError as error:
+        raise HubError(f"cannot get a token: {error}.", "Check HF_OIDC_RESOURCE, or unset it.") from error
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def open_client(connections: int = 1) -> httpx.AsyncClient:
+    """Opens a client whose only own time limit is that of connecting; :func:`send` and :func:`paced` limit the rest."""
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(None, connect=CONNECT_S),
+        limits=httpx.Limits(max_connections=connections + 1),
+        verify=trust(),
+        headers={"user-agent": AGENT, "accept-encoding": "identity"},
+    )
+
+
+async def send(client: httpx.AsyncClient, address: str, headers: Mapping[str, str], seconds: float) -> httpx.Response:
+    """Sends a request and returns the response, which may be a redirect, with its body unread.
+
+    Raises:
+        TooSlowError: If the headers take longer than ``seconds``.
+    """
+    request = client.build_request("GET", address, headers=dict(headers))
+    try:
+        async with asyncio.timeout(seconds):
+            return await client.send(request, stream=True, follow_redirects=False)
+    except TimeoutError:
+        raise TooSlowError("fell silent") from None
+
+
+async def paced(response: httpx.Response, seconds: float) -> AsyncGenerator[bytes, None]:
+    """Yields the bytes of a body as they arrive.
+
+    Raises:
+        TooSlowError: If ``seconds`` of waiting bring fewer than ``LEAST_RATE`` bytes a second.
+    """
+    chunks = response.aiter_raw()
+    waited, came = 0.0, 0
+    while True:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds - waited):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise TooSlowError("sends too slowly" if came else "fell silent") from None
+        if chunk is None:
+            return
+        waited, came = waited + time.monotonic() - began, came + len(chunk)
+        if came >= LEAST_RATE * seconds:
+            waited, came = 0.0, 0
+        yield chunk  # the caller's own time does not count
+
+
+def redirected(response: httpx.Response, endpoint: str) -> str:
+    """The target of a redirect.
+
+    Raises:
+        HubError: If it is no valid address.
+    """
+    try:
+        address = urljoin(str(response.url), response.headers["location"])
+    except ValueError:
+        address = ""
+    if not is_web_address(address):
+        raise odd_answer(endpoint, "a redirect to something that is no address")
+    return address
+
+
+def content_range(headers: Mapping[str, str]) -> tuple[int, int, int | None] | None:
+    """Parses ``Content-Range``.
+
+    Returns:
+        First byte, last byte and size of the whole (None if the server leaves it open); None for an invalid header.
+    """
+    match = _RANGE.fullmatch(headers.get("content-range", ""))
+    if not match:
+        return None
+    first, last, size = (number_in(text) for text in match.groups())
+    return None if first is None or last is None or (size is None and match[3] != "*") else (first, last, size)
+
+
+class Connection:
+    """Sends requests to one hub and waits for each answer; all of them together take at most five minutes."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            endpoint: The hub's address.
+        """
+        self._endpoint = endpoint
+        self._client = open_client()
+        self._runner = asyncio.Runner()
+        self._until = time.monotonic() + _CALL_S
+
+    def __enter__(self) -> Self:
+        """Closes at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the connection."""
+        with self._runner:
+            self._runner.run(self._client.aclose())
+
+    def json(self, address: str) -> tuple[Any, str]:
+        """Fetches JSON.
+
+        Returns:
+            The value, and the address of the next page of a list; empty on the last one.
+
+        Raises:
+            HubError: If the hub cannot be reached or refuses.
+            ValueError: If the answer is no JSON.
+        """
+        response, raw = self._get(address, {}, lambda response: _JSON_BYTES + 1)
+        if len(raw) > _JSON_BYTES:
+            raise odd_answer(self._endpoint, f"more than {_JSON_BYTES >> 20} MB where a list was asked for")
+        following = response.links.get("next", {}).get("url", "")
+        return parse_json(raw), urljoin(address, following) if following else ""
+
+    def part(self, address: str, start: int, count: int, size: int) -> bytes:
+        """Fetches a range of a file.
+
+        Args:
+            address: Address of the file.
+            start: First byte.
+            count: Number of bytes, within ``size``.
+            size: Length of the file as the hub stated it.
+
+        Raises:
+            HubError: If exactly these bytes cannot be fetched.
+        """
+
+        def wanted(response: httpx.Response) -> int:
+            if response.status_code == 200:
+                return start + count  # a mirror without ranges: skip the bytes before
+            place = content_range(response.headers)
+            if response.status_code != 206 or not place or place[0] != start or place[2] not in (None, size):
+                raise odd_answer(self._endpoint, "another part of the file than was asked for")
+            return count
+
+        response, got = self._get(address, {"range": f"bytes={start}-{start + count - 1}"}, wanted)
+        if len(got) < (wanted_bytes := wanted(response)):
+            raise odd_answer(self._endpoint, f"{len(got):,} bytes where {wanted_bytes:,} were asked for")
+        return got[wanted_bytes - count : wanted_bytes]
+
+    def _get(
+        self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int]
+    ) -> tuple[httpx.Response, bytes]:
+        """Fetches at most ``most(response)`` bytes of a body, and words every failure."""
+        try:
+            return self._runner.run(self._tried(address, headers, most))
+        except (httpx.TransportError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise unreachable(error, address) from error
+        except (TooSlowError, TimeoutError) as error:
+            raise too_slow(address) from error
+
+    async def _tried(
+        self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int]
+    ) -> tuple[httpx.Response, bytes]:
+        """Retries failures that may be temporary."""
+        async with asyncio.timeout(self._until - time.monotonic()):
+            for attempt in range(_TRIES):
+                last = attempt == _TRIES - 1
+                try:
+                    if found := await self._followed(address, headers, most, last):
+                        return found
+                except (httpx.ReadError, httpx.RemoteProtocolError):
+                    if last:
+                        raise
+                await asyncio.sleep(_PAUSE_S * 2**attempt)
+        raise AssertionError("the last try returns or raises")
+
+    async def _followed(
+        self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int], last: bool
+    ) -> tuple[httpx.Response, bytes] | None:
+        """Follows redirects and reads the body; returns None for a temporary failure that is not the last try."""
+        for _ in range(HOPS):
+            token = token_header(address, self._endpoint)
+            response = await send(self._client, address, {**headers, **token}, _PATIENCE_S)
+            try:
+                if response.has_redirect_location:
+                    address = redirected(response, self._endpoint)
+                    continue
+                if response.status_code in _PASSING and not last:
+                    return None
+                if response.status_code >= 400:
+                    raise refusal(response.status_code, response.headers, address, self._endpoint, bool(token))
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise odd_answer(self._endpoint, "packed bytes where plain ones were asked for")
+                wanted, got = most(response), bytearray()
+                async with aclosing(paced(response, _PATIENCE_S)) as chunks:
+                    async for chunk in chunks:
+                        got += chunk
+                        if len(got) >= wanted:
+                            break
+                return response, bytes(got)
+            finally:
+                await response.aclose()
+        raise odd_answer(self._endpoint, "redirects in circles")

@@ -1,0 +1,219 @@
+"""The queue of downloads from the hub: a few at once, paused, resumed and cancelled from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.hub.job import Download, partials
+from slipstream.models.hub.progress import Discarded, Job, Partial, Progress, State, Tuning
+from slipstream.models.hub.repositories import Hub
+from slipstream.models.hub.types import RemoteFile
+
+__all__ = ["Discarded", "Download", "Downloads", "Job", "Partial", "Progress", "Tuning", "partials"]
+
+_USUAL: Final = Tuning()
+
+
+@dataclass
+class _Entry:
+    """A job and its thread."""
+
+    id: str
+    files: tuple[RemoteFile, ...]
+    folder: Path
+    progress: Progress
+    state: State = "queued"
+    error: tuple[str, str] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    def seen(self) -> Job:
+        path = self.files[0].path_in(self.folder)
+        return Job(self.id, self.files, self.folder, self.state, self.progress, path, self.error)
+
+
+class Downloads:
+    """Runs a few downloads at once and queues the others; safe to use from any thread.
+
+    :meth:`restore` finds jobs again that were paused or whose process was killed.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        at_once: int = 2,
+        tuning: Tuning = _USUAL,
+        on_change: Callable[[Job], None] = lambda job: None,
+    ) -> None:
+        """Creates an empty queue.
+
+        Args:
+            hub: The hub to fetch from.
+            at_once: Jobs that run at the same time.
+            tuning: Limits and intervals of each download.
+            on_change: Called on every change of a job's state and progress, in the thread that made it; the job
+                waits until it returns.
+        """
+        self._hub = hub
+        self._at_once = at_once
+        self._tuning = tuning
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._entries: dict[str, _Entry] = {}
+        self._untold: set[str] = set()
+
+    def add(self, files: Sequence[RemoteFile], folder: Path) -> Job:
+        """Queues a download; returns the existing job for the same file, resumed if it was paused."""
+        id = _id(files)
+        with self._changing():
+            entry = self._entries.get(id)
+            if entry is None or entry.state in ("done", "cancelled"):
+                total = sum(file.size for file in files)
+                entry = self._entries[id] = _Entry(id, tuple(files), folder, Progress(0, total, phase="connecting"))
+                self._turn(entry, "queued")
+            else:
+                self._go_on(entry)
+        return self.job(id)
+
+    def restore(self, folder: Path) -> list[Job]:
+        """Adds unfinished downloads below a folder as paused jobs.
+
+        Raises:
+            DownloadError: If the folder cannot be read.
+        """
+        found = partials(folder)
+        with self._changing():
+            for partial in reversed(found):
+                id = _id(partial.files)
+                if id not in self._entries:
+                    progress = Progress(partial.done, partial.total, phase="checking")
+                    self._entries[id] = _Entry(id, partial.files, folder, progress)
+                    self._turn(self._entries[id], "paused")
+            return [self._entries[_id(partial.files)].seen() for partial in found]
+
+    def jobs(self) -> list[Job]:
+        """All jobs, oldest first."""
+        with self._changed:
+            return [entry.seen() for entry in self._entries.values()]
+
+    def job(self, id: str) -> Job:
+        """A snapshot of one job.
+
+        Raises:
+            KeyError: If no job has that id.
+        """
+        with self._changed:
+            return self._entries[id].seen()
+
+    def pause(self, id: str) -> None:
+        """Asks a job to stop and keeps its bytes; does not wait for the stop."""
+        with self._changing():
+            self._stop(self._entries[id])
+
+    def resume(self, id: str) -> None:
+        """Queues a paused or failed job again."""
+        with self._changing():
+            self._go_on(self._entries[id])
+
+    def cancel(self, id: str) -> Discarded:
+        """Stops a job, waits for the stop and removes its unfinished files.
+
+        Raises:
+            DownloadError: If another process is downloading it, or it cannot be removed.
+        """
+        with self._changing():
+            entry = self._entries[id]
+            self._stop(entry)
+        self.wait(id)
+        with self._changing():
+            gone = Download(self._hub, entry.files, entry.folder, self._tuning).discard()
+            if entry.state != "done":
+                entry.progress = Progress(0, entry.progress.total)
+                self._turn(entry, "cancelled")
+        return gone
+
+    def wait(self, id: str) -> Job:
+        """Waits until a job is done, paused, failed or cancelled."""
+        with self._changed:
+            entry = self._entries[id]
+            self._changed.wait_for(lambda: entry.state not in ("running", "queued"))
+            return entry.seen()
+
+    def close(self) -> None:
+        """Pauses every job and waits until all have stopped; call it before the program ends."""
+        with self._changing():
+            for entry in self._entries.values():
+                self._stop(entry)
+            threads = [entry.thread for entry in self._entries.values() if entry.thread]
+        for thread in threads:
+            thread.join()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Locks the queue for a change; then starts queued jobs and reports the changes without the lock."""
+        with self._changed:
+            yield
+            self._start_next()
+            changed = [id for id in self._entries if id in self._untold]
+            self._untold.clear()
+            self._changed.notify_all()
+        for id in changed:
+            self._on_change(self.job(id))
+
+    def _stop(self, entry: _Entry) -> None:
+        entry.stop.set()
+        if entry.state == "queued":
+            self._turn(entry, "paused")
+
+    def _go_on(self, entry: _Entry) -> None:
+        entry.stop.clear()  # a job that is stopping is queued again when it has stopped
+        if entry.state in ("paused", "failed"):
+            entry.error = None
+            self._turn(entry, "queued")
+
+    def _start_next(self) -> None:
+        running = sum(entry.state == "running" for entry in self._entries.values())
+        waiting = [entry for entry in self._entries.values() if entry.state == "queued"]
+        for entry in waiting[: max(0, self._at_once - running)]:
+            self._turn(entry, "running")
+            entry.thread = threading.Thread(target=self._run, args=(entry,), name=f"download {entry.id}", daemon=True)
+            entry.thread.start()
+
+    def _run(self, entry: _Entry) -> None:
+        def heard(progress: Progress) -> None:
+            with self._changing():
+                entry.progress = progress
+                self._untold.add(entry.id)
+
+        download = Download(self._hub, entry.files, entry.folder, self._tuning, lambda: self._promised(entry))
+        state: State
+        try:
+            state, error = ("done" if download.run(heard, entry.stop.is_set) else "paused"), None
+        except SlipstreamError as failure:
+            state, error = "failed", (failure.title, failure.hint)
+        except Exception as failure:  # a thread that ends silently would leave its job running for ever
+            state, error = "failed", (f"the download ended with a fault of slipstream: {failure!r}.", "Report it.")
+        with self._changing():
+            entry.error = error
+            self._turn(entry, "queued" if state == "paused" and not entry.stop.is_set() else state)
+
+    def _promised(self, running: _Entry) -> int:
+        """Bytes that the other running jobs still have to write."""
+        with self._changed:
+            others = [entry for entry in self._entries.values() if entry.state == "running" and entry is not running]
+            return sum(entry.progress.total - entry.progress.done for entry in others)
+
+    def _turn(self, entry: _Entry, state: State) -> None:
+        entry.state = state
+        entry.progress = replace(entry.progress, speed=0.0, quiet=0.0, note="")
+        self._untold.add(entry.id)
+
+
+def _id(files: Sequence[RemoteFile]) -> str:
+    return f"{files[0].repo}/{files[0].name}"

@@ -1,0 +1,269 @@
+"""The journal of a download: the ranges of a file that are on the disk, with a checksum of each.
+
+It holds lines of JSON and is only appended to: first the file, then the writing process, then a line for each range,
+written after the range was synced. A line that a kill or a power failure cut off is dropped. The checksums find ranges
+that a crash or the disk damaged; the sha256 of the whole file decides whether it is the right one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from slipstream.models.hub.address import is_repo, safe_name
+from slipstream.models.hub.lock import HeldError, close_removed, is_at, open_locked
+from slipstream.models.hub.progress import held
+from slipstream.models.hub.types import RemoteFile
+from slipstream.models.outside import count_of, parse_json
+
+ENDING: Final = ".journal"
+_VERSION: Final = 1
+_CLOSED: Final = -1
+_LARGEST: Final = 64 << 20
+
+
+@dataclass
+class Written:
+    """The content of a journal.
+
+    Attributes:
+        files: All files of the job, in order.
+        index: Which of them the journal describes.
+        ranges: (start, end, CRC-32) of each synced range, in the order of writing.
+        etag: The hub's ETag of the content when the download began; a large file's is its sha256.
+        owner: The writing process, for messages.
+    """
+
+    files: tuple[RemoteFile, ...]
+    index: int
+    ranges: list[tuple[int, int, int]] = field(default_factory=list)
+    etag: str | None = None
+    owner: str = "another process"
+
+    @property
+    def file(self) -> RemoteFile:
+        """The file that the journal describes."""
+        return self.files[self.index]
+
+
+class Journal:
+    """An open, locked journal."""
+
+    def __init__(self, path: Path, files: Sequence[RemoteFile], index: int) -> None:
+        """Opens, locks and reads it; a journal of other content is emptied.
+
+        Args:
+            path: Of the journal.
+            files: All files of the job.
+            index: Which of them it describes.
+
+        Raises:
+            DownloadError: If another process holds it.
+            OSError: If it cannot be opened or written.
+        """
+        self.path = path
+        try:
+            self._handle = open_locked(path)
+        except HeldError:
+            there = read(path)
+            raise held(files[index], there.owner if there else "another process") from None
+        try:
+            there, good = _parsed(_content(self._handle))
+            self.written = Written(tuple(files), index)
+            if there and _same_content(there, self.written):
+                os.ftruncate(self._handle, good)
+                self._length = good
+                self.written.ranges, self.written.etag = there.ranges, there.etag
+                self._append({"owner": _me()})
+            else:
+                self.restart()
+        except BaseException:
+            os.close(self._handle)
+            raise
+
+    def restart(self) -> None:
+        """Forgets all ranges."""
+        os.ftruncate(self._handle, 0)
+        self.written.ranges, self.written.etag = [], None
+        self._length = 0
+        self._append(*self._all())
+
+    def note(self, start: int, end: int, crc: int) -> None:
+        """Records a range that has been synced."""
+        self._append({"from": start, "to": end, "crc": crc})
+        self.written.ranges.append((start, end, crc))
+
+    def expect(self, etag: str) -> None:
+        """Records the hub's ETag of the content."""
+        self._append({"etag": etag})
+        self.written.etag = etag
+
+    def close(self, remove: bool = False) -> None:
+        """Releases the lock, and removes the journal of a finished download; further calls do nothing."""
+        handle, self._handle = self._handle, _CLOSED
+        if handle != _CLOSED and remove:
+            close_removed(handle, self.path)
+        elif handle != _CLOSED:
+            os.close(handle)
+
+    def _append(self, *rows: dict[str, Any]) -> None:
+        """Appends lines; writes all of them again if another program removed or cut the journal."""
+        if not is_at(self._handle, self.path):
+            try:
+                handle = open_locked(self.path)
+            except HeldError:
+                raise held(self.written.file, "another process") from None
+            os.close(self._handle)
+            self._handle = handle
+        if os.fstat(self._handle).st_size != self._length:
+            os.ftruncate(self._handle, 0)
+            rows = (*self._all(), *rows)
+        raw = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        os.lseek(self._handle, 0, os.SEEK_END)
+        while raw:
+            raw = raw[os.write(self._handle, raw) :]
+        os.fsync(self._handle)
+        self._length = os.fstat(self._handle).st_size
+
+    def _all(self) -> Iterator[dict[str, Any]]:
+        """Everything known about the download, as lines."""
+        about, rows = self.written, [[file.name, file.size, file.sha256] for file in self.written.files]
+        yield {
+            "version": _VERSION,
+            "repo": about.file.repo,
+            "revision": about.file.revision,
+            "files": rows,
+            "index": about.index,
+        }
+        yield {"owner": _me()}
+        if about.etag:
+            yield {"etag": about.etag}
+        for start, end, crc in about.ranges:
+            yield {"from": start, "to": end, "crc": crc}
+
+
+def read(path: Path) -> Written | None:
+    """Reads a journal without its lock; None if it is damaged from its first line on."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+        try:
+            return _parsed(_content(handle))[0]
+        finally:
+            os.close(handle)
+    return None
+
+
+def _content(handle: int) -> bytes:
+    os.lseek(handle, 0, os.SEEK_SET)
+    found = bytearray()
+    while len(found) < _LARGEST and (raw := os.read(handle, 1 << 20)):
+        found += raw
+    return bytes(found)
+
+
+def _parsed(raw: bytes) -> tuple[Written | None, int]:
+    """Returns the content and how many bytes of it are good lines."""
+    good, written = 0, None
+    try:
+        for line in raw.splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                break
+            row = parse_json(line)
+            if written is None:
+                written = _about(row)
+            elif "owner" in row:
+                written.owner = str(row["owner"])
+            elif "etag" in row:
+                written.etag = str(row["etag"])
+            else:
+                start, end, crc = (count_of(row[key]) for key in ("from", "to", "crc"))
+                if start is None or end is None or crc is None or not start < end <= written.file.size:
+                    break
+                written.ranges.append((start, end, crc))
+            good += len(line)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass  # damaged from here on; the lines before still count, since every range is checked again
+    return written, good
+
+
+def _about(row: dict[str, Any]) -> Written:
+    repo, revision = str(row["repo"]), str(row["revision"])
+    files = tuple(RemoteFile(repo, revision, name, size, sha256) for name, size, sha256 in row["files"])
+    index = count_of(row["index"], len(files) - 1)
+    if row["version"] != _VERSION or not is_repo(repo) or index is None:
+        raise ValueError
+    for file in files:
+        if not safe_name(file.name) or count_of(file.size) is None or not isinstance(file.sha256, str | None):
+            raise ValueError
+    return Written(files, index)
+
+
+def _same_content(there: Written, here: Written) -> bool:
+    """Whether bytes fetched for one are valid for the other: the same hash, or the same file of the same commit."""
+    one, other = there.file, here.file
+    if other.sha256:
+        return one.size == other.size and other.sha256 in (one.sha256, there.etag)
+    return (one.repo, one.revision, one.name, one.size) == (other.repo, other.revision, other.name, other.size)
+
+
+def _me() -> str:
+    return f"process {os.getpid()} on {platform.node() or 'this machine'}"
+
+
+class Ranges:
+    """A set of bytes of a file, kept as disjoint half-open ranges."""
+
+    def __init__(self) -> None:
+        """Starts empty."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.total = 0
+
+    def add(self, start: int, end: int) -> None:
+        """Adds a range, which may touch or overlap others."""
+        if start >= end:
+            return
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        gone = sum(self._ends[i] - self._starts[i] for i in range(first, last))
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+        self.total += end - start - gone
+
+    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The gaps between two offsets."""
+        gaps: list[tuple[int, int]] = []
+        index = bisect_right(self._ends, start)
+        while start < end:
+            if index == len(self._starts) or self._starts[index] >= end:
+                gaps.append((start, end))
+                break
+            if self._starts[index] > start:
+                gaps.append((start, self._starts[index]))
+            start = self._ends[index]
+            index += 1
+        return gaps
+
+    def contiguous(self) -> int:
+        """Length of the range that begins at the first byte."""
+        return self._ends[0] if self._starts and self._starts[0] == 0 else 0
+
+    @property
+    def end(self) -> int:
+        """The end of the last range."""
+        return self._ends[-1] if self._ends else 0
+
+    def copy(self) -> Ranges:
+        """An independent copy."""
+        other = Ranges()
+        other._starts, other._ends, other.total = self._starts[:], self._ends[:], self.total
+        return other

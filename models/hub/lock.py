@@ -1,0 +1,67 @@
+"""Locks on files that end with their process, and files that another program may have replaced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+
+
+class HeldError(Exception):
+    """Another process, or another download of this one, holds the lock."""
+
+
+def open_locked(path: Path) -> int:
+    """Opens or creates a file and locks it until it is closed.
+
+    Raises:
+        HeldError: If it is locked already.
+        OSError: If it cannot be opened.
+    """
+    from filelock import lock_descriptor  # the chat's first screen needs no lock, and it loads much
+
+    while True:
+        handle = open_own(path)
+        try:
+            if not lock_descriptor(handle, blocking=False):
+                raise HeldError
+        except BaseException:
+            os.close(handle)
+            raise
+        if is_at(handle, path):
+            return handle
+        os.close(handle)  # the last holder removed the file after it was opened here
+
+
+def open_own(path: Path) -> int:
+    """Opens or creates a file for reading and writing.
+
+    Raises:
+        OSError: If it cannot be opened, or is a link or a pipe that another program put there.
+    """
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags, 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no file")
+    return handle
+
+
+def close_removed(handle: int, path: Path) -> None:
+    """Removes a locked file and releases the lock, in the order that the system allows."""
+    if sys.platform == "win32":
+        os.close(handle)
+        path.unlink(missing_ok=True)
+    else:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def is_at(handle: int, path: Path) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False

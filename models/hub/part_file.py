@@ -1,0 +1,288 @@
+"""The unfinished file of a download: writes and verifies its bytes, then moves it into place."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from slipstream.models.hub.journal import ENDING, Journal, Ranges
+from slipstream.models.hub.lock import is_at, open_own
+from slipstream.models.hub.progress import Tuning, damaged, disk_error, disk_full, interfered
+from slipstream.models.hub.types import RemoteFile
+
+PART: Final = ".part"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_STEP: Final = 8 << 20  # bytes hashed between two polls of ``cancelled``
+
+
+class PartFile:
+    """``<file>.part`` and its journal, locked while open."""
+
+    def __init__(self, files: Sequence[RemoteFile], index: int, folder: Path, tuning: Tuning) -> None:
+        """Opens both, and creates them if needed.
+
+        Args:
+            files: All files of the job.
+            index: Which of them to open.
+            folder: The folder of all models.
+            tuning: How often to sync and record.
+
+        Raises:
+            DownloadError: If they cannot be written, or another process downloads the file.
+        """
+        self.file = files[index]
+        self.path = self.file.path_in(folder)
+        self.part = self.path.with_name(self.path.name + PART)
+        self.ranges = Ranges()
+        self.placed = False
+        self._tuning = tuning
+        self._whole = hashlib.sha256()
+        self._hashed = 0
+        with self._worded():
+            _make_private(self.path.parent)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            self.journal = Journal(self.path.with_name(self.path.name + ENDING), files, index)
+            try:
+                self._disk: BinaryIO = os.fdopen(open_own(self.part), "r+b", buffering=0)
+                if not self.journal.written.ranges:
+                    self._disk.truncate(0)  # without a journal its bytes are unknown
+            except OSError:
+                self.journal.close()
+                raise
+
+    @property
+    def size(self) -> int:
+        """Length of the complete file."""
+        return self.file.size
+
+    @property
+    def expected(self) -> str | None:
+        """The expected sha256; None if the hub has not stated it."""
+        etag = self.journal.written.etag or ""
+        return self.file.sha256 or (etag if is_sha256(etag) else None)
+
+    @property
+    def done(self) -> int:
+        """Bytes on the disk."""
+        return self.size if self.placed else self.ranges.total
+
+    @property
+    def whole(self) -> bool:
+        """Whether all bytes are there; they may still be wrong."""
+        return self.placed or self.ranges.total == self.size
+
+    def check(self) -> Iterator[None]:
+        """Checks the ranges of an earlier run against their checksums; yields between steps.
+
+        A file that is already in place with the right sha256 counts as done.
+        """
+        with self._worded():
+            if self.expected and self.path.is_file() and self.path.stat().st_size == self.size:
+                with self.path.open("rb") as there:
+                    digest = hashlib.sha256()
+                    while raw := there.read(_STEP):
+                        digest.update(raw)
+                        yield
+                self.placed = digest.hexdigest() == self.expected
+            for start, end, noted in [] if self.placed else list(self.journal.written.ranges):
+                found = 0
+                for place in range(start, end, _STEP):
+                    found = zlib.crc32(self._read(place, min(_STEP, end - place)), found)
+                    yield
+                if found == noted:
+                    self.ranges.add(start, end)
+                while not self.hash_more():
+                    yield
+
+    def writer(self) -> Writer:
+        """A writer for one connection."""
+        return Writer(self, self._tuning)
+
+    def restart(self) -> None:
+        """Discards all bytes: they belong to another version of the file."""
+        with self._worded():
+            self._disk.truncate(0)
+            self.journal.restart()
+        self.ranges = Ranges()
+        self._whole, self._hashed = hashlib.sha256(), 0
+
+    def hash_more(self) -> bool:
+        """Hashes the next step of the contiguous start; returns whether it reached its end."""
+        end = self.ranges.contiguous()
+        with self._worded():
+            raw = self._read(self._hashed, min(_STEP, end - self._hashed))
+            if not raw and self._hashed < end:
+                raise interfered(self.part)
+        self._whole.update(raw)
+        self._hashed += len(raw)
+        return self._hashed == end
+
+    def verify(self) -> None:
+        """Compares the sha256 of the complete file; a damaged file is removed.
+
+        Raises:
+            DownloadError: If it differs.
+        """
+        got = self._whole.hexdigest()
+        if self.expected and got != self.expected:
+            wanted = self.expected
+            self.discard()
+            raise damaged(self.file, wanted, got)
+        self._check_untouched()
+        with self._worded():
+            self._disk.truncate(self.size)
+        self.sync()
+
+    def place(self) -> None:
+        """Renames the verified file into place and removes the journal."""
+        with self._worded():
+            self._disk.close()
+            if self.placed:
+                self.part.unlink(missing_ok=True)
+            else:
+                os.replace(self.part, self.path)
+                self.placed = True
+            _sync_folder(self.path.parent)
+            self.journal.close(remove=True)
+
+    def discard(self) -> int:
+        """Removes both files; returns the bytes that this frees."""
+        with self._worded():
+            there = os.fstat(self._disk.fileno())
+            freed = min(there.st_size, getattr(there, "st_blocks", 1 << 60) * 512)  # the file is sparse
+            self._disk.close()
+            self.part.unlink(missing_ok=True)
+            self.journal.close(remove=True)
+        return freed
+
+    def close(self) -> None:
+        """Closes both files and keeps them on the disk."""
+        self._disk.close()
+        self.journal.close()
+
+    def expect(self, etag: str) -> None:
+        """Writes down what the hub calls the content."""
+        with self._worded():
+            self.journal.expect(etag)
+
+    def sync(self) -> None:
+        """Waits until all written bytes are on the disk."""
+        with self._worded():
+            os.fsync(self._disk.fileno())
+
+    def note(self, start: int, end: int, crc: int) -> None:
+        """Syncs a range, then records it in the journal."""
+        self._check_untouched()
+        self.sync()
+        with self._worded():
+            self.journal.note(start, end, crc)
+            self.hash_more()
+            if end < self.size and shutil.disk_usage(self.path.parent).free < self._tuning.reserve // 4:
+                raise disk_full(self.path)
+
+    def put(self, offset: int, data: bytes) -> None:
+        """Writes bytes at an offset."""
+        self._check_untouched()  # a write behind a cut file would make it as long as before
+        with self._worded():
+            write_all(self._disk, offset, data)
+        self.ranges.add(offset, offset + len(data))
+
+    def _check_untouched(self) -> None:
+        """Notices that another program removed, replaced or cut the file.
+
+        Raises:
+            DownloadError: If one did; the bytes are lost with the file.
+        """
+        with self._worded():
+            if not is_at(self._disk.fileno(), self.part) or os.fstat(self._disk.fileno()).st_size < self.ranges.end:
+                raise interfered(self.part)
+
+    def _read(self, offset: int, count: int) -> bytes:
+        self._disk.seek(offset)
+        return self._disk.read(count) if count else b""
+
+    @contextmanager
+    def _worded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+
+
+class Writer:
+    """Writes the bytes of one connection; syncs and records them every so many bytes or seconds."""
+
+    def __init__(self, part: PartFile, tuning: Tuning) -> None:
+        """Writes nothing yet."""
+        self._part = part
+        self._step = max(1, tuning.interval // tuning.connections)
+        self._seconds = tuning.interval_s
+        self._start = self._position = 0
+        self._crc = 0
+        self._noted_at = time.monotonic()
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Writes bytes at an offset, and syncs and records them when due.
+
+        Raises:
+            DownloadError: If the disk refuses them.
+        """
+        if offset != self._position:
+            self.note()
+            self._start = self._position = offset
+        while data:
+            piece = data[: self._step - (self._position - self._start)]
+            self._part.put(self._position, piece)
+            self._crc = zlib.crc32(piece, self._crc)
+            self._position += len(piece)
+            data = data[len(piece) :]
+            late = time.monotonic() - self._noted_at > self._seconds
+            if late or self._position - self._start >= self._step:
+                self.note()
+
+    def note(self) -> None:
+        """Syncs and records the bytes since the last time."""
+        if self._position > self._start:
+            self._part.note(self._start, self._position, self._crc)
+        self._start = self._position
+        self._crc = 0
+        self._noted_at = time.monotonic()
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is a sha256 in hex."""
+    return bool(_SHA256.fullmatch(text))
+
+
+def write_all(disk: BinaryIO, offset: int, data: bytes) -> None:
+    """Writes all bytes at an offset of an unbuffered file, whose ``write`` may take only some of them."""
+    disk.seek(offset)
+    view = memoryview(data)
+    while view:
+        view = view[disk.write(view) :]
+
+
+def _make_private(folder: Path) -> None:
+    """Creates a folder and its missing parents, readable by their owner only."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # Windows cannot open folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

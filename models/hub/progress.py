@@ -1,0 +1,226 @@
+"""The values of a download: progress, tuning, state of a job; and the errors that end it."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from slipstream.models.errors import DownloadError, reason_of
+from slipstream.models.hub.types import RemoteFile
+from slipstream.models.hub.words import duration
+from slipstream.models.sanitize import shown_path
+
+State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
+"""Where a download of the queue stands."""
+
+Phase = Literal["checking", "connecting", "downloading", "waiting", "finishing"]
+"""What a running download does: reading what is on disk, asking the hub, fetching, pausing before another try, or
+moving whole files into place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a download.
+
+    Attributes:
+        done: Bytes on disk, over all files; it decreases only when ``note`` gives the reason.
+        total: Bytes in all.
+        speed: Bytes per second over the last seconds; 0.0 while nothing comes.
+        phase: The current phase.
+        quiet: Seconds since the last byte; 0.0 while bytes come or none are expected.
+        note: A message for the screen, such as the reason of a wait; may be empty.
+    """
+
+    done: int
+    total: int
+    speed: float = 0.0
+    phase: Phase = "downloading"
+    quiet: float = 0.0
+    note: str = ""
+
+    @property
+    def left(self) -> float | None:
+        """Estimated seconds until the end; None if unknown."""
+        return (self.total - self.done) / self.speed if self.speed > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Limits and intervals of a download; tests make them small.
+
+    Attributes:
+        connections: Ranges fetched at once.
+        segment: Bytes asked for in one request, at most.
+        interval: Bytes that a kill may cost at most, over all connections; 0 < connections <= interval.
+        interval_s: Seconds after which fewer bytes are recorded, too.
+        stall_s: Seconds without a working transfer after which a connection is replaced.
+        tries: Failures in a row without progress; fewer if no byte came at all.
+        backoff_s: Seconds before the second try; doubles each time, with jitter.
+        backoff_most_s: Longest pause between two tries.
+        reserve: Bytes that must stay free on the disk.
+        report_s: Seconds between two reports of progress.
+    """
+
+    connections: int = 4
+    segment: int = 32 << 20
+    interval: int = 32 << 20
+    interval_s: float = 2.0
+    stall_s: float = 30.0
+    tries: int = 8
+    backoff_s: float = 0.5
+    backoff_most_s: float = 30.0
+    reserve: int = 512 << 20
+    report_s: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """An unfinished download.
+
+    Attributes:
+        files: All files of its job, a split model's parts in order.
+        folder: The folder of all models.
+        done: Bytes on disk, not verified.
+        total: Bytes in all.
+        changed: Time of the last write, in seconds since 1970.
+    """
+
+    files: tuple[RemoteFile, ...]
+    folder: Path
+    done: int
+    total: int
+    changed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """The result of discarding a download.
+
+    Attributes:
+        freed: Bytes freed on the disk.
+        removed: The unfinished files.
+        kept: Complete files of the same job, which stay.
+    """
+
+    freed: int
+    removed: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A snapshot of a queued download.
+
+    Attributes:
+        id: Its key in the queue.
+        files: Its files, a split model's parts in order.
+        folder: The folder of all models.
+        state: Its state.
+        progress: Its progress.
+        path: Final path of its first file.
+        error: Title and hint of the error that ended it, else None.
+    """
+
+    id: str
+    files: tuple[RemoteFile, ...]
+    folder: Path
+    state: State
+    progress: Progress
+    path: Path
+    error: tuple[str, str] | None = None
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_KEPT: Final = "What was fetched is kept"
+
+
+def gigabytes(count: int) -> str:
+    """Formats a number of bytes."""
+    return f"{count / 1e9:.1f} GB" if count >= 100_000_000 else f"{count / 1e6:.1f} MB"
+
+
+def disk_error(path: Path, error: OSError) -> DownloadError:
+    """The error for a file or folder that cannot be written."""
+    reason = reason_of(error)
+    hint = "Check the folder and its permissions, or choose another."
+    if error.errno in _FULL:
+        return disk_full(path)
+    if error.errno == errno.EFBIG:
+        reason, hint = "the disk takes no files that large", "Choose a folder on another disk; FAT32 ends at 4 GiB."
+    elif error.errno == errno.ENOENT:
+        reason, hint = "its folder was removed or renamed meanwhile", "Start the download again."
+    elif error.errno == errno.ELOOP:
+        reason, hint = "another program put a link in its place", "Remove the link, then start the download again."
+    elif error.errno == errno.EISDIR:
+        hint = "Rename or remove the folder, then start the download again."
+    elif error.errno == errno.ENAMETOOLONG:
+        hint = "Choose a folder with a shorter path."
+    return DownloadError(f"cannot write {shown_path(path)}: {reason}.", hint)
+
+
+def disk_full(path: Path) -> DownloadError:
+    """The error for a disk that filled up during the download."""
+    return DownloadError(
+        f"the disk with {shown_path(path.parent)} is full.", f"{_KEPT}: free some room there, then resume."
+    )
+
+
+def interfered(part: Path) -> DownloadError:
+    """The error for a file that another program changed during the download."""
+    return DownloadError(
+        f"{shown_path(part)} was removed, replaced or cut by another program while it was fetched.",
+        "Start the download again: what is gone is fetched again.",
+    )
+
+
+def too_little_room(folder: Path, needed: int, free: int, reserve: int) -> DownloadError:
+    """The error for a disk with too little room."""
+    short = needed + reserve - free
+    return DownloadError(
+        f"not enough room in {shown_path(folder)}: {gigabytes(needed)} to fetch, {gigabytes(free)} free.",
+        f"Free {gigabytes(short)} there ({gigabytes(reserve)} stay unused), or choose a smaller quantization.",
+    )
+
+
+def held(file: RemoteFile, holder: str) -> DownloadError:
+    """The error for a file that another process downloads."""
+    return DownloadError(
+        f"{shown_path(file.name)} is being downloaded by {holder}.", "Wait until that is done, or stop it there."
+    )
+
+
+def damaged(file: RemoteFile, wanted: str, got: str) -> DownloadError:
+    """The error for a wrong sha256."""
+    return DownloadError(
+        f"{shown_path(file.name)} arrived damaged: its sha256 is {got[:12]}…, not {wanted[:12]}….",
+        "It was removed. Download it again; if it happens again, something on the way changes it.",
+    )
+
+
+def changed(file: RemoteFile) -> DownloadError:
+    """The error for a file that changed on the hub since it was listed."""
+    return DownloadError(
+        f"{shown_path(file.name)} on the hub is not the file that was listed: it was changed.",
+        "Look up the repository again, then download what it has now.",
+    )
+
+
+def gave_up(file: RemoteFile, why: str, tries: int) -> DownloadError:
+    """The error for too many failures in a row."""
+    return DownloadError(
+        f"{shown_path(file.name)}: {why}, {tries} times in a row.", f"{_KEPT}: check the network, then resume."
+    )
+
+
+def asked_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
+    """The error for a hub that asks for a long wait."""
+    return DownloadError(f"{shown_path(file.name)}: {why}.", f"{_KEPT}: resume in {duration(seconds)}.")
+
+
+def keeps_changing(file: RemoteFile) -> DownloadError:
+    """The error for a file that changed several times during the download."""
+    return DownloadError(
+        f"{shown_path(file.name)} changes on the hub while it is fetched.", "Wait until its publisher is done."
+    )

@@ -1,0 +1,148 @@
+"""The errors for a hub that refuses, fails or answers oddly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from slipstream.models.errors import HubError, OfflineError
+from slipstream.models.hub.address import USUAL
+from slipstream.models.outside import number_in
+from slipstream.models.sanitize import shown_path
+
+_LOGIN: Final = "log in: hf auth login (or set HF_TOKEN)"
+_REPO: Final = re.compile(r"/(?:api/models/)?(?P<repo>[^/]+/[^/?]+)")
+_RESET: Final = re.compile(r"\bt\s*=\s*([0-9]+)")
+_LONGEST_WAIT: Final = 366 * 86_400
+_LATER: Final = "Try again in a few minutes."
+
+
+def offline(endpoint: str) -> OfflineError:
+    """The error in offline mode."""
+    return OfflineError(
+        f"{_host(endpoint)} was not asked: offline mode is on.",
+        "Installed models work without the network. To go online, turn offline mode off or unset HF_HUB_OFFLINE.",
+    )
+
+
+def odd_answer(endpoint: str, what: str) -> HubError:
+    """The error for an unexpected answer, from the hub or a proxy in between."""
+    hint = "Try again; if it stays so, something between here and the hub changes its answers (a proxy, a login page)."
+    if endpoint != USUAL:
+        hint = "HF_ENDPOINT names this hub: check it, or unset it to ask huggingface.co."
+    return HubError(f"{_host(endpoint)} answered with {what}.", hint)
+
+
+def unreachable(error: Exception, address: str) -> HubError:
+    """The error for a connection that failed."""
+    host, reason = _host(address), str(error).lower()
+    name = type(error).__name__
+    if "certificate" in reason:
+        return HubError(
+            f"cannot trust {host}: {_short(error)}.", "If a proxy here opens connections, name its SSL_CERT_FILE."
+        )
+    if name == "ProxyError":
+        return HubError(f"the proxy refused to reach {host}: {_short(error)}.", "Check HTTPS_PROXY and NO_PROXY.")
+    if "Timeout" in name:
+        return HubError(f"{host} did not answer in time.", "Check the network, or try again later.")
+    if name == "ConnectError":
+        hint = "Check the network. Installed models work without it."
+        if host != _host(USUAL):
+            hint = "Check the network, and the address in HF_ENDPOINT. Installed models work without it."
+        return HubError(f"cannot reach {host}: {_short(error)}.", hint)
+    return HubError(f"the connection to {host} broke: {_short(error)}.", "Try again.")
+
+
+def too_slow(address: str) -> HubError:
+    """The error for an answer that is late or dribbles."""
+    return HubError(f"{_host(address)} answers too slowly.", "Check the network, or try again later.")
+
+
+def retry_after(headers: Mapping[str, str]) -> int | None:
+    """Seconds that a refusal asks to wait; None without a sensible number."""
+    value = headers.get("retry-after", "").strip()
+    if not value and (match := _RESET.search(headers.get("ratelimit", ""))):
+        value = match[1]
+    if value[:1].isalpha():
+        try:
+            until = parsedate_to_datetime(value)
+            return max(0, min(_LONGEST_WAIT, round((until - datetime.now(until.tzinfo)).total_seconds())))
+        except (ValueError, OverflowError):
+            return None
+    return number_in(value, _LONGEST_WAIT)
+
+
+def duration(seconds: int) -> str:
+    """Formats a wait in minutes, hours or days."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= 2 * length or unit == "minute":
+            count = -(-seconds // length)
+            return f"{count} {unit}{'s' * (count != 1)}"
+    raise AssertionError("minutes are the last unit")
+
+
+def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str, known: bool) -> HubError:
+    """The error for an HTTP status.
+
+    Args:
+        status: The status, 300 or more.
+        headers: Headers of the response.
+        address: The requested address.
+        endpoint: The hub's address.
+        known: Whether a token was sent.
+    """
+    host, repo = _host(address), _repo(address, endpoint)
+    code = headers.get("x-error-code", "")
+    page = f"{endpoint}/{repo}"
+    if code == "GatedRepo":
+        if known:
+            return HubError(
+                f"{repo} is gated, and this account has no access to it yet.",
+                f"Accept its licence at {page} (some publishers then take days to approve), then try again.",
+            )
+        return HubError(f"{repo} is gated: its licence has to be accepted.", f"Accept it at {page}, then {_LOGIN}.")
+    if code == "RevisionNotFound":
+        return HubError(f"{repo} has no such revision.", f"Leave the revision away, or look at {page}/commits/main.")
+    if code == "EntryNotFound":
+        return HubError(f"{repo} has no file {_file(address)}.", f"Look at {page}/tree/main for what it has.")
+    if status in (401, 404) and code in ("RepoNotFound", ""):
+        hint = "this account may not see it" if known else f"if it is private, {_LOGIN}"
+        if status == 401 and known and not code:
+            return HubError(f"{host} does not know the token.", "Make a new one, then log in again: hf auth login.")
+        return HubError(f"{host} has no repository {repo}, or keeps it private.", f"Check the name; {hint}.")
+    if status in (401, 403):
+        who = "this account" if known else "someone who is not logged in"
+        return HubError(f"{host} refuses {repo} to {who} ({status}).", f"Look at {page}; if it is yours, {_LOGIN}.")
+    if status == 429:
+        seconds = retry_after(headers)
+        wait = "Try again in a few minutes"
+        if seconds is not None:
+            wait = f"Try again in {f'{seconds} s' if seconds < 120 else duration(seconds)}"
+        more = "" if known else f"; whoever is known may ask more often: {_LOGIN.split(':', 1)[1].strip()}"
+        return HubError(f"{host} was asked too often (429).", f"{wait}{more}.")
+    if status >= 500:
+        return HubError(f"{host} failed ({status}).", _LATER)
+    return HubError(f"{host} refused the request for {repo} ({status}).", "Check the name and the address of the hub.")
+
+
+def _host(address: str) -> str:
+    parts = urlsplit(address)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _repo(address: str, endpoint: str) -> str:
+    match = _REPO.match(unquote(urlsplit(address).path.removeprefix(urlsplit(endpoint).path)))
+    return shown_path(match["repo"]) if match else "what was asked for"
+
+
+def _file(address: str) -> str:
+    return shown_path(unquote(urlsplit(address).path.rpartition("/")[2]))
+
+
+def _short(error: Exception) -> str:
+    words = re.sub(r"^\[[^\]]*\]\s*", "", str(error).strip()) or type(error).__name__
+    return shown_path(words[:120].rstrip("."))

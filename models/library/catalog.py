@@ -1,0 +1,260 @@
+"""The catalogue of targets and drafters that fit them: the package's own entries and the user's.
+
+The user's file has the form of ``catalog.toml``; its first mistake is reported with its line, the entries before count.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from slipstream.models.library.names import split_name
+from slipstream.models.outside import read_limited
+from slipstream.models.sanitize import quoted, shown_path
+
+_MOST_BYTES: Final = 4 << 20
+_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
+_REPO: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_PARAMS: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
+_BITS: Final = MappingProxyType(
+    {"Q4_K_M": 4.9, "UD-Q4_K_M": 4.9, "UD-Q4_K_XL": 5.0, "Q4_0": 4.6, "Q8_0": 8.5, "MXFP4": 4.9, "F16": 16.0}
+)
+"""Bits that a weight takes, embeddings included, about: from files whose size is known."""
+_NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggml", "unsloth", "hf", "it", "instruct"})
+"""Words that a repository adds to a model's name and that make no other model of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFile:
+    """A model file on the hub.
+
+    Attributes:
+        model: The model's name: ``Qwen3-8B``.
+        repo: ``owner/name``; empty if unknown.
+        file: Its name in the repository; empty if unknown.
+        size: Length in bytes; 0 if unknown.
+        sha256: Hash in hex; empty if unknown.
+    """
+
+    model: str
+    repo: str = ""
+    file: str = ""
+    size: int = 0
+    sha256: str = ""
+
+    @property
+    def params(self) -> int:
+        """Number of parameters, from the model's name; 0 if unknown."""
+        match = _PARAMS.search(self.model)
+        return round(float(match[1]) * (1e9 if match[2].lower() == "b" else 1e6)) if match else 0
+
+    @property
+    def quant(self) -> str:
+        """Its quantization; empty if unknown."""
+        return split_name(self.file.rpartition("/")[2].removesuffix(".gguf"))[1]
+
+    @property
+    def about(self) -> int:
+        """Length in bytes, else estimated from the number of parameters; 0 if both are unknown."""
+        return self.size or round(self.params * _BITS.get(self.quant, 0.0) / 8)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPair:
+    """A target and a drafter for it.
+
+    Attributes:
+        id: Its name in the catalogue.
+        method: The drafting method.
+        target: The model.
+        drafter: Its drafter; None if it is inside the target's file.
+        family: The target's family, such as ``Qwen3``.
+        licence: The target's licence as its publisher states it; empty if unknown.
+        evidence: The evidence that the two work together: ``documentation``, ``catalogue``, ``reported`` or
+            ``suggested``.
+        note: Remarks.
+        own: Whether the entry is from the user's file.
+    """
+
+    id: str
+    method: str
+    target: CatalogFile
+    drafter: CatalogFile | None
+    family: str = ""
+    licence: str = ""
+    evidence: str = ""
+    note: str = ""
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All pairs, the user's first.
+
+    Attributes:
+        pairs: The pairs.
+        problem: The first mistake in the user's file, with its line; empty if there is none.
+    """
+
+    pairs: tuple[CatalogPair, ...]
+    problem: str = ""
+
+    def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
+        """The pairs for a target.
+
+        Args:
+            names: The target's names, as ``names_of`` lists them.
+            sha256: Hash of its file, if known.
+        """
+        names = list(names)
+        return [pair for pair in self.pairs if is_model(pair.target, names, sha256)]
+
+
+def catalog(own: Path | None = None) -> Catalog:
+    """Reads the catalogue.
+
+    Args:
+        own: The user's file; None or missing for none.
+    """
+    pairs: list[CatalogPair] = []
+    problem = ""
+    if own:
+        try:
+            pairs, problem = _read(read_limited(own, _MOST_BYTES).decode(), shown_path(own))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            problem = f"{shown_path(own)} cannot be read: {getattr(error, 'strerror', None) or reason}."
+    return Catalog((*(replace(pair, own=True) for pair in pairs), *_shipped()), problem)
+
+
+def is_model(file: CatalogFile, names: Iterable[str], sha256: str | None = None) -> bool:
+    """Whether an entry means a model.
+
+    Args:
+        file: The entry.
+        names: The model's names.
+        sha256: Hash of its file, if known.
+    """
+    if file.sha256 and file.sha256 == sha256:
+        return True
+    wanted = _words(file.model)
+    return bool(wanted) and any(_words(name) == wanted for name in names)
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """The words of a model's name that distinguish it."""
+    name = split_name(name.rpartition("/")[2])[0]
+    return tuple(word for word in re.split(r"[-_ ]+", name.lower()) if word and word not in _NEUTRAL)
+
+
+@cache
+def _shipped() -> tuple[CatalogPair, ...]:
+    text = resources.files("slipstream.models.library").joinpath("catalog.toml").read_text("utf-8")
+    pairs, problem = _read(text, "catalog.toml")
+    if problem:
+        raise ValueError(problem)
+    return tuple(pairs)
+
+
+def _read(text: str, name: str) -> tuple[list[CatalogPair], str]:
+    """Reads the pairs up to the first mistake, and words the mistake."""
+    try:
+        found = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # numbers of too many digits and deep nesting are no TOMLDecodeError
+        return [], f"{name} is no TOML file: {error}."
+    entries = found.get("pair", [])
+    if unknown := [key for key in found if key != "pair"]:
+        return [], f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue."
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return [], f"{name}, line {_line(text, 'pair')}: pairs are written as [[pair]]."
+    pairs: list[CatalogPair] = []
+    for number, entry in enumerate(entries):
+        try:
+            pairs.append(_pair(entry))
+        except _WrongError as error:
+            return pairs, f"{name}, line {_line(text, error.key, number)}: {error.reason}."
+    return pairs, ""
+
+
+class _WrongError(Exception):
+    """An invalid value."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key, self.reason = key, reason
+
+
+def _pair(entry: dict[str, Any]) -> CatalogPair:
+    known = {field.name for field in fields(CatalogPair)} - {"own"}
+    _only(entry, known)
+    texts = {key: _text(entry, key) for key in known - {"target", "drafter"}}
+    if not texts["method"]:
+        raise _WrongError("method", "a pair needs a method, such as draft")
+    if "target" not in entry:
+        raise _WrongError("", "a pair needs a target")
+    target = _file(entry, "target")
+    drafter = _file(entry, "drafter") if "drafter" in entry else None
+    if drafter is None and texts["method"] == "draft":
+        raise _WrongError("method", "a pair whose method is draft needs a drafter")
+    texts["id"] = texts["id"] or f"{target.model}+{drafter.model if drafter else texts['method']}".lower()
+    return CatalogPair(
+        id=texts["id"],
+        method=texts["method"],
+        target=target,
+        drafter=drafter,
+        family=texts["family"],
+        licence=texts["licence"],
+        evidence=texts["evidence"],
+        note=texts["note"],
+    )
+
+
+def _file(entry: dict[str, Any], key: str) -> CatalogFile:
+    table = entry[key]
+    if not isinstance(table, dict):
+        raise _WrongError(key, f"{key} is not a table such as {{ model = …, repo = … }}")
+    _only(table, {"model", "repo", "file", "bytes", "sha256"})
+    model, repo, file, sha256 = (_text(table, name) for name in ("model", "repo", "file", "sha256"))
+    size = table.get("bytes", 0)
+    if not model:
+        raise _WrongError(key, f"{key} needs a model: the name that people know it by")
+    if repo and not _REPO.fullmatch(repo):
+        raise _WrongError("repo", f"repo is {quoted(repo)}, not owner/name")
+    if sha256 and not _SHA_256.fullmatch(sha256):
+        raise _WrongError("sha256", "sha256 is not 64 hexadecimal digits")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise _WrongError("bytes", "bytes is not a number of bytes")
+    return CatalogFile(model, repo, file, size, sha256)
+
+
+def _only(table: dict[str, Any], known: set[str]) -> None:
+    for key in table:
+        if key not in known:
+            raise _WrongError(key, f"there is no {quoted(key)}; known are {', '.join(sorted(known))}")
+
+
+def _text(table: dict[str, Any], key: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        raise _WrongError(key, f"{key} is not a text")
+    return value
+
+
+def _line(text: str, key: str, entry: int | None = None) -> int:
+    """The line of a key in an entry; the entry's own line if the key is not found."""
+    lines = text.splitlines()
+    heads = [number for number, line in enumerate(lines, 1) if line.strip().startswith("[[pair]]")]
+    first, last = 1, len(lines)
+    if entry is not None and entry < len(heads):
+        first, last = heads[entry], (heads[entry + 1] - 1 if entry + 1 < len(heads) else len(lines))
+    pattern = re.compile(rf"""(^|[\s{{,.\[])["']?{re.escape(key)}["']?\s*(=|\.|\])""")
+    return next((n for n in range(first, last + 1) if key and pattern.search(lines[n - 1])), first)

@@ -1,0 +1,149 @@
+"""Facts of model files for lists, cached because a large vocabulary takes long to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from math import prod
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
+from slipstream.models.library.names import label_of
+from slipstream.models.library.records import size_of
+from slipstream.models.outside import read_json
+
+_VERSION: Final = 2
+_MOST_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts of one model file, or what is wrong with it.
+
+    Attributes:
+        parts: All its files in order.
+        size: Bytes of all files.
+        architecture: ``general.architecture``.
+        title: The name in its header.
+        params: Number of parameters.
+        context: Tokens of context that it was trained with.
+        quant: The label that its header gives.
+        fingerprint: As ``Header.fingerprint``.
+        role: Its use.
+        n_vocab: Number of tokens in its vocabulary.
+        vocabulary: As ``vocabulary_digest``.
+        problem: What is wrong with it; empty if nothing is.
+        hint: What to do about it.
+    """
+
+    parts: tuple[str, ...]
+    size: int
+    architecture: str = ""
+    title: str = ""
+    params: int = 0
+    context: int = 0
+    quant: str = ""
+    fingerprint: str = ""
+    role: Role = "chat"
+    n_vocab: int = 0
+    vocabulary: str = ""
+    problem: str = ""
+    hint: str = ""
+
+
+_BLANK: Final = Facts((), 0)
+
+
+class FactsCache:
+    """Caches facts by path; they are valid while size, time and inode stay the same."""
+
+    def __init__(self, file: Path) -> None:
+        """Reads the cache; it is empty if the file is missing, damaged or of another version.
+
+        Args:
+            file: The cache file; it may be deleted at any time.
+        """
+        self._file = file
+        self._kept: dict[str, Any] = {}
+        self._used: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            kept = read_json(file, _MOST_BYTES)
+            if isinstance(kept, dict) and kept.get("version") == _VERSION and isinstance(kept.get("files"), dict):
+                self._kept = kept["files"]
+
+    def of(self, path: Path) -> Facts:
+        """The facts of a model file; those of a broken one are not cached."""
+        key = str(path)
+        with suppress(OSError, TypeError, KeyError, ValueError, AttributeError):
+            entry = self._kept[key]
+            facts = Facts(**{**entry["facts"], "parts": tuple(map(str, entry["facts"]["parts"]))})
+            if entry["stamp"] == _stamp(facts.parts) and _sound(facts):
+                self._used[key] = entry
+                return facts
+        facts = read_facts(path)
+        if not facts.problem:
+            with suppress(OSError):
+                self._used[key] = {"stamp": _stamp(facts.parts), "facts": asdict(facts)}
+        return facts
+
+    def keep(self) -> None:
+        """Writes the facts used since the cache was read and drops the others; a failure only costs time."""
+        if self._used == self._kept:
+            return
+        part = self._file.with_name(f"{self._file.name}.{os.getpid()}-{threading.get_ident()}.part")
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part.write_text(json.dumps({"version": _VERSION, "files": self._used}), "utf-8")
+            os.replace(part, self._file)
+
+
+def _sound(facts: Facts) -> bool:
+    """Whether each value has its type: another program may have written the file."""
+    same = all(type(getattr(facts, each.name)) is type(getattr(_BLANK, each.name)) for each in fields(Facts))
+    return same and facts.role in get_args(Role)
+
+
+def read_facts(path: Path) -> Facts:
+    """Reads the header of a model file."""
+    try:
+        header = read_header(path)
+        role = role_of(header)
+        if role == "chat":
+            check_vocabulary(header)
+        size = sum(part.stat().st_size for part in header.parts)
+    except SlipstreamError as error:
+        return Facts((str(path),), size_of(path), problem=error.title, hint=error.hint)
+    except OSError as error:
+        reason = reason_of(error)
+        return Facts((str(path),), 0, problem=f"{path} cannot be read: {reason}.", hint="Check its permissions.")
+    return Facts(
+        parts=tuple(map(str, header.parts)),
+        size=size,
+        architecture=header.architecture,
+        title=header.name,
+        params=parameters(header),
+        context=header.n_ctx_train or 0,
+        quant=label_of(header.metadata.get("general.file_type")),
+        fingerprint=header.fingerprint,
+        role=role,
+        n_vocab=header.n_vocab,
+        vocabulary=vocabulary_digest(header),
+    )
+
+
+def parameters(header: Header) -> int:
+    """Number of a model's parameters."""
+    return sum(prod(tensor.shape) for tensor in header.tensors)
+
+
+def _stamp(parts: Sequence[str]) -> list[list[int]]:
+    """Size, time and inode of each file."""
+    found = [os.stat(part) for part in parts]
+    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]

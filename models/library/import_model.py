@@ -1,0 +1,185 @@
+"""Imports model files by link or copy, and verifies models byte by byte."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError, reason_of
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
+from slipstream.models.gguf.writer import replacing
+from slipstream.models.library.facts import read_facts
+from slipstream.models.library.names import split_name
+from slipstream.models.library.records import Checked, Installed, Record, size_of, write_record
+from slipstream.models.sanitize import shown_path
+
+LOCAL: Final = "local"
+"""Stands in place of a repository's owner for what was imported."""
+_CHUNK: Final = 4 << 20
+_RESERVE: Final = 512 << 20
+
+How = Literal["link", "copy"]
+OnProgress = Callable[[int, int], None]
+
+
+def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, cancelled: Callable[[], bool]) -> Path:
+    """Links or copies a model, all its parts, into the folder of models.
+
+    Args:
+        path: The file, or the first of a split model.
+        folder: The folder of models.
+        how: "link" makes hard links, or symbolic ones to another disk.
+        on_progress: Called with bytes copied and bytes in all.
+        cancelled: Polled while copying; True raises ``KeyboardInterrupt`` and leaves nothing behind.
+
+    Returns:
+        The new path of the first file.
+
+    Raises:
+        ModelFileError: If it is no model.
+        UsageError: If a file of that name exists.
+        SlipstreamError: If there is no room or no permission.
+    """
+    header = read_header(path.expanduser().absolute())
+    if role_of(header) == "other":
+        raise ModelFileError(
+            f"{shown_path(path)} is a {header.architecture} file, which nobody can chat with.", "Import a chat model."
+        )
+    if role_of(header) == "chat":
+        check_vocabulary(header)
+    names = [part.name if part.suffix.lower() == ".gguf" else f"{part.name}.gguf" for part in header.parts]
+    place = folder / LOCAL / split_name(Path(names[0]).stem)[0]
+    made: list[Path] = []
+    size = sum(part.stat().st_size for part in header.parts)
+    for name in names:
+        if os.path.lexists(place / name):
+            raise UsageError(f"{shown_path(place / name)} is there already.", "Remove it first, or rename the file.")
+    try:
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if how == "copy":
+            _check_room(place, size)
+        for part, name in zip(header.parts, names, strict=True):
+            source, target, sha256 = Path(os.path.realpath(part)), place / name, ""
+            if how == "copy":
+                before, length = sum(each.stat().st_size for each in made), source.stat().st_size
+                sha256 = _copy(source, target, lambda done: on_progress(done, size), cancelled, before)
+                if not length == target.stat().st_size == source.stat().st_size:
+                    target.unlink()
+                    raise ModelFileError(
+                        f"{shown_path(source)} changed while it was copied.",
+                        "Wait until no program writes to it, then import it again.",
+                    )
+            else:
+                _link(source, target)
+            made.append(target)
+            write_record(target, Record(sha256, source.stat().st_size, source=str(source)))
+    except BaseException as error:
+        for target in made:
+            target.unlink(missing_ok=True)
+        with suppress(OSError):
+            place.rmdir()
+        if isinstance(error, OSError):
+            raise SlipstreamError(
+                f"cannot import {shown_path(path)}: {reason_of(error)}.",
+                f"Check the rights of {shown_path(error.filename or place)}, or the room on its disk.",
+            ) from error
+        raise
+    return made[0]
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EACCES, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        os.symlink(source, target)
+
+
+def _copy(
+    source: Path, target: Path, on_progress: Callable[[int], None], cancelled: Callable[[], bool], done: int
+) -> str:
+    """Copies a file and returns the SHA-256 of the copy; ``done`` counts the bytes of the files before it."""
+    digest = hashlib.sha256()
+    with replacing(target) as part, source.open("rb") as file, part.open("wb") as out:
+        while chunk := file.read(_CHUNK):
+            if cancelled():
+                raise KeyboardInterrupt
+            out.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            on_progress(done)
+    return digest.hexdigest()
+
+
+def _check_room(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < size + _RESERVE:
+        raise SlipstreamError(
+            f"the copy takes {size / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free on its disk.",
+            "Free some room, or link the file: import without --copy.",
+        )
+
+
+_CHECK_CHUNK: Final = 4 << 20
+
+
+def check(
+    model: Installed,
+    expected: Sequence[str | None],
+    on_progress: Callable[[int, int], None],
+    cancelled: Callable[[], bool],
+) -> Checked:
+    """Reads the header of a model and hashes all its files.
+
+    Args:
+        model: The model.
+        expected: Expected SHA-256 of each file; None if unknown.
+        on_progress: Called with bytes read and bytes in all.
+        cancelled: Polled; True raises ``KeyboardInterrupt``.
+
+    Returns:
+        The result; a wrong file raises nothing.
+    """
+    facts = read_facts(model.path)
+    if facts.problem:
+        return Checked(model, (), tuple(expected), facts.problem, facts.hint)
+    hashes: list[str] = []
+    done, size = 0, sum(size_of(file) for file in model.files)
+    for file in model.files:
+        digest = hashlib.sha256()
+        try:
+            with file.open("rb") as opened:
+                while chunk := opened.read(_CHECK_CHUNK):
+                    if cancelled():
+                        raise KeyboardInterrupt
+                    digest.update(chunk)
+                    done += len(chunk)
+                    on_progress(done, size)
+        except OSError as error:
+            reason = reason_of(error)
+            return Checked(model, tuple(hashes), tuple(expected), f"{shown_path(file)} cannot be read: {reason}.")
+        hashes.append(digest.hexdigest())
+    problem = hint = ""
+    wrong = [f for f, was, is_ in zip(model.files, expected, hashes, strict=True) if was and was != is_]
+    if wrong:
+        problem = f"{shown_path(wrong[0])} is not what was published: its bytes have changed."
+        hint = _again(model)
+    return Checked(model, tuple(hashes), tuple(expected), problem, hint)
+
+
+def _again(model: Installed) -> str:
+    """The hint for getting a good copy."""
+    if model.foreign:
+        return f"It is {model.origin}'s: fetch it again there."
+    if model.repo:
+        label = f":{model.quant}" if model.quant else ""
+        return f"Remove it and fetch it again: slipstream models pull {model.repo}{label}."
+    return "Remove it and import a good copy."

@@ -1,0 +1,141 @@
+"""Names of models: derives them from files, and finds the model that a typed name means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.models.errors import UsageError
+from slipstream.models.library.records import Installed
+from slipstream.models.sanitize import quoted
+
+_PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
+_LABEL: Final = re.compile(
+    r"[-._ ](?P<label>(?:ud[-_])?(?:i?q\d(?:_[0-9a-z]+)*|tq\d_\d|bf16|f16|f32|fp16|fp32|mxfp4(?:_moe)?|nvfp4))$",
+    re.IGNORECASE,
+)
+_OTHER_WORDS: Final = MappingProxyType({"FP16": "F16", "FP32": "F32"})
+_FILE_TYPES: Final = MappingProxyType(
+    {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"}
+    | {12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K"}
+    | {19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL"}
+    | {26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0"}
+    | {37: "TQ2_0", 38: "MXFP4_MOE", 39: "NVFP4", 40: "Q1_0"}
+)
+"""``general.file_type`` to its label: ``llama_ftype`` in llama.cpp's ``llama.h``."""
+_HOSTS: Final = ("https://", "http://", "huggingface.co/", "hf.co/")
+_SHOWN: Final = 8
+
+
+def split_name(stem: str) -> tuple[str, str]:
+    """Splits a file's name without its ending into the model's and the label of its quantization.
+
+    >>> split_name("Qwen3-4B-UD-Q4_K_XL-00001-of-00002")
+    ('Qwen3-4B', 'UD-Q4_K_XL')
+    """
+    stem = _PART.sub("", stem)
+    match = _LABEL.search(stem)
+    if not match:
+        return stem, ""
+    label = match["label"].upper().replace("UD_", "UD-")
+    return stem[: match.start()], _OTHER_WORDS.get(label, label)
+
+
+def label_of(file_type: object) -> str:
+    """The label of ``general.file_type``; empty if unknown."""
+    return _FILE_TYPES.get(file_type, "") if isinstance(file_type, int) else ""
+
+
+def plain_name(stem: str, quant: str) -> str:
+    """Derives a model's name from its file: ``qwen3-4b:Q4_K_M``.
+
+    Args:
+        stem: The file's name without its ending.
+        quant: The label that its header gives, for a file whose name has none.
+    """
+    base, label = split_name(stem)
+    label = label or quant
+    return f"{base.lower()}:{label}" if label else base.lower()
+
+
+def matching(name: str, models: Sequence[Installed]) -> list[Installed]:
+    """The models that a name may mean, by the first rule that any model meets.
+
+    The rules: the model's name; its repository with or without the quantization, or its file; its name without the
+    quantization; the start of its name.
+    """
+    wanted = name.strip().lower()
+    for host in _HOSTS:
+        wanted = wanted.removeprefix(host)
+    wanted = wanted.replace("/resolve/main/", "/").replace("/blob/main/", "/")
+    base, _, label = wanted.partition(":")
+    if not base:
+        return []
+    rules = (
+        lambda model: wanted == model.name.lower(),
+        lambda model: wanted in _places(model),
+        lambda model: wanted == model.name.lower().partition(":")[0],
+        lambda model: _begins(model, base, label),
+    )
+    for rule in rules:
+        if found := [model for model in models if rule(model)]:
+            return found
+    return []
+
+
+def find(name: str, models: Sequence[Installed]) -> Installed:
+    """The model that a name means; the first of several copies of one file.
+
+    Raises:
+        UsageError: If no model or several models match; it lists them.
+    """
+    found = matching(name, models)
+    if not found:
+        raise UsageError(f"there is no model named {quoted(name, 80)}.", _instead(name, models))
+    usable = [model for model in found if model.usable] or found
+    different = {(model.fingerprint or str(model.path), _shared(model)): model for model in reversed(usable)}
+    if len(different) > 1:
+        raise UsageError(
+            f"{quoted(name, 80)} may mean {len(different)} models.",
+            f"Name one of them: {_listed(model.name for model in reversed(different.values()))}.",
+        )
+    return next(iter(different.values()))
+
+
+def _shared(model: Installed) -> str:
+    """The part of a name that all copies of one file share."""
+    return model.name.lower().partition("@")[0].rpartition("/")[2]
+
+
+def _places(model: Installed) -> set[str]:
+    """Other names of a model: its file, its repository, and both."""
+    places = {model.path.name.lower(), model.path.stem.lower(), str(model.path).lower()}
+    if model.repo:
+        repo = model.repo.lower()
+        places |= {repo, f"{repo}:{model.quant.lower()}", f"{repo}/{model.path.name.lower()}"}
+    return places
+
+
+def _begins(model: Installed, base: str, label: str) -> bool:
+    theirs, _, tag = model.name.lower().partition(":")
+    names = [theirs, model.repo.lower() if model.repo else "", theirs.partition("_")[2]]
+    return any(each.startswith(base) for each in names if each) and (tag.startswith(label) or label in tag.split("-"))
+
+
+def _instead(name: str, models: Sequence[Installed]) -> str:
+    names = {model.name.lower(): model.name for model in models if model.role == "chat"}
+    bases = {each.partition(":")[0]: shown for each, shown in names.items()}
+    near = get_close_matches(name.lower(), [*names, *bases], n=3, cutoff=0.5)
+    shown = dict.fromkeys(({**bases, **names})[each] for each in near) or dict.fromkeys(names.values())
+    if "/" in name:
+        return f"Fetch it with slipstream models pull {quoted(name, 80)[1:-1]}, or give the path of a .gguf file."
+    known = f"Known: {_listed(shown)}; or" if shown else "Fetch one with slipstream models pull, or"
+    return f"{known} give the path of a .gguf file."
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,308 @@
+"""Finds the drafters for a model: in the model itself, on this machine, and in the catalogue.
+
+Sizes: LM Studio's advice (https://lmstudio.ai/docs/app/advanced/speculative-decoding): no draft model for a target of
+three thousand million parameters, one of at most 1B for 7B, 3B for 14B, 7B for 32B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, log
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.vocabulary import MAX_SIZE_DIFFERENCE, vocabulary_difference, vocabulary_digest
+from slipstream.models.heads.check import unfit_by_header
+from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
+from slipstream.models.library.facts import parameters
+from slipstream.models.library.records import Installed, size_of
+
+Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "sizes fit", "other vocabulary"]
+"""Why a drafter is offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairOffer:
+    """A drafter for a model, or the reason why it is unsuitable.
+
+    Attributes:
+        name: The drafter's name.
+        method: The drafting method, such as ``draft``, ``mtp`` or ``eagle3``.
+        source: Why it is offered.
+        drafter: The installed model; None for layers in the model itself, a file of heads, or a drafter to fetch.
+        path: Its file on this machine; None for layers in the model itself or a drafter to fetch.
+        fetch: The download, if it is not installed.
+        size: Bytes of its file; 0 if unknown or in the model itself.
+        ratio: The model's parameters divided by the drafter's; 0.0 if unknown.
+        why_not: Why it is unsuitable; empty if it is suitable.
+        instead: What to use instead of an unsuitable one.
+        note: Evidence for the pair, and what speaks against it.
+        gain: Measured speed over plain decoding on this machine; None if not measured.
+    """
+
+    name: str
+    method: str
+    source: Source
+    drafter: Installed | None = None
+    path: Path | None = None
+    fetch: CatalogFile | None = None
+    size: int = 0
+    ratio: float = 0.0
+    why_not: str = ""
+    instead: str = ""
+    note: str = ""
+    gain: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is suitable and installed."""
+        return not self.why_not and self.fetch is None
+
+    @property
+    def sound(self) -> bool:
+        """Whether it may be chosen by default: it is certain to fit and not measured to be slower."""
+        doubtful = self.source in ("sizes fit", "other vocabulary")
+        return self.ready and not doubtful and (self.gain is None or self.gain > 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where to look for drafters.
+
+    Attributes:
+        models: The installed models.
+        heads: Method to file of the heads made for the model, as ``companions`` finds them.
+        pairs: The pairs of the catalogue for the model.
+        gains: Measured speed over plain decoding on this machine, by method.
+        reasons: Whether to find where a vocabulary differs; otherwise models of other vocabularies are left out, which
+            saves reading them.
+    """
+
+    models: Sequence[Installed] = ()
+    heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    pairs: Sequence[CatalogPair] = ()
+    gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    reasons: bool = True
+
+
+__all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
+
+DRAFT: Final = "draft"
+MTP: Final = "mtp"
+EAGLE: Final = "eagle3"
+_SOURCES: Final[tuple[Source, ...]] = (
+    "in the model",
+    "trained for it",
+    "catalogue",
+    "same vocabulary",
+    "sizes fit",
+    "other vocabulary",
+)
+_UNSERVED: Final = MappingProxyType(
+    {
+        MTP: "MTP heads in a file of their own are not served yet, only those inside the model's file",
+        "dflash": "DFlash heads are not served yet",
+        "dspark": "DSpark heads are not served yet",
+    }
+)
+_NO_ROLLBACK: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"})
+"""Architectures that cannot take back a token, and so neither draft nor be drafted for."""
+_SMALLER: Final = 2.0  # a draft model of half the target's size costs what it gains
+_BEST_RATIO: Final = 12.0
+_WORTH_FROM: Final = 6e9
+_ADVISED_RATIO: Final = 4.5
+_ANY_MODEL: Final = "lookup, lookahead and recycle serve any model; slipstream drafters train medusa makes heads for it"
+
+
+def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
+    """Every known drafter for a model, best first, unsuitable ones last.
+
+    Args:
+        header: The model's header; the model may be installed or on the hub.
+        around: Where to look.
+    """
+    offers = [*_inside(header, around.pairs)]
+    for method, path in around.heads.items():
+        offers.append(PairOffer(path.name, method, "trained for it", path=path, size=size_of(path)))
+    params, vocabulary = parameters(header), vocabulary_digest(header)
+    for model in around.models:
+        if model.fingerprint == header.fingerprint:
+            continue
+        if model.role == "chat" and (around.reasons or not _other(header, vocabulary, model)):
+            offers.append(_beside(header, vocabulary, params, model, around.pairs))
+        elif model.role == "drafter" and model.path not in around.heads.values():
+            offers += _heads_beside(header, model, around.pairs)
+    offers += _to_fetch(header, params, around)
+    drafting = [offer for offer in offers if offer.method == DRAFT and offer.ready]
+    measured = [
+        replace(offer, gain=around.gains.get(offer.method))
+        if offer.ready and (offer.method != DRAFT or len(drafting) == 1)  # a gain does not name the draft model
+        else offer
+        for offer in offers
+    ]
+    return sorted(measured, key=_rank)
+
+
+def unserved(pair: CatalogPair) -> str:
+    """Why no method here can run a pair of the catalogue; empty if one can."""
+    return _UNSERVED.get(pair.method, "") if pair.drafter else ""
+
+
+def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
+    """The names of a model in its header, of its file and of its repository.
+
+    Args:
+        header: The model's header.
+        repo: Its repository, if known.
+        file: Its name on the hub or in another program, if different from the file's.
+    """
+    names = [header.name, header.path.name.removesuffix(".gguf"), file]
+    base, size = (header.metadata.get(f"general.{key}") for key in ("basename", "size_label"))
+    tune = header.metadata.get("general.finetune", "")
+    if isinstance(base, str) and isinstance(size, str):
+        names.append("-".join(part for part in (base, size, str(tune)) if part))
+    return [name for name in (*names, repo or "") if name]
+
+
+def _inside(header: Header, pairs: Iterable[CatalogPair]) -> list[PairOffer]:
+    """The MTP layers of a model."""
+    if not header.number("nextn_predict_layers"):
+        return []
+    why_not = without_mtp(header)
+    note = next((pair.note for pair in pairs if pair.method == MTP and pair.drafter is None), "")
+    return [
+        PairOffer(
+            "its own MTP layers", MTP, "in the model", why_not=why_not, instead=_ANY_MODEL if why_not else "", note=note
+        )
+    ]
+
+
+def _beside(header: Header, vocabulary: str, params: int, model: Installed, pairs: Sequence[CatalogPair]) -> PairOffer:
+    """Rates an installed model as a draft model."""
+    ratio = params / model.params if model.params else 0.0
+    offer = PairOffer(
+        model.name, DRAFT, "same vocabulary", drafter=model, path=model.path, size=model.size, ratio=ratio
+    )
+    if model.problem:
+        return replace(offer, why_not=f"its file is broken: {model.problem}", instead=model.hint)
+    if ratio < _SMALLER:
+        return replace(
+            offer,
+            why_not=f"it is too large: {_count(model.params)} parameters for a model of {_count(params)}",
+            instead=f"one of at most {_count(round(params / _SMALLER))}, better {_count(round(params / _BEST_RATIO))}",
+        )
+    if header.architecture in _NO_ROLLBACK:
+        return replace(offer, why_not="this model cannot take back tokens, so nothing can draft for it")
+    if model.architecture in _NO_ROLLBACK:
+        return replace(offer, why_not="it cannot take back tokens", instead="a draft model with attention")
+    difference = "" if vocabulary == model.vocabulary else _difference(header, model)
+    if difference:
+        note = f"vocabularies differ: {difference}; its text is translated, which costs acceptance"
+        return replace(offer, source="other vocabulary", note=note)
+    known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model)), None)
+    if known:
+        return replace(offer, source="catalogue", note=_evidence(known))
+    return replace(offer, note=_advice(params, ratio))
+
+
+def _difference(header: Header, model: Installed) -> str:
+    """Where a vocabulary differs; for a file that cannot be read, the error."""
+    try:
+        return vocabulary_difference(header, read_header(model.path))
+    except SlipstreamError as error:
+        return error.title
+
+
+def _other(header: Header, vocabulary: str, model: Installed) -> bool:
+    """Whether a vocabulary certainly differs, decided without reading the file: sizes may differ by padding."""
+    return vocabulary != model.vocabulary and not 0 < abs(header.n_vocab - model.n_vocab) <= MAX_SIZE_DIFFERENCE
+
+
+def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]) -> list[PairOffer]:
+    """Rates an installed file of heads that does not name the model as its target."""
+    offer = PairOffer(model.name, EAGLE, "catalogue", drafter=model, path=model.path, size=model.size)
+    known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model)), None)
+    if model.architecture != EAGLE:
+        method = known.method if known else next((name for name in _UNSERVED if name in model.architecture), MTP)
+        return [replace(offer, method=method, why_not=_UNSERVED.get(method, ""), instead=_ANY_MODEL)] if known else []
+    try:
+        why_not = unfit_by_header(read_header(model.path), header)
+    except SlipstreamError as error:
+        why_not = error.title
+    if why_not:
+        return [replace(offer, why_not=why_not, instead=_ANY_MODEL)]
+    if known:
+        return [replace(offer, note=_evidence(known))]
+    return [replace(offer, source="sizes fit", note="it does not say which model it was made for; its sizes fit")]
+
+
+def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOffer]:
+    """The catalogue's drafters that are not installed."""
+    offers: list[PairOffer] = []
+    for pair in around.pairs:
+        drafter = pair.drafter
+        if drafter is None or not drafter.repo or pair.method in around.heads:
+            continue
+        if pair.method == DRAFT and any(_means(drafter, model) for model in around.models):
+            continue
+        why_not = unserved(pair)
+        offers.append(
+            PairOffer(
+                drafter.model,
+                pair.method,
+                "catalogue",
+                fetch=drafter,
+                size=drafter.size,
+                ratio=params / drafter.params if drafter.params and pair.method == DRAFT else 0.0,
+                why_not=why_not,
+                instead=_ANY_MODEL if why_not else "",
+                note=_evidence(pair),
+            )
+        )
+    seen: set[tuple[str, str]] = set()
+    fresh: list[PairOffer] = []
+    for offer in offers:
+        key = (offer.method, offer.name.lower())
+        if key not in seen:
+            fresh.append(offer)
+        seen.add(key)
+    return fresh
+
+
+def _means(file: CatalogFile, model: Installed) -> bool:
+    """Whether an entry of the catalogue means an installed model."""
+    return is_model(file, [model.name.partition(":")[0], model.title, model.repo or ""], model.sha256)
+
+
+def _evidence(pair: CatalogPair) -> str:
+    """The evidence for a pair."""
+    said = {"suggested": "suggested, tried by nobody known"}.get(pair.evidence, pair.evidence)
+    said = "your own entry" if pair.own else said
+    return ": ".join(part for part in (said, pair.note) if part)
+
+
+def _advice(params: int, ratio: float) -> str:
+    if params < _WORTH_FROM:
+        return "for a target this small a draft model seldom pays"
+    return "" if ratio >= _ADVISED_RATIO else "it is large for this target"
+
+
+def _rank(offer: PairOffer) -> tuple[bool, int, float, int, float, int]:
+    """Sort key: suitable first, then measured gain, then the source and the ratio of sizes."""
+    measured = 1 if offer.gain is None else 0 if offer.gain > 1.0 else 2
+    distance = abs(log(offer.ratio / _BEST_RATIO)) if offer.ratio > 0 else inf
+    likely = _SOURCES.index(offer.source) + (2 if offer.fetch else 0)
+    return bool(offer.why_not), measured, -(offer.gain or 0.0), likely, distance, -offer.size
+
+
+def _count(params: int) -> str:
+    """Formats a number of parameters: ``0.6B``, ``135M``, ``40k``."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if params >= size:
+            return f"{params / size:.3g}{unit}"
+    return str(params)

@@ -1,0 +1,204 @@
+"""Finds the models of other programs; their folders are only read.
+
+Hugging Face's cache: https://huggingface.co/docs/huggingface_hub/guides/manage-cache. Ollama:
+https://github.com/ollama/ollama/tree/main/manifest. llama.cpp: ``common/arg.cpp`` and ``common/download.cpp``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from slipstream.models.library.records import Origin
+from slipstream.models.outside import read_json, read_limited
+
+_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
+OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
+"""Where Ollama keeps models when Linux runs it as a service of its own."""
+_OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
+_OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
+_HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/")
+_LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_FIRST_PART: Final = re.compile(r"-\d{5}(?=-of-\d{5}\.gguf$)", re.IGNORECASE)
+_PROJECTOR: Final = "mmproj"
+_MOST_BYTES: Final = 1 << 20  # of a manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model file that was found but not read yet.
+
+    Attributes:
+        path: The file, or the first of a split model.
+        origin: The program whose folder it is in.
+        name: Its name in that program; empty to use the file's name.
+        repo: Its repository on the hub, if the folder tells.
+        sha256: Hash of the file, if its name tells.
+    """
+
+    path: Path
+    origin: Origin
+    name: str = ""
+    repo: str | None = None
+    sha256: str | None = None
+
+
+def gguf_files(folder: Path) -> Iterator[Path]:
+    """Model files below a folder: of split models the first part, no projectors, nothing in hidden folders."""
+    for parent, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.lower().endswith(".gguf") or name.startswith(".") or name.lower().startswith(_PROJECTOR):
+                continue
+            if _LATER_PART.search(name) and (Path(parent) / _FIRST_PART.sub("-00001", name)).exists():
+                continue
+            yield Path(parent) / name
+
+
+def foreign_models(environment: Mapping[str, str]) -> Iterator[Found]:
+    """Every model of other programs, each file once.
+
+    Args:
+        environment: ``HOME`` and the variables that move the programs' folders.
+    """
+    seen: set[tuple[int, int] | str] = set()
+    for found in (
+        *_lm_studio(environment),
+        *_hub_cache(_hub_folder(environment), "hf-cache"),
+        *_hub_cache(_llama_cpp_folder(environment), "llama.cpp"),  # newer versions keep the hub's layout
+        *_llama_cpp(_llama_cpp_folder(environment)),
+        *(each for folder in _ollama_folders(environment) for each in _ollama(folder)),
+    ):
+        place = place_of(found.path)
+        if place not in seen:
+            seen.add(place)
+            yield found
+
+
+def place_of(path: Path) -> tuple[int, int] | str:
+    """Identifies a file whatever its name: device and inode, or the path if the file is missing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return str(path)
+    return status.st_dev, status.st_ino
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME") or environment.get("USERPROFILE") or Path.home())
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or _home(environment) / ".cache")
+
+
+def _hub_folder(environment: Mapping[str, str]) -> Path:
+    if folder := environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(folder).expanduser()
+    home = environment.get("HF_HOME")
+    return (Path(home).expanduser() if home else _cache(environment) / "huggingface") / "hub"
+
+
+def _llama_cpp_folder(environment: Mapping[str, str]) -> Path:
+    if folder := environment.get("LLAMA_CACHE"):
+        return Path(folder).expanduser()
+    if sys.platform == "darwin":
+        return _home(environment) / "Library" / "Caches" / "llama.cpp"
+    return _cache(environment) / "llama.cpp"
+
+
+def _ollama_folders(environment: Mapping[str, str]) -> list[Path]:
+    if folder := environment.get("OLLAMA_MODELS"):
+        return [Path(folder).expanduser()]
+    return [_home(environment) / ".ollama" / "models", OLLAMA_SERVICE]
+
+
+def _lm_studio(environment: Mapping[str, str]) -> Iterator[Found]:
+    """``<owner>/<repository>/<file>.gguf``."""
+    for folder in _lm_studio_folders(_home(environment)):
+        for path in gguf_files(folder):
+            parts = path.relative_to(folder).parts
+            yield Found(path, "lmstudio", repo="/".join(parts[:2]) if len(parts) > 2 else None)
+
+
+def _lm_studio_folders(home: Path) -> list[Path]:
+    """A pointer file may move its home, and its settings may move its models."""
+    homes = [home / ".lmstudio", home / ".cache" / "lm-studio"]
+    with suppress(OSError, ValueError):
+        pointer = read_limited(home / ".lmstudio-home-pointer", _MOST_BYTES).decode().strip()
+        homes += [Path(pointer)] if pointer else []
+    chosen = [_read(each / "settings.json").get("downloadsFolder") for each in homes]
+    folders = [Path(folder) for folder in chosen if isinstance(folder, str) and os.path.isabs(folder)]
+    return [*folders, *(each / "models" for each in homes)]
+
+
+def _hub_cache(folder: Path, origin: Origin) -> Iterator[Found]:
+    """``models--<owner>--<repository>/snapshots/<commit>/<file>``, a link to a blob that is named by its hash."""
+    with suppress(OSError):
+        for repository in sorted(folder.glob("models--*--*")):
+            owner, _, name = repository.name.removeprefix("models--").partition("--")
+            for path in gguf_files(repository / "snapshots"):
+                yield Found(path, origin, repo=f"{owner}/{name}", sha256=_blob_hash(path, repository / "blobs"))
+
+
+def _blob_hash(path: Path, blobs: Path) -> str | None:
+    """The hash in the name of the blob behind a link; trusted only within the repository's folder of blobs."""
+    with suppress(OSError):
+        target = Path(os.path.normpath(path.parent / os.readlink(path)))
+        if target.parent == blobs and _SHA_256.fullmatch(target.name):
+            return target.name
+    return None
+
+
+def _llama_cpp(folder: Path) -> Iterator[Found]:
+    """``<owner>_<repository>_<file>.gguf``, with its address in ``<file>.json`` beside it."""
+    for path in gguf_files(folder):
+        address = _read(path.with_name(path.name + ".json")).get("url")
+        match = _HUB_ADDRESS.match(address) if isinstance(address, str) else None
+        name = ""
+        if match:
+            name = path.stem.removeprefix(match["repo"].replace("/", "_") + "_")
+        yield Found(path, "llama.cpp", name, match["repo"] if match else None)
+
+
+def _ollama(folder: Path) -> Iterator[Found]:
+    """``manifests/<host>/<owner>/<model>/<tag>`` names the layers, which are files ``blobs/sha256-<hash>``."""
+    manifests = folder / "manifests"
+    with suppress(OSError):
+        for manifest in sorted(path for path in manifests.rglob("*") if path.is_file()):
+            parts = manifest.relative_to(manifests).parts
+            layers = _read(manifest).get("layers")
+            if len(parts) < 4 or not isinstance(layers, list):
+                continue
+            host, *owner, model, tag = parts
+            for layer in layers:
+                if not isinstance(layer, dict) or layer.get("mediaType") != _OLLAMA_MODEL:
+                    continue
+                digest = str(layer.get("digest", "")).removeprefix("sha256:")
+                if not _SHA_256.fullmatch(digest):
+                    continue
+                place = [] if host == _OLLAMA_HOST else [host]
+                place += [] if owner == [_OLLAMA_OWNER] else owner
+                repo = f"{owner[0]}/{model}" if host in ("hf.co", "huggingface.co") and len(owner) == 1 else None
+                yield Found(
+                    folder / "blobs" / f"sha256-{digest}",
+                    "ollama",
+                    "/".join([*place, f"{model}:{tag}"]).lower(),
+                    repo,
+                    digest,
+                )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Reads a small JSON object; empty if it is invalid."""
+    with suppress(OSError, ValueError):
+        found = read_json(path, _MOST_BYTES)
+        if isinstance(found, dict):
+            return found
+    return {}

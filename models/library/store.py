@@ -1,0 +1,272 @@
+"""The models on this machine: our own, and those of other programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.models.hub.types import RemoteFile
+from slipstream.models.library.facts import FactsCache
+from slipstream.models.library.import_model import LOCAL, How, OnProgress, check, import_model
+from slipstream.models.library.names import find, plain_name, split_name
+from slipstream.models.library.places import Found, foreign_models, gguf_files, place_of
+from slipstream.models.library.records import (
+    Checked,
+    Installed,
+    Origin,
+    Record,
+    Removed,
+    read_record,
+    size_of,
+    write_record,
+)
+from slipstream.models.library.trash import Trash, freed_by
+from slipstream.models.sanitize import shown_path
+
+__all__ = ["Checked", "Installed", "ModelStore", "Removed"]
+
+_ORDER: Final[tuple[Origin, ...]] = ("ours", "bundled", "lmstudio", "hf-cache", "llama.cpp", "ollama")
+_OWNERS: Final = {
+    "hf-cache": ("Hugging Face's cache", "Remove it there: hf cache rm."),
+    "lmstudio": ("LM Studio", "Remove it there: My Models."),
+    "ollama": ("Ollama", "Remove it there: ollama rm."),
+    "llama.cpp": ("llama.cpp's cache", "Remove it there: delete the file."),
+}
+
+
+class ModelStore:
+    """Lists, adopts, verifies and removes models; it changes only files in its own folder."""
+
+    def __init__(
+        self, folder: Path, bundled: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Reads and creates nothing yet.
+
+        Args:
+            folder: Our folder: ``<owner>/<repository>/<file>.gguf``.
+            bundled: Name to file of the bundled models.
+            environment: Variables that locate other programs' models; None to leave these out.
+        """
+        self.folder = folder
+        self._bundled, self._environment = dict(bundled or {}), environment
+        self._trash = Trash(folder)
+
+    def installed(self) -> list[Installed]:
+        """All models, ours first, then by name; a broken file is listed with its problem."""
+        cache = FactsCache(self.folder / ".facts.json")
+        models = [self._model(found, cache) for found in self._found()]
+        cache.keep()
+        models.sort(key=lambda model: (_ORDER.index(model.origin), model.name.lower(), str(model.path)))
+        return _with_unique_names(models)
+
+    def find(self, name: str, installed: Sequence[Installed] | None = None) -> Installed:
+        """The model of a name, the start of one, or ``owner/repository:QUANT``, in any case.
+
+        Args:
+            name: The typed name.
+            installed: The list, if it was read already.
+
+        Raises:
+            UsageError: If no model or several models match; it lists them.
+        """
+        return find(name, self.installed() if installed is None else installed)
+
+    def adopt(self, path: Path, files: Sequence[RemoteFile]) -> Installed:
+        """Adds a downloaded model to the list, and records its source.
+
+        Args:
+            path: Its first file, in the folder.
+            files: The downloaded files in order.
+
+        Raises:
+            ModelFileError: If it is no model.
+            SlipstreamError: If the record cannot be written.
+        """
+        for file in files:
+            record = Record(file.sha256 or "", file.size, file.repo, file.revision)
+            write_record(file.path_in(self.folder), record)
+        return self._taken_in(path)
+
+    def import_file(
+        self,
+        path: Path,
+        how: How = "link",
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Installed:
+        """Imports a file after checking its header.
+
+        Args:
+            path: The file, or the first of a split model.
+            how: "link" takes no room: a hard link, or a symbolic one to another disk.
+            on_progress: Called with bytes copied and bytes in all.
+            cancelled: Polled while copying; True raises ``KeyboardInterrupt``.
+
+        Raises:
+            ModelFileError: If it is no model.
+            UsageError: If it is imported already.
+            SlipstreamError: If there is no room or no permission.
+        """
+        place = place_of(path.expanduser())
+        for model in self.installed():
+            if model.origin == "ours" and place in map(place_of, model.files):
+                raise UsageError(f"{shown_path(path)} is here already, as {model.name}.")
+        return self._taken_in(import_model(path, self.folder, how, on_progress, cancelled))
+
+    def verify(
+        self,
+        name: str,
+        on_progress: OnProgress = lambda done, size: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Checked:
+        """Reads every byte of a model and compares the hashes.
+
+        If the hash of one of our files is unknown, the computed one is recorded for the next time.
+
+        Args:
+            name: A name for :meth:`find`.
+            on_progress: Called with bytes read and bytes in all.
+            cancelled: Polled; True raises ``KeyboardInterrupt``.
+
+        Raises:
+            UsageError: If there is no such model.
+        """
+        model = self.find(name)
+        records = [read_record(file) if model.origin == "ours" else Record() for file in model.files]
+        expected = [record.sha256 or None for record in records]
+        if model.sha256:
+            expected[0] = model.sha256
+        checked = check(model, expected, on_progress, cancelled)
+        if model.origin == "ours" and not checked.problem:
+            for file, record, found in zip(model.files, records, checked.sha256, strict=True):
+                if not record.sha256 and (size := size_of(file)):
+                    write_record(file, replace(record, sha256=found, size=size))
+        return checked
+
+    def removable(self, name: str) -> Installed:
+        """The model of that name, if it may be removed.
+
+        Raises:
+            UsageError: If it does not exist, belongs to another program, or is bundled.
+        """
+        model = self.find(name)
+        if model.origin == "bundled":
+            raise UsageError(f"{model.name} ships with slipstream and stays.")
+        if model.foreign:
+            owner, hint = _OWNERS[model.origin]
+            raise UsageError(f"{model.name} belongs to {owner}, so slipstream only reads it.", hint)
+        return model
+
+    def remove(self, name: str, now: bool = False) -> Removed:
+        """Moves one of our models to the trash.
+
+        Args:
+            name: A name for :meth:`find`.
+            now: Whether to delete it permanently instead.
+
+        Raises:
+            UsageError: If it does not exist, belongs to another program, or is bundled.
+            SlipstreamError: If its files cannot be moved or deleted.
+        """
+        model = self.removable(name)
+        return self._trash.skip(model.name, model.files) if now else self._trash.put(model.name, model.files)
+
+    def frees(self, model: Installed) -> int:
+        """Bytes that removing a model frees; links hold none."""
+        return freed_by(model.files)
+
+    def undo(self) -> Removed:
+        """Restores the model that was removed last.
+
+        Raises:
+            UsageError: If the trash is empty.
+        """
+        return self._trash.undo()
+
+    def empty_trash(self) -> int:
+        """Deletes the removed models permanently; returns the bytes freed."""
+        return self._trash.empty()
+
+    def trash_size(self) -> int:
+        """Bytes that emptying the trash frees."""
+        return self._trash.size()
+
+    def _found(self) -> Iterator[Found]:
+        for path in gguf_files(self.folder):
+            yield Found(path, "ours")
+        for name, path in self._bundled.items():
+            yield Found(path, "bundled", name)
+        if self._environment is not None:
+            mine = {place_of(path) for path in gguf_files(self.folder)}
+            for found in foreign_models(self._environment):
+                if place_of(found.path) not in mine:  # one of our links leads there
+                    yield found
+
+    def _model(self, found: Found, cache: FactsCache) -> Installed:
+        facts, ours = cache.of(found.path), found.origin == "ours"
+        record = read_record(found.path) if ours else Record()
+        stem = found.path.name.removesuffix(".gguf")
+        label = split_name(stem)[1] or facts.quant
+        if found.name and found.origin in ("bundled", "ollama"):
+            name = found.name
+        else:
+            name = plain_name(found.name or stem, facts.quant)
+        problem, hint = facts.problem, facts.hint
+        if not problem and record.size and record.size != (size := size_of(found.path)):
+            problem = f"{name} has {size:,} bytes and should have {record.size:,}."
+            hint = "Remove it and fetch it again."
+        return Installed(
+            name=name,
+            path=found.path,
+            files=tuple(map(Path, facts.parts)),
+            size=facts.size,
+            sha256=record.sha256 or found.sha256,
+            origin=found.origin,
+            repo=self._repo(found, record),
+            quant=label,
+            architecture=facts.architecture,
+            params=facts.params,
+            context=facts.context,
+            title=facts.title,
+            fingerprint=facts.fingerprint,
+            role=facts.role,
+            n_vocab=facts.n_vocab,
+            vocabulary=facts.vocabulary,
+            problem=problem,
+            hint=hint,
+        )
+
+    def _repo(self, found: Found, record: Record) -> str | None:
+        if found.origin != "ours":
+            return found.repo
+        parts = found.path.relative_to(self.folder).parts
+        return record.repo or ("/".join(parts[:2]) if len(parts) > 2 and parts[0] != LOCAL else None)
+
+    def _taken_in(self, path: Path) -> Installed:
+        model = next((model for model in self.installed() if model.path == path), None)
+        if model is None:
+            raise ModelFileError(f"{path} is not in the list of models.", "Its name must end in .gguf.")
+        if model.problem:
+            raise ModelFileError(model.problem, model.hint)
+        return model
+
+
+def _with_unique_names(models: Sequence[Installed]) -> list[Installed]:
+    """Makes names unique; the first model of a name keeps it."""
+    seen: Counter[str] = Counter()
+    told: list[Installed] = []
+    for model in models:
+        name = model.name
+        owner = [f"{model.repo.partition('/')[0].lower()}/{name}"] if model.repo else []
+        place = [f"{name}@{model.origin}"] if model.foreign else []
+        for other in (name, *place, *owner, *(f"{name}@{model.origin}-{n}" for n in range(2, 1000))):
+            if not seen[other.lower()]:
+                name = other
+                break
+        seen[name.lower()] += 1
+        told.append(replace(model, name=name))
+    return told

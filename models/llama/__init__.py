@@ -1,0 +1,1 @@
+"""One llama.cpp context, and what it needs."""

@@ -1,0 +1,101 @@
+"""One reusable llama.cpp batch, filled through numpy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.llama.mask_rows import MaskRows
+from slipstream.models.types import Floats, Token
+
+
+class Batch:
+    """A ``llama_batch`` of up to ``rows`` rows whose memory is numpy's.
+
+    Rows name the sequences they belong to as a range of leaf numbers. In a depth-first tree the leaves below any node
+    are consecutive, so that one constant array 0, 1, 2, ... serves every row: its list of sequences points into it.
+    """
+
+    def __init__(self, rows: int, sequences: int) -> None:
+        """Allocates room for ``rows`` rows in up to ``sequences`` sequences."""
+        self._tokens = np.zeros(rows, np.int32)
+        self._positions = np.zeros(rows, np.int32)
+        self._counts = np.ones(rows, np.int32)
+        self._lists = np.zeros(rows, np.uintp)
+        self._outputs = np.zeros(rows, np.int8)
+        self._numbers = np.arange(sequences, dtype=np.int32)
+        self._origin = self._numbers.ctypes.data
+        self.batch = C.llama_batch()
+        fields = dict(C.llama_batch._fields_)
+        for name, array in (
+            ("token", self._tokens),
+            ("pos", self._positions),
+            ("n_seq_id", self._counts),
+            ("seq_id", self._lists),
+            ("logits", self._outputs),
+        ):
+            setattr(self.batch, name, ctypes.cast(array.ctypes.data, fields[name]))
+        self._by_token = ctypes.cast(self._tokens.ctypes.data, fields["token"])  # not the field, which is to change
+        self._vectors: Floats | None = None  # [rows, n_embd], once there are masks
+
+    def prompt(self, tokens: Sequence[Token], position: int, output_all: bool) -> None:
+        """Fills in a run of prompt tokens of sequence 0."""
+        count = len(tokens)
+        self.batch.token, self.batch.embd = self._by_token, None
+        self._tokens[:count] = tokens
+        self._positions[:count] = np.arange(position, position + count, dtype=np.int32)
+        self._counts[:count] = 1
+        self._lists[:count] = self._origin
+        self._outputs[:count] = output_all
+        self.batch.n_tokens = count
+
+    def tree(
+        self,
+        run: Sequence[Token],
+        position: int,
+        tokens: Sequence[Token],
+        depths: Sequence[int],
+        first_leaves: Sequence[int],
+        last_leaves: Sequence[int],
+        leaves: int,
+        output_all: bool,
+    ) -> None:
+        """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs.
+
+        With ``output_all`` the rest of the run has too: llama.cpp says so in its log where it must see to it itself.
+        """
+        shared, count = len(run), len(run) + len(tokens)
+        root = position + shared - 1
+        self.batch.token, self.batch.embd = self._by_token, None
+        # one assignment an array: for a few rows, each call of numpy costs more than the rows
+        self._tokens[:count] = [*run, *tokens]
+        self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in depths)]
+        self._outputs[:count] = [output_all] * (shared - 1) + [1] * (count - shared + 1)
+        spans = zip(first_leaves, last_leaves, strict=True)
+        self._counts[:count] = [leaves] * shared + [last - first + 1 for first, last in spans]
+        starts = [self._origin + 4 * first for first in first_leaves]  # 4 bytes a sequence number
+        self._lists[:count] = [self._origin] * shared + starts
+        self.batch.n_tokens = count
+
+    def beside(self, tokens: Sequence[Token], position: int, sequences: Sequence[int]) -> None:
+        """Fills in rows at one position, each of one sequence; all have outputs."""
+        count = len(tokens)
+        self.batch.token, self.batch.embd = self._by_token, None
+        self._tokens[:count] = tokens
+        self._positions[:count] = position
+        self._counts[:count] = 1
+        self._lists[:count] = [self._origin + 4 * sequence for sequence in sequences]  # 4 bytes a sequence number
+        self._outputs[:count] = 1
+        self.batch.n_tokens = count
+
+    def by_vector(self, rows: MaskRows) -> None:
+        """Turns the rows that were filled in from tokens into vectors: a batch with a mask holds nothing else."""
+        count = self.batch.n_tokens
+        if self._vectors is None:
+            self._vectors = np.empty((len(self._tokens), rows.width), np.float32)
+        rows.fill(self._tokens[:count].tolist(), self._vectors)
+        address = self._vectors.ctypes.data
+        self.batch.token, self.batch.embd = None, ctypes.cast(address, ctypes.POINTER(ctypes.c_float))

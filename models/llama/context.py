@@ -1,0 +1,308 @@
+"""One llama.cpp context: prefill, tree evaluation in one pass, commit, hidden states, saved states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.errors import ContextFullError, EvaluationError, SlipstreamError
+from slipstream.models.llama.batch import Batch
+from slipstream.models.llama.hidden import HiddenPoints
+from slipstream.models.llama.library import rows_at
+from slipstream.models.llama.mask_rows import MaskRows
+from slipstream.models.llama.memory import Memory, open_context
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions, Prefill, PrefillChunk
+from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, shared_prefix
+
+_FIRST_CHUNK: Final = 64
+_LEAST_CHUNK: Final = 32  # tokens; of fewer, one takes much longer
+_CHUNK_SECONDS: Final = 0.25  # so that progress shows; on a processor a stop takes effect within a chunk
+
+
+class LlamaTarget:
+    """A model with a KV cache, as ``slipstream.models.llama.target.Target`` describes it.
+
+    A tree is evaluated in one ``llama_decode``: every leaf has a sequence of its own (the first leaf has sequence 0,
+    the conversation's), a row belongs to the sequences of all leaves below it, and sees the cells of its first one.
+    Other sequences are brought in step with sequence 0 by ranged copies over the positions they lack.
+
+    Attributes:
+        abilities: What it can do.
+        scores: See ``ContextOptions``; so are contexts beside this one opened.
+    """
+
+    def __init__(self, model: LlamaModel, options: ContextOptions = ContextOptions()) -> None:  # noqa: B008 (frozen)
+        """Opens a context on a loaded model.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for it, or the model is no decoder.
+        """
+        self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
+        wanted = options.n_ctx or min(model.n_ctx_train, 8192)
+        params = options.params(wanted, model.recurrent)
+        self._context = open_context(model, params)
+        self._memory = Memory(self._context, model)
+        self._chunk, self._outputs, self.scores = params.n_batch, params.n_outputs_max, options.scores
+        self._batch = Batch(params.n_batch, params.n_seq_max)
+        self._tokens: list[Token] = []
+        self._cached = 0  # tokens in sequence 0; later ones are queued
+        self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
+        self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
+        self._jumped = False  # whether text was fed or cut since the last evaluation
+        self._hidden = HiddenPoints(self._context, model)
+        self._cancelled: Callable[[], bool] | None = None
+        self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
+        self._no_abort = C.ggml_abort_callback(0)
+        rollback = self._memory.rollback
+        self.abilities = Abilities(
+            n_vocab=model.n_vocab,
+            n_ctx=wanted,
+            n_embd=model.n_embd,
+            n_layer=model.n_layer,
+            max_rows=options.max_rows if rollback is None else min(options.max_rows, 1 + rollback),
+            max_leaves=options.max_leaves if rollback is None else min(1, rollback),
+            hidden=self._hidden.offered,
+            same_text=options.same_text,
+            masks=self._masks.offered,
+            spare_rows=model.n_rows - model.n_vocab,
+            rewinds=rollback is None,
+        )
+
+    @property
+    def tokens(self) -> Sequence[Token]:
+        """The committed tokens, in the cache or queued by ``feed``."""
+        return self._tokens
+
+    @property
+    def cached(self) -> int:
+        """How many of the tokens are in the cache; after a chunk of a prefill, the last ones are the chunk's."""
+        return self._cached
+
+    @property
+    def context(self) -> Any:
+        """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
+        return self._context
+
+    def request(self, points: frozenset[int]) -> None:
+        """Chooses the hidden points that evaluations and prefill chunks carry from now on.
+
+        Raises:
+            ValueError: If the model cannot hand one of them out.
+        """
+        self._hidden.request(points)
+
+    def use_masks(self, masks: Floats) -> None:
+        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree.
+
+        Raises:
+            ValueError: If the model takes no masks, or not of this width.
+        """
+        self._masks.use(masks)
+
+    def use_threads(self, count: int) -> None:
+        """Sets the number of threads of every pass from now on."""
+        C.llama_set_n_threads(self._context, count, count)
+
+    def prefill(
+        self,
+        tokens: Sequence[Token],
+        on_chunk: Callable[[PrefillChunk], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Prefill:
+        """Makes the cache hold exactly ``tokens``, reusing the prefix that it has already.
+
+        Args:
+            tokens: What to read.
+            on_chunk: Called after each chunk.
+            cancelled: Asked between chunks and, on a CPU, between the nodes of the graph; True ends the prefill, and
+                the cache keeps what was read whole.
+
+        Returns:
+            How it went.
+
+        Raises:
+            ContextFullError: If the tokens do not fit.
+            ModelChangedError: If the model's file was written to since it was loaded.
+        """
+        self._model.check_unchanged()
+        if len(tokens) > self.abilities.n_ctx:
+            raise ContextFullError(
+                f"the prompt has {len(tokens):,} tokens, but the context holds {self.abilities.n_ctx:,}.",
+                "Shorten it, or load the model with a larger context.",
+            )
+        shared = shared_prefix(self._tokens, tokens)
+        self.rewind(shared)
+        reused = self._cached
+        self._tokens.extend(tokens[shared:])
+        complete = self._read(on_chunk, cancelled)
+        self._memory.mark(self._cached)
+        self._jumped = False
+        return Prefill(reused, self._cached - reused, complete)
+
+    def feed(self, tokens: Sequence[Token]) -> None:
+        """Commits a few tokens that enter the cache as the first rows of the next evaluation."""
+        self._tokens.extend(tokens)
+        self._jumped = True
+
+    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        """Evaluates ``last`` and the tree below it in one ``llama_decode``, queued tokens first.
+
+        Returns:
+            [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the hidden points asked for.
+
+        Raises:
+            ContextFullError: If the rows do not fit.
+            ValueError: If the tree is larger than this context takes.
+        """
+        count, leaves = len(tree), tree.leaves
+        if self._open:
+            raise RuntimeError("keep() the last evaluation before the next one")
+        if 1 + count > self.abilities.max_rows or leaves > max(1, self.abilities.max_leaves):
+            raise ValueError(f"a tree of {count} nodes and {leaves} leaves is too large for this context")
+        if len(self._tokens) + 1 + count > self.abilities.n_ctx:
+            raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.", "Start a new chat.")
+        limit = self._outputs if self._hidden.last else self._chunk
+        if len(self._tokens) - self._cached + 1 + count > limit:
+            self._read(None, None)
+        for sequence in range(1, leaves):
+            if self._in_step[sequence] < self._cached:
+                C.llama_memory_seq_cp(self._memory.pointer, 0, sequence, self._in_step[sequence], self._cached)
+                self._in_step[sequence] = self._cached
+        run = [*self._tokens[self._cached :], last]
+        spans = (tree.first_leaves, tree.last_leaves, leaves)
+        self._batch.tree(run, self._cached, tree.tokens, tree.depths, *spans, output_all=self._hidden.last)
+        if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
+            self._batch.by_vector(self._masks)
+        self._decode()
+        rows = 1 + count
+        outputs = len(run) + count if self._hidden.last else rows
+        logits = rows_at(C.llama_get_logits(self._context), outputs, self._logits)
+        logits = logits[outputs - rows :, : self.abilities.n_vocab]
+        hidden = self._hidden.read(len(run) + count, len(run) - 1)
+        self._open = (last, tree)
+        return Evaluation(logits, hidden)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Commits the last evaluation's ``last`` token and the nodes of ``path``, and drops the other rows.
+
+        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells lie
+        in another order than plain decoding's, and sums over them would round differently.
+        """
+        if self._open is None:
+            raise RuntimeError("nothing to keep: evaluate() first")
+        last, tree = self._open
+        self._open = None
+        after = len(self._tokens) + 1
+        in_first = sum(1 for node in path if tree.first_leaves[node] == 0)
+        end = after + in_first
+        self._tokens.append(last)
+        self._tokens.extend(tree.tokens[node] for node in path)
+        memory = self._memory.pointer
+        if len(path) > in_first and not self.abilities.same_text:
+            self._cached = len(self._tokens)
+            C.llama_memory_seq_rm(memory, 0, end, -1)
+            C.llama_memory_seq_cp(memory, tree.first_leaves[path[-1]], 0, end, self._cached)
+            for sequence in range(1, tree.leaves):
+                C.llama_memory_seq_rm(memory, sequence, after, -1)
+                self._in_step[sequence] = after
+            return
+        self._cached = self._memory.cut(end) if len(tree) > in_first else end
+        if self._jumped and not len(tree):  # a draft model's guesses may follow, one by one, and be taken back
+            self._memory.mark(self._cached)
+            self._jumped = False
+        shared = in_first
+        for sequence in range(1, tree.leaves):  # each one shares less of the path than the one before
+            while shared and tree.last_leaves[path[shared - 1]] < sequence:
+                shared -= 1
+            if shared < in_first:
+                C.llama_memory_seq_rm(memory, sequence, after + shared, end)
+            self._in_step[sequence] = after + shared
+
+    def rewind(self, length: int) -> None:
+        """Drops every token from index ``length`` on; what a memory cannot be cut to is read again."""
+        self._open, self._jumped = None, True
+        if length < len(self._tokens):
+            del self._tokens[length:]
+        keep = self._memory.cut(min(length, self._cached))
+        self._in_step = [min(shared, keep) for shared in self._in_step]
+        self._cached = keep
+
+    def reset(self) -> None:
+        """Drops every token, and zeroes the memory that held them.
+
+        Attention adds minus infinity to the scores of dropped cells, which leaves one that is not a number as it is.
+        """
+        self.rewind(0)
+        self._memory.clear()
+
+    def save(self) -> bytearray:
+        """Packs the cache's state, queued tokens read first; only this build can restore it."""
+        self._read(None, None)
+        return self._memory.save()
+
+    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
+        """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
+
+        Raises:
+            SlipstreamError: If llama.cpp refuses the state; the cache is empty then.
+        """
+        self.rewind(0)
+        if not self._memory.restore(state, len(tokens)):
+            raise SlipstreamError("the kept state of this chat does not fit the model.", "The chat is read again.")
+        self._tokens, self._cached = list(tokens), len(tokens)
+
+    def close(self) -> None:
+        """Frees the context."""
+        self._masks.close()
+        if self._context:
+            C.llama_free(self._context)
+            self._context = None
+
+    def _read(self, on_chunk: Callable[[PrefillChunk], None] | None, cancelled: Callable[[], bool] | None) -> bool:
+        """Decodes queued tokens in chunks; returns False if cancelled, the rest is dropped then."""
+        total, size = len(self._tokens), _FIRST_CHUNK
+        limit = min(self._chunk, self._outputs) if self._hidden.last else self._chunk
+        self._cancelled = cancelled
+        if cancelled:
+            C.llama_set_abort_callback(self._context, self._abort, None)
+        try:
+            while self._cached < total:
+                if cancelled and cancelled():
+                    break
+                chunk = self._tokens[self._cached : self._cached + min(size, limit)]
+                self._batch.prompt(chunk, self._cached, output_all=self._hidden.last)
+                began = time.perf_counter()
+                if not self._decode():
+                    break
+                took = time.perf_counter() - began
+                self._cached += len(chunk)
+                if on_chunk:
+                    on_chunk(PrefillChunk(chunk, self._cached, total, self._hidden.read(len(chunk), 0)))
+                size = max(_LEAST_CHUNK, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
+        finally:
+            if cancelled:
+                C.llama_set_abort_callback(self._context, self._no_abort, None)
+                self._cancelled = None
+        if self._cached < total:
+            self.rewind(self._cached)
+            return False
+        return True
+
+    def _decode(self) -> bool:
+        """Runs the batch; returns False if it was aborted on request."""
+        code = C.llama_decode(self._context, self._batch.batch)
+        if code == 0:
+            self._memory.wrote(self._batch.batch.n_tokens)
+            return True
+        self._memory.failed()
+        queued = self._tokens[self._cached :]
+        self.rewind(self._cached)  # rows that were processed before the failure must go
+        self._tokens.extend(queued)
+        if code == 2:
+            return False
+        why = "no room in the KV cache" if code == 1 else f"llama_decode returned {code}"
+        raise EvaluationError(f"the model could not be evaluated: {why}.", "Start a new chat, or load the model again.")

@@ -1,0 +1,251 @@
+"""What this machine computes with: its processor and GPUs, and how much memory they have left.
+
+The machine's own memory and processor, as its system reports them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+_NO_LIMIT: Final = 1 << 60
+"""A cgroup without a limit shows a number near 2**63."""
+
+
+def memory(root: Path = Path("/")) -> tuple[int, int]:
+    """Asks the system for its memory.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are mounted, on Linux.
+
+    Returns:
+        Bytes of memory, and bytes that a program can still take without swapping; 0 and 0 where nothing answers.
+        A limit on this process (cgroup, ``ulimit -v``) counts as the machine's.
+    """
+    if sys.platform == "linux":
+        return _linux(root)
+    import psutil  # it knows no limits of a process, which count on Linux
+
+    found = psutil.virtual_memory()
+    return found.total, found.available
+
+
+def _linux(root: Path) -> tuple[int, int]:
+    found = {}
+    with suppress(OSError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            found[name] = int(rest.split()[0]) << 10
+    total = found.get("MemTotal", 0)
+    available = found.get("MemAvailable", found.get("MemFree", 0))
+    for limit, used in _cgroups(root):
+        total, available = min(total, limit), min(available, max(0, limit - used))
+    return total, min(available, _address_space(root))
+
+
+def _cgroups(root: Path) -> list[tuple[int, int]]:
+    """Limit and use of every group that this process is in; files that were only read count as free."""
+    groups = []
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2
+                names, top = ("memory.max", "memory.current", "inactive_file"), root / "sys/fs/cgroup"
+            elif "memory" in controllers.split(","):
+                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                top = root / "sys/fs/cgroup/memory"
+            else:
+                continue
+            folder = top / path.lstrip("/")
+            while folder.is_relative_to(top):
+                with suppress(OSError, ValueError):  # "max" is no number: no limit
+                    limit, used = (int((folder / name).read_text()) for name in names[:2])
+                    kept = re.search(rf"^{names[2]} (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
+                    if limit < _NO_LIMIT:
+                        groups.append((limit, used - int(kept[1]) if kept else used))
+                folder = folder.parent
+    return groups
+
+
+def _address_space(root: Path) -> int:
+    """Bytes that ``ulimit -v`` leaves to this process."""
+    with suppress(OSError):
+        limits = (root / "proc/self/limits").read_text()
+        limit = re.search(r"^Max address space +(\d+)", limits, re.MULTILINE)
+        used = re.search(r"^VmSize:\s+(\d+)", (root / "proc/self/status").read_text(), re.MULTILINE)
+        if limit:
+            return max(0, int(limit[1]) - (int(used[1]) << 10 if used else 0))
+    return _NO_LIMIT
+
+
+def processor(root: Path = Path("/")) -> str:
+    """The maker's name of the processor."""
+    if sys.platform == "darwin":
+        return _said("sysctl", "-n", "machdep.cpu.brand_string").strip() or platform.machine()
+    with suppress(OSError):
+        found = re.search(r"^model name\s*: (.+)$", (root / "proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def processor_flags(root: Path = Path("/")) -> str:
+    """The processor's features as Linux spells them, such as ``avx2``; empty elsewhere."""
+    with suppress(OSError):
+        cpu = (root / "proc/cpuinfo").read_text(errors="replace")
+        found = re.search(r"^(?:flags|Features)\s*: (.+)$", cpu, re.MULTILINE)
+        return found[1] if found else ""
+    return ""
+
+
+def _said(*command: str) -> str:
+    """What a command of the system prints; nothing where it is missing or fails."""
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+    return ""
+
+
+Kind = Literal["gpu", "igpu", "cpu", "accel"]
+
+_PATIENCE: Final = 60.0
+"""Seconds that a driver has to answer."""
+_ILLEGAL: Final = (-4, 0xC000001D)
+"""How a process ends that meets an instruction which the processor does not have: SIGILL, and Windows' code of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device that llama.cpp can run on.
+
+    Attributes:
+        name: llama.cpp's name of it, such as ``CUDA0`` or ``CPU``.
+        kind: "gpu" has memory of its own; "igpu" and "cpu" share the machine's; "accel" helps the processor.
+        description: The maker's name of it.
+        total_bytes: Memory that it has.
+        free_bytes: Memory that is free on it now.
+    """
+
+    name: str
+    kind: Kind
+    description: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What llama.cpp reports of this machine and of itself.
+
+    Attributes:
+        devices: What it can run on, the processor last.
+        backends: Names of the backends that are built in, such as ``CPU`` or ``CUDA``.
+        features: What the build uses of the processor, such as ``AVX2``.
+        version: Version of llama.cpp.
+        cores: Physical cores that this process may use; 0 if not known.
+        amx_left_out: Whether the processor has AMX and this build cannot use it.
+        problem: Why there was no answer, and only the processor is listed; empty if all went well.
+    """
+
+    devices: tuple[Device, ...]
+    backends: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    version: str = ""
+    cores: int = 0
+    amx_left_out: bool = False
+    problem: str = ""
+
+
+def devices() -> list[Device]:
+    """Lists what llama.cpp can run on, the processor last; see ``survey``."""
+    return list(survey().devices)
+
+
+def survey() -> Survey:
+    """Lists them in a process of its own: a GPU's driver takes memory in every process that uses it, and may end it."""
+    command = [sys.executable, "-m", "slipstream.models.llama.devices"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return Survey((cpu(),), problem=f"llama.cpp's devices did not answer within {_PATIENCE:.0f} s")
+    return read_answer(done.stdout, done.stderr, done.returncode)
+
+
+def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
+    """Reads what a process of this module printed.
+
+    Args:
+        answer: Its standard output.
+        log: Its standard error: one that died has left its last words there.
+        code: How it ended.
+    """
+    try:
+        said = reversed(answer.decode("utf-8", "replace").splitlines())  # a driver may print before and after
+        fields: dict[str, Any] = json.loads(next(line for line in said if line.startswith("{")))
+    except (ValueError, StopIteration):
+        lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
+        reason = f": {lines[-1]}" if lines else ""
+        if code in _ILLEGAL:
+            reason = ": it is built for another kind of processor (illegal instruction)"
+        return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
+    lists = {"devices": tuple(Device(**device) for device in fields["devices"])}
+    lists |= {name: tuple(fields[name]) for name in ("backends", "features")}
+    return Survey(**fields | lists)
+
+
+def survey_here() -> Survey:
+    """Lists them in this process: for the engine, which uses the devices anyway."""
+    from llama_cpp import llama_cpp as C
+
+    from slipstream.models.llama.ggml import calls
+    from slipstream.models.llama.library import amx_is_miscompiled, physical_cores
+
+    C.llama_backend_init()
+    ggml = calls()
+    backends = [ggml.backend_reg_name(ggml.backend_reg_get(n)).decode() for n in range(ggml.backend_reg_count())]
+    system = C.llama_print_system_info().decode("utf-8", "replace")
+    found = [_device(ggml, ggml.backend_dev_get(n)) for n in range(ggml.backend_dev_count())]
+    features = (name for name in features_of(system) if not (amx_is_miscompiled() and name.startswith("AMX")))
+    return Survey(
+        devices=(*(device for device in found if device.kind != "cpu"), cpu()),
+        backends=tuple(backends),
+        features=tuple(features),
+        version=C.llama_version().decode(),
+        cores=physical_cores(),
+        amx_left_out=amx_is_miscompiled(),
+    )
+
+
+def cpu() -> Device:
+    """The processor, with the machine's memory: ggml's own figure ignores limits and counts caches as taken."""
+    total, free = memory()
+    return Device("CPU", "cpu", processor(), total, free)
+
+
+def features_of(system: str) -> list[str]:
+    """Finds what is switched on in the text of ``llama_print_system_info``, such as ``CPU : AVX2 = 1 | FMA = 1``."""
+    return [name for name, value in re.findall(r"([A-Z][A-Z0-9_]+) = (\d+)", system) if int(value)]
+
+
+def _device(ggml: Any, pointer: Any) -> Device:
+    total, free = ctypes.c_size_t(), ctypes.c_size_t()
+    ggml.backend_dev_memory(pointer, ctypes.byref(free), ctypes.byref(total))
+    name = ggml.backend_dev_name(pointer).decode("utf-8", "replace")
+    kinds: tuple[Kind, ...] = ("cpu", "gpu", "igpu", "accel")  # ggml_backend_dev_type
+    place = ggml.backend_dev_type(pointer)
+    kind: Kind = kinds[place] if place < len(kinds) else "accel"
+    if kind == "gpu" and name.startswith(("MTL", "Metal")):
+        kind = "igpu"  # Apple silicon: one memory for all
+    description = ggml.backend_dev_description(pointer).decode("utf-8", "replace")
+    return Device(name, kind, description, total.value, free.value)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(survey_here())))

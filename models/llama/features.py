@@ -1,0 +1,202 @@
+"""A context whose rows are pairs of a token and a feature: an EAGLE-3 head, or the MTP layer of a target."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from llama_cpp import llama_cpp as C
+from llama_cpp import llama_cpp_ext
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.batch import Batch
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.library import rows_at, threads_of
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.types import Floats, Token
+
+ROWS: Final = 64
+"""Most rows of one pass: these graphs compute logits of every row, wanted or not."""
+
+_MTP: Final = 1  # llama_context_type
+
+
+class Guess(NamedTuple):
+    """The result of a pass, valid until the next one.
+
+    Attributes:
+        logits: [rows, n_vocab], of the token after each row's.
+        features: [rows, width], what the row would pair with the token that its logits guess.
+    """
+
+    logits: Floats
+    features: Floats
+
+
+class FeatureContext:
+    """A head beside a target: it reads pairs of a token and the feature of the place before it.
+
+    Positions are this context's own: the n-th pair of sequence 0 has position n, whatever the pair's place in the text.
+    Attention turns by differences of positions, so that a gap in the text costs accuracy, no more.
+
+    Attributes:
+        leaves: Most rows of a level of a draft.
+        length: Pairs of sequence 0 that are here to stay.
+    """
+
+    def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 4) -> None:
+        """Opens a context.
+
+        Args:
+            target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
+            head: An EAGLE-3 head, or None for the target's own MTP layer. It must have been found to fit the target, or
+                a later pass would end the process.
+            leaves: Most branches of a draft, as far as the target takes so many leaves.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for it.
+        """
+        model = head.pointer if head else C.llama_get_model(target.context)
+        self._target = target
+        self.leaves = max(1, min(leaves, target.abilities.max_leaves))
+        self._width = head.n_embd if head else target.abilities.n_embd
+        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores).params(
+            target.abilities.n_ctx
+        )
+        params.n_batch = params.n_ubatch = ROWS
+        params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
+        self._context = C.llama_init_from_model(model, params)
+        if not self._context:
+            raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
+        self._memory = C.llama_get_memory(self._context)
+        self._logits = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
+        self._n_vocab = target.abilities.n_vocab
+        self._threads = params.n_threads
+        self._batch = Batch(ROWS, params.n_seq_max)
+        self._pairs = np.zeros((ROWS, self._width), np.float32)
+        self._by_pair = _pointer(self._pairs)
+        llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
+        self.length = 0
+        self._in_step = [0] * self.leaves  # positions that each sequence shares with sequence 0
+        self._level = [0]  # sequences of the rows of the last pass, of which ``append`` leaves the last
+        self._deep = 0  # drafted pairs on the way to each of them
+
+    def encode(self, rows: Floats) -> Floats:
+        """Narrows the target's joined hidden states to features: [rows, joined width] to [rows, width]."""
+        parts: list[Floats] = []
+        for start in range(0, len(rows), ROWS):
+            chunk = np.ascontiguousarray(rows[start : start + ROWS], np.float32)
+            self._batch.prompt([0] * len(chunk), self.length, output_all=True)  # llama.cpp checks the positions
+            self._batch.batch.token, self._batch.batch.embd = None, _pointer(chunk)
+            self._run(C.llama_encode)
+            parts.append(rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), len(chunk), self._width))
+            parts[-1] = parts[-1].copy()
+        return np.concatenate(parts)
+
+    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> Guess | None:
+        """Reads pairs into sequence 0.
+
+        Args:
+            tokens: One a pair.
+            features: [pairs, width], each of the place before its token.
+            answer: Whether to compute what follows; then at most ``ROWS`` pairs.
+
+        Returns:
+            What follows each pair, if it is asked for.
+        """
+        guess = None
+        for start in range(0, len(tokens), ROWS):
+            run = tokens[start : start + ROWS]
+            self._batch.prompt(run, self.length, output_all=answer)
+            if answer:
+                guess = self._pass(features[start : start + ROWS])
+            else:
+                self._read(features[start : start + ROWS])
+            self.length += len(run)
+        return guess
+
+    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> Guess:
+        """Reads drafted pairs, each below a row of the last level; the first level stands below what was appended.
+
+        All drafted pairs and those of the text must fit the target's number of tokens.
+
+        Every branch has a sequence of its own. A row goes on in its parent's; further rows of one parent go on in
+        sequences that no branch needs any more, which get the parent's cells.
+
+        Args:
+            parents: For each pair, the row of the last level that it follows; 0 in the first level.
+            tokens: The drafted tokens, at most as many as there are leaves.
+            features: [pairs, width], what the parents' rows gave.
+
+        Returns:
+            What follows each pair.
+        """
+        alive = {self._level[parent] for parent in parents}
+        free = [sequence for sequence in range(len(self._in_step)) if sequence not in alive]
+        sequences: list[int] = []
+        for parent in parents:
+            sequence = self._level[parent]
+            if sequence in sequences:
+                sequence = free.pop()
+                self._copy(self._level[parent], sequence)
+            sequences.append(sequence)
+        self._batch.beside(tokens, self.length + self._deep, sequences)
+        guess = self._pass(features)
+        self._level, self._deep = sequences, self._deep + 1
+        return guess
+
+    def rewind(self, length: int) -> None:
+        """Drops the pairs from ``length`` on, and all that were drafted."""
+        C.llama_memory_seq_rm(self._memory, -1, length, -1)
+        self.length = min(length, self.length)
+        self._in_step = [min(shared, self.length) for shared in self._in_step]
+        self._level, self._deep = [0], 0
+
+    def close(self) -> None:
+        """Frees the context."""
+        if self._context:
+            C.llama_free(self._context)
+            self._context = None
+
+    def _copy(self, source: int, into: int) -> None:
+        """Gives a sequence all cells of another."""
+        if self._deep:
+            C.llama_memory_seq_rm(self._memory, into, self.length, -1)
+        if into and self._in_step[into] < self.length:
+            C.llama_memory_seq_cp(self._memory, 0, into, self._in_step[into], self.length)
+            self._in_step[into] = self.length
+        if self._deep:
+            C.llama_memory_seq_cp(self._memory, source, into, self.length, self.length + self._deep)
+
+    def _pass(self, features: Floats) -> Guess:
+        """Runs the batch of pairs and views what follows each."""
+        self._read(features)
+        rows = len(features)
+        logits = rows_at(C.llama_get_logits(self._context), rows, self._logits)[:, : self._n_vocab]
+        return Guess(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
+
+    def _read(self, features: Floats) -> None:
+        """Runs the batch of pairs."""
+        self._pairs[: len(features)] = features
+        self._batch.batch.embd = self._by_pair  # beside the tokens
+        self._run(C.llama_decode)
+
+    def _run(self, call: Any) -> None:
+        """Runs the batch on as many threads as the target has now."""
+        threads = threads_of(self._target.context)
+        if threads != self._threads:
+            C.llama_set_n_threads(self._context, threads, threads)
+            self._threads = threads
+        code = call(self._context, self._batch.batch)
+        if code:
+            self.rewind(self.length)  # rows that were processed before the failure must go
+            raise SlipstreamError(
+                f"the drafting head could not be evaluated: llama.cpp returned {code}.", "Use another drafter."
+            )
+
+
+def _pointer(rows: Floats) -> Any:
+    return rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))

@@ -1,0 +1,128 @@
+"""The memory of a llama.cpp context: how far back it can be cut, which depends on the kind of model."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.model import LlamaModel
+
+_STATE_ONLY: Final = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: without the cells of attention
+
+
+def open_context(model: LlamaModel, params: Any) -> Any:
+    """Opens a context that can write text.
+
+    Raises:
+        SlipstreamError: If there is not enough memory for it, or the model does not write token by token.
+    """
+    context = C.llama_init_from_model(model.pointer, params)
+    if not context:
+        raise SlipstreamError(
+            f"there is not enough memory for a context of {params.n_ctx:,} tokens.",
+            "Ask for a smaller one with --context.",
+        )
+    if not C.llama_get_memory(context) or C.llama_model_has_encoder(model.pointer):
+        C.llama_free(context)
+        raise SlipstreamError("this model does not write text token by token.", "Choose one that does: a chat model.")
+    return context
+
+
+class Memory:
+    """Cuts rejected rows off a context's memory.
+
+    Attention keeps a cell for each token and can be cut anywhere. Sliding windows too, since their caches are opened at
+    full size (``swa_full``): in a smaller one, cells that several sequences share are never used again. Only a restored
+    state holds no more than the window of its last token. A recurrent or hybrid model has one state a sequence, with
+    copies of the states before its last few rows (``n_rs_seq``). llama.cpp cuts without a look at whether the window is
+    still there, or whether the last batch wrote the copy; so this class looks. Further back goes ``mark``.
+
+    Attributes:
+        pointer: What llama.cpp's ``llama_memory_*`` calls take.
+        rollback: Rows that can be taken back; None for any number.
+    """
+
+    def __init__(self, context: Any, model: LlamaModel) -> None:
+        """Looks at the memory of a new context on a model."""
+        self._context = context
+        self.pointer = C.llama_get_memory(context)
+        self.rollback: int | None = C.llama_n_rs_seq(context) if model.recurrent else None
+        self._window: int = C.llama_model_n_swa(model.pointer)  # 0 for none
+        self._copies = 0  # rows that the last batch kept states for
+        self._state, self._size, self._marked = (ctypes.c_uint8 * 0)(), 0, 0  # state, its bytes, its length in tokens
+
+    def wrote(self, rows: int) -> None:
+        """Records a batch of so many rows."""
+        if self.rollback is not None:
+            self._copies = min(rows - 1, self.rollback)
+
+    def failed(self) -> None:
+        """Records a batch that failed half-way: llama.cpp may have gone back to a copy that was never written."""
+        self._copies = -1
+
+    def cut(self, length: int) -> int:
+        """Drops every position from ``length`` on, of all sequences: one call, where each would walk all cells again.
+
+        Returns:
+            Positions that are left: ``length``, or fewer where the memory could not be cut there: those before the
+            mark, or none.
+        """
+        if self.rollback is None:
+            whole = not self._window or self._first() <= max(0, length + 1 - self._window)
+            possible = whole and C.llama_memory_seq_rm(self.pointer, -1, length, -1)
+        else:
+            back = C.llama_memory_seq_pos_max(self.pointer, 0) + 1 - length
+            possible = back <= self._copies and C.llama_memory_seq_rm(self.pointer, 0, length, -1)
+            self._copies = 0 if back else self._copies  # once, until the next batch
+        if length < self._marked:
+            self._marked = 0
+        if possible:
+            return length
+        if self._marked and C.llama_state_seq_set_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY):
+            C.llama_memory_seq_rm(self.pointer, 0, self._marked, -1)  # the cells of attention
+            self._copies = 0
+            return self._marked
+        self.clear()
+        return 0
+
+    def clear(self) -> None:
+        """Drops everything, and zeroes it."""
+        C.llama_memory_clear(self.pointer, True)
+        self._copies = self._marked = 0
+
+    def mark(self, length: int) -> None:
+        """Keeps the state of a recurrent or hybrid model after ``length`` tokens; the last one kept is replaced."""
+        if self.rollback is None or length == self._marked:
+            return
+        self._size = C.llama_state_seq_get_size_ext(self._context, 0, _STATE_ONLY)
+        if self._size > len(self._state):
+            self._state = (ctypes.c_uint8 * self._size)()
+        written = C.llama_state_seq_get_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY)
+        self._marked = length if written else 0
+
+    def save(self) -> bytearray:
+        """Packs the state of sequence 0; it may have gigabytes, so it is never there twice."""
+        state = bytearray(C.llama_state_seq_get_size(self._context, 0))
+        written = C.llama_state_seq_get_data(self._context, _bytes_of(state), len(state), 0)
+        del state[written:]
+        return state
+
+    def restore(self, state: bytearray, length: int) -> bool:
+        """Fills an empty memory with a saved state of so many tokens; if llama.cpp refuses it, it stays empty."""
+        taken = C.llama_state_seq_set_data(self._context, _bytes_of(state), len(state), 0)
+        if taken and C.llama_memory_seq_pos_max(self.pointer, 0) == length - 1:
+            return True
+        self.cut(0)
+        return False
+
+    def _first(self) -> int:
+        """The first position that is still there; -1 if there is none."""
+        return int(C.llama_memory_seq_pos_min(self.pointer, 0))
+
+
+def _bytes_of(state: bytearray) -> ctypes.Array[ctypes.c_uint8]:
+    """The same bytes, as C takes them."""
+    return (ctypes.c_uint8 * len(state)).from_buffer(state)

@@ -1,0 +1,221 @@
+"""A GGUF's weights and vocabulary in memory; contexts are opened on it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.chat_template.template import THINKING
+from slipstream.models.errors import ModelChangedError, ModelFileError, SlipstreamError
+from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
+from slipstream.models.llama.library import process_log
+from slipstream.models.llama.repack import weight_params
+from slipstream.models.sanitize import shown_path
+from slipstream.models.types import Token
+
+_NORMAL: Final = 1  # kinds of tokens in a file
+_CONTROL: Final = 3
+_USER_DEFINED: Final = 4
+_PRINTED: Final = (*range(33, 127), *range(161, 173), *range(174, 256))
+_BYTES: Final = frozenset(map(chr, (*_PRINTED, *range(256, 256 + 256 - len(_PRINTED)))))
+"""GPT-2's characters for the 256 bytes: printed ones stand for themselves, the others come behind."""
+_WRITTEN_SPACES: Final = re.compile("[ \\t\\n\\r\\v\\f\u2581]")
+_BYTE_SPACES: Final = re.compile("[\u0120\u0109\u010a\u010d\u010b\u010c]")
+"""Whitespace in the names of tokens: as it is written, and where each character stands for a byte."""
+
+
+class LlamaModel:
+    """Weights and vocabulary of one GGUF file.
+
+    Attributes:
+        header: The file's header, checked before C code read it.
+        n_vocab: Size of the vocabulary.
+        n_rows: Logits of a row; more than ``n_vocab`` in an inflated model, whose last ones stand for no token.
+        n_ctx_train: Context that it was trained on.
+        n_embd: Width of a hidden state.
+        n_layer: Number of layers.
+        mtp: Whether it has an MTP layer that llama.cpp can draft with; only then is the layer loaded.
+        recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
+        ends: The tokens that end a reply.
+        token_bytes: Most bytes of text, whitespace aside, that one token can stand for; 0 where that has no bound.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_progress: Callable[[float], None] | None = None,
+        gpu_layers: int = -1,
+        vocabulary_only: bool = False,
+        repack: bool = True,
+    ) -> None:
+        """Loads the file.
+
+        Args:
+            path: The GGUF.
+            on_progress: Called with 0 to 1 while loading.
+            gpu_layers: Layers to keep on the GPU; -1 for all that there are.
+            vocabulary_only: Leave the weights on the disk: it can tokenize, and nothing else.
+            repack: Let the processor keep a copy of some weights in an order that it likes better.
+
+        Raises:
+            ModelFileError: If the file is not a model that llama.cpp can load.
+        """
+        self.header: Header = read_header(path)
+        C.llama_backend_init()
+        params = weight_params(self.header, repack and not vocabulary_only)
+        params.n_gpu_layers = gpu_layers
+        self.mtp = params.load_mtp = not without_mtp(self.header)
+        params.vocab_only = vocabulary_only
+
+        def progress(share: float, _data: Any) -> bool:
+            if on_progress:
+                on_progress(share)
+            return True
+
+        callback = C.llama_progress_callback(progress)
+        params.progress_callback = callback
+        log = process_log()
+        log.lines.clear()
+        self.pointer = C.llama_model_load_from_file(os.fsencode(path), params)
+        reason = log.reason() or "it gave no reason"
+        if not self.pointer and ("alloc" in reason or "out of memory" in reason):
+            raise SlipstreamError(
+                f"{shown_path(path)}: there is not enough memory to load this model: {reason}.",
+                "Close other programs, or choose a smaller model or quantization.",
+            )
+        if not self.pointer:
+            raise ModelFileError(
+                f"{shown_path(path)}: llama.cpp cannot load this model: {reason}.",
+                "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again.",
+            )
+        self._facts = _facts(path)
+        self._vocab = C.llama_model_get_vocab(self.pointer)
+        self.n_rows: int = C.llama_vocab_n_tokens(self._vocab)
+        self.n_vocab = self.header.n_vocab if REAL_TOKENS in self.header.metadata else self.n_rows
+        self.n_ctx_train: int = C.llama_model_n_ctx_train(self.pointer)
+        self.n_embd: int = C.llama_model_n_embd(self.pointer)
+        self.n_layer: int = C.llama_model_n_layer(self.pointer)
+        self.recurrent = bool(C.llama_model_is_recurrent(self.pointer) or C.llama_model_is_hybrid(self.pointer))
+        self._forgeable = self._forgeable_names()
+        self.ends = frozenset(t for t in range(self.n_vocab) if C.llama_vocab_is_eog(self._vocab, t))
+        self.token_bytes = _token_bytes(self.header)
+        controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
+        self._marks = {t: name.encode() for t in controls if (name := self.text_of(t)) in THINKING}
+
+    def tokenize(self, text: str, special: bool) -> list[Token]:
+        """Turns text into tokens.
+
+        Args:
+            text: Any text.
+            special: Whether the names of control tokens become those tokens; False for everything a person wrote.
+        """
+        if not special and self._forgeable and self._forgeable.search(text):
+            cuts = [0, *(name.start() + 1 for name in self._forgeable.finditer(text)), len(text)]
+            parts = (text[start:end] for start, end in pairwise(cuts))
+            return [token for part in parts for token in self.tokenize(part, special)]
+        raw = text.encode("utf-8", "replace")
+        room = len(raw) + 16
+        buffer = (ctypes.c_int32 * room)()
+        count = C.llama_tokenize(self._vocab, raw, len(raw), buffer, room, False, special)
+        if count < 0:
+            buffer = (ctypes.c_int32 * -count)()
+            count = C.llama_tokenize(self._vocab, raw, len(raw), buffer, -count, False, special)
+        return list(buffer[:count])
+
+    def _forgeable_names(self) -> re.Pattern[str] | None:
+        """Names of control tokens that llama.cpp finds in any text, ``special`` or not; None if there are none.
+
+        It takes what a file calls user-defined for such, and so it does gpt-oss's ``<|start|>`` whatever the file says:
+        what a person wrote is cut inside these names, or it could forge another speaker's turn.
+        """
+        names = []
+        for token, kind in enumerate(self.header.token_types):
+            if kind not in (_CONTROL, _USER_DEFINED):
+                continue
+            name = self.text_of(token)
+            control = kind == _CONTROL or (name.startswith("<|") and name.endswith("|>"))
+            found_anywhere = C.llama_vocab_get_attr(self._vocab, token) & C.LLAMA_TOKEN_ATTR_USER_DEFINED
+            if len(name) > 1 and control and found_anywhere:
+                names.append(name)
+        return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True)))) if names else None
+
+    def opening(self) -> list[Token]:
+        """The tokens that every text of this model starts with."""
+        return [C.llama_vocab_bos(self._vocab)] if C.llama_vocab_get_add_bos(self._vocab) else []
+
+    def text_of(self, token: Token) -> str:
+        """The name of a token in the vocabulary, such as ``<|im_end|>``; empty for ids outside it."""
+        if not 0 <= token < self.n_vocab:
+            return ""
+        raw: bytes = C.llama_vocab_get_text(self._vocab, token)
+        return raw.decode("utf-8", "replace")
+
+    def special_names(self) -> tuple[str, str]:
+        """Names of the tokens that begin and end a text, as chat templates want them."""
+        return self.text_of(C.llama_vocab_bos(self._vocab)), self.text_of(C.llama_vocab_eos(self._vocab))
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes that a token stands for; nothing for control tokens, but those that mark thinking are text."""
+        if token in self._marks:
+            return self._marks[token]
+        room = 64
+        buffer = ctypes.create_string_buffer(room)
+        count = C.llama_token_to_piece(self._vocab, token, buffer, room, 0, False)
+        if count < 0:
+            buffer = ctypes.create_string_buffer(-count)
+            count = C.llama_token_to_piece(self._vocab, token, buffer, -count, 0, False)
+        return buffer.raw[:count]
+
+    def pieces(self, tokens: Sequence[Token]) -> bytes:
+        """The bytes of a run of tokens."""
+        return b"".join(map(self.piece, tokens))
+
+    def check_unchanged(self) -> None:
+        """Checks that nothing was written to the file since; one that was deleted or replaced stays mapped.
+
+        Raises:
+            ModelChangedError: If it was: its mapped weights are then others.
+        """
+        inode, *content = self._facts
+        now = _facts(self.header.path)
+        if now[0] == inode and [*now[1:]] != content:
+            raise ModelChangedError(
+                f"{shown_path(self.header.path)} was written to while it was in use.", "It is loaded again."
+            )
+
+    def close(self) -> None:
+        """Frees the weights; contexts on them must be closed before."""
+        if self.pointer:
+            C.llama_model_free(self.pointer)
+            self.pointer = None
+
+
+def _facts(path: Path) -> tuple[int, int, int]:
+    """Which file this is, its size, and when it was last written to; zeros where it is gone."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _token_bytes(header: Header) -> int:
+    """See ``LlamaModel.token_bytes``: llama.cpp's other tokenizers change text, or drop what they have no token for."""
+
+    def written(name: str) -> int:
+        return len(_WRITTEN_SPACES.sub("", name).encode("utf-8", "replace"))
+
+    if header.tokenizer_model == "llama":
+        return max(map(written, header.tokens), default=0)
+    if header.tokenizer_model != "gpt2" or not frozenset(header.tokens) >= _BYTES:
+        return 0
+    own = (name for name, kind in zip(header.tokens, header.token_types, strict=False) if kind != _NORMAL)
+    return max(*(len(_BYTE_SPACES.sub("", name)) for name in header.tokens), *map(written, own))

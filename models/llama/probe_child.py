@@ -1,0 +1,118 @@
+"""The process that loads model files for ``slipstream.models.gguf.probe``: it may crash, hang or run out of memory.
+
+It reads paths as lines of JSON, answers ``{}`` for a good file, else the error, and ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import queue
+import sys
+import threading
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.errors import ModelFileError, SlipstreamError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.library import physical_cores
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
+from slipstream.models.types import EMPTY_TREE
+
+TEXT: Final = "Hello, the world \u20ac \U0001f600 of 1234!\n\0 <|im_end|>"
+"""Words, digits, a control character, bytes that few vocabularies have whole: each takes another way to its tokens."""
+_CPU_SECONDS: Final = 5
+_CPU_BYTES: Final = 50_000_000  # for each, another second of processor time
+_SPACE: Final = 8 << 30
+_LOG_BYTES: Final = 16 << 20
+_LARGE: Final = 1 << 30
+_TOKENS: Final = 8
+
+
+def probe(path: Path) -> None:
+    """Loads a file, tokenizes a text and evaluates its first tokens.
+
+    Raises:
+        SlipstreamError: If the file is refused; a dangerous one may end this process instead.
+    """
+    header = read_header(path)
+    size = sum(part.stat().st_size for part in header.parts)
+    threads = physical_cores() if size > _LARGE else 1
+    _limit(size, threads)
+    with closing(LlamaModel(path, gpu_layers=0, repack=size <= _LARGE)) as model:
+        if role_of(header) == "drafter":  # it needs the context of its target
+            return
+        check_vocabulary(header)
+        options = ContextOptions(n_ctx=min(256, model.n_ctx_train), max_rows=8, max_leaves=1, threads=threads)
+        with closing(LlamaTarget(model, options)) as target:
+            tokens = [*model.opening(), *model.tokenize(TEXT, True), *model.tokenize(TEXT, False)]
+            model.pieces(tokens)
+            model.special_names()
+            target.prefill(tokens[:_TOKENS])
+            target.evaluate(tokens[-1], EMPTY_TREE)
+
+
+def _limit(size: int, threads: int) -> None:
+    """Limits processor time, and memory unless a GPU's driver reserves more, for a file of ``size`` bytes."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = used.ru_utime + used.ru_stime + threads * (_CPU_SECONDS + size / _CPU_BYTES)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), most))
+    if sys.platform == "linux" and not C.llama_supports_gpu_offload():
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        space = _SPACE + 2 * size
+        resource.setrlimit(resource.RLIMIT_AS, (space if most == resource.RLIM_INFINITY else min(space, most), most))
+
+
+def _harden() -> None:
+    """Forbids core files and long logs, and lets the system kill this process first when memory runs out."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LOG_BYTES, _LOG_BYTES))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[str]) -> None:
+    """Reads requests in a thread, so that the end of the parent ends this process even within C code."""
+    for line in requests:
+        wanted.put(json.loads(line))
+    os._exit(0)
+
+
+def main() -> None:
+    """Runs the process."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # keep printf of C libraries out of the answers
+    _harden()
+    wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, wanted), daemon=True).start()
+    while True:
+        path, answer = wanted.get(), {}
+        try:
+            if path:  # the first request is empty and checks that the process runs
+                probe(Path(path))
+        except SlipstreamError as error:
+            answer = {"title": error.title, "hint": error.hint, "file": isinstance(error, ModelFileError)}
+        except (MemoryError, OSError) as error:
+            answer = {"title": f"{path} cannot be checked: {error!r}.", "hint": "Close other programs.", "file": False}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Weights repacked for the processor where AMX has to stay unused.
+
+llama.cpp repacks weights (``ggml/src/ggml-cpu/repack.cpp``) only together with AMX, by one switch. A build whose
+AMX code crashes goes without both, unless it is told by name which weights go where, as is done here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import defaultdict
+from functools import cache
+from typing import Any, Final
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.gguf.reader import Header
+from slipstream.models.llama import ggml
+from slipstream.models.llama.library import amx_is_miscompiled, model_params
+
+_WEIGHT: Final = re.compile(r"(?:blk\.(\d+)\.((?:attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)))|output)\.weight")
+"""Weights that are multiplied, and nothing else."""
+_BUFFER: Final = 8  # bytes from the start of struct ggml_tensor to the address of its buffer
+
+
+class _Override(ctypes.Structure):
+    """``struct llama_model_tensor_buft_override``."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
+def weight_params(header: Header, repack: bool = True) -> Any:
+    """llama.cpp's parameters of a model, made safe for this machine and build, and the weights laid out as it can.
+
+    Args:
+        header: The model's, checked.
+        repack: Whether weights may be repacked, which takes memory of their own.
+    """
+    params = model_params()
+    params.use_extra_bufts = params.use_extra_bufts and repack
+    named = overrides(header) if repack and amx_is_miscompiled() and not C.llama_supports_gpu_offload() else None
+    if named:
+        params.tensor_buft_overrides = ctypes.addressof(named)
+        params.named = named  # lives as long as the parameters
+    return params
+
+
+def overrides(header: Header) -> Any:
+    """Names the weights of a model that are better repacked: an array for llama.cpp, or None if there are none."""
+    layers: dict[str, list[str]] = defaultdict(list)
+    patterns = []
+    for tensor in header.tensors:
+        found = _WEIGHT.fullmatch(tensor.name)
+        if not found or not _helps(tensor.type, tensor.shape):
+            continue
+        if found[1]:
+            layers[found[2]].append(found[1])
+        else:
+            patterns.append(r"^output\.weight$")
+    patterns += [rf"^blk\.({'|'.join(numbers)})\.{part}\.weight$" for part, numbers in layers.items()]
+    if not patterns:
+        return None
+    return (_Override * (len(patterns) + 1))(*(_Override(pattern.encode(), _buffer_type()) for pattern in patterns))
+
+
+@cache
+def _helps(kind: int, shape: tuple[int, ...]) -> bool:
+    """Whether ggml multiplies weights of a type and sizes in that layout: it is asked as llama.cpp asks it.
+
+    Source: ``weight_buft_supported`` of ``src/llama-model-loader.cpp``.
+    """
+    where = _buffer_type()
+    if where is None or len(shape) != 2:
+        return False
+    calls = ggml.calls()
+    context = calls.init(ggml.InitParams(8 * calls.tensor_overhead(), None, True))
+    buffer = calls.backend_buft_alloc_buffer(where, 0)
+    try:
+        weight = calls.new_tensor_3d(context, kind, *shape, 1)
+        ctypes.c_void_p.from_address(weight + _BUFFER).value = buffer
+        product = calls.mul_mat(context, weight, calls.new_tensor_3d(context, ggml.F32, shape[0], 1, 1))
+        return bool(calls.backend_dev_supports_op(calls.backend_dev_by_type(ggml.CPU), product))
+    finally:
+        calls.backend_buffer_free(buffer)
+        calls.free(context)
+
+
+@cache
+def _buffer_type() -> int | None:
+    """The buffer type whose weights are repacked; None if the build has none."""
+    calls = ggml.calls()
+    device = calls.backend_dev_by_type(ggml.CPU)
+    backend = calls.backend_dev_backend_reg(device)
+    address = calls.backend_reg_get_proc_address(backend, b"ggml_backend_dev_get_extra_bufts")
+    if not address:
+        return None
+    found = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
+    at = 0
+    while found and (where := found[at]):
+        if calls.backend_buft_name(where) == b"CPU_REPACK":
+            return int(where)
+        at += 1
+    return None

@@ -1,0 +1,157 @@
+"""What every runtime offers: a model with a KV cache that evaluates token trees.
+
+How a llama.cpp context is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.llama.library import physical_cores
+from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, KvType, Token, TokenTree, pass_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """One chunk of a prompt that has just been read.
+
+    Attributes:
+        tokens: The chunk's tokens.
+        done: Prompt tokens in the KV cache now.
+        total: Prompt tokens there will be.
+        hidden: Point to [len(tokens), n_embd], for the points that were asked for.
+    """
+
+    tokens: Sequence[Token]
+    done: int
+    total: int
+    hidden: Mapping[int, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """How a prefill went.
+
+    Attributes:
+        reused: Tokens that were in the KV cache already.
+        decoded: Tokens that had to be read.
+        complete: False if it was cancelled; what was read so far stays in the cache.
+    """
+
+    reused: int
+    decoded: int
+    complete: bool
+
+
+class Target(Protocol):
+    """A model with a KV cache that evaluates trees.
+
+    The cache holds committed tokens only, between calls. A generation step is ``evaluate`` then ``keep``.
+    """
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do."""
+
+    @property
+    def tokens(self) -> Sequence[Token]:
+        """The committed tokens, in the cache or queued by ``feed``."""
+
+    def request(self, points: frozenset[int]) -> None:
+        """Chooses the hidden points that evaluations and prefill chunks carry from now on."""
+
+    def use_masks(self, masks: Floats) -> None:
+        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree."""
+
+    def prefill(
+        self,
+        tokens: Sequence[Token],
+        on_chunk: Callable[[PrefillChunk], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Prefill:
+        """Makes the cache hold exactly ``tokens``, reusing the prefix that it has already."""
+
+    def feed(self, tokens: Sequence[Token]) -> None:
+        """Commits a few tokens that enter the cache as the first rows of the next evaluation."""
+
+    def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+        """Evaluates ``last`` and the tree below it in one pass."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Commits ``last`` and the nodes of ``path`` (a path from the root), and drops the other rows."""
+
+    def rewind(self, length: int) -> None:
+        """Drops every token from index ``length`` on."""
+
+    def reset(self) -> None:
+        """Drops every token, and zeroes the memory that held them."""
+
+    def save(self) -> bytearray:
+        """Packs the cache's state, to be restored by the same build on the same model."""
+
+    def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
+        """Replaces the cache by a saved state of ``tokens``."""
+
+    def close(self) -> None:
+        """Frees the memory; the target must not be used after."""
+
+
+KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """How a context is opened.
+
+    Attributes:
+        n_ctx: Tokens that it holds; 0 for what the model was trained on, 8,192 at most.
+        max_rows: Most rows of one evaluation.
+        max_leaves: Most leaves of a tree.
+        kv: Type of the KV cache.
+        flash: Flash attention on, off, or None for llama.cpp's choice.
+        scores: Whether that choice is off: on many processors attention is faster where its scores are written down.
+            A KV cache of Q8_0 is read by flash attention alone.
+        same_text: Keep the cells in plain decoding's order: a path that was not first in its batch is read again.
+        threads: Threads; 0 for the physical cores.
+        rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
+            model 50 MB; 8 is as deep as chains are drafted.
+        borrow: Whether a GPU that holds no layers computes large passes with weights that it is lent.
+    """
+
+    n_ctx: int = 0
+    max_rows: int = 64
+    max_leaves: int = 16
+    kv: KvType = "f16"
+    flash: bool | None = None
+    scores: bool = False
+    same_text: bool = False
+    threads: int = 0
+    rollback: int = 8
+    borrow: bool = True
+
+    def params(self, n_ctx: int, recurrent: bool = False) -> Any:
+        """Fills in llama.cpp's parameters.
+
+        Args:
+            n_ctx: Tokens that the context holds.
+            recurrent: Whether the model is recurrent or hybrid: it has a state for each sequence and takes chains only.
+        """
+        params = C.llama_context_default_params()
+        params.n_ctx = n_ctx
+        flash = False if self.flash is None and self.scores and self.kv != "q8_0" else self.flash
+        params.n_batch = params.n_ubatch = pass_tokens(flash is not False)
+        params.n_seq_max = 1 if recurrent else max(1, self.max_leaves)
+        params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp makes it 0 where a model cannot
+        params.n_outputs_max = params.n_outputs_max_per_seq = max(self.max_rows, params.n_seq_max)
+        params.kv_unified = True
+        params.op_offload = self.borrow
+        params.swa_full = True  # cells outside a sliding window are kept: trees share cells, and a chat may be cut back
+        params.pooling_type = C.LLAMA_POOLING_TYPE_NONE
+        params.type_k = params.type_v = KV_TYPES[self.kv]
+        params.flash_attn_type = -1 if flash is None else int(flash)
+        params.n_threads = params.n_threads_batch = self.threads or physical_cores()
+        return params

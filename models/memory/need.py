@@ -1,0 +1,133 @@
+"""The memory of an open model, on the GPU and in the machine's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from slipstream.models.memory.shape import Layer, Shape
+from slipstream.models.types import KvType, pass_tokens
+
+_PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The memory of an open model and its draft model, in bytes.
+
+    Attributes:
+        weights: The weights.
+        kv: The KV cache, and the states of recurrent layers.
+        compute: Compute buffers and logits.
+        gpu: The part of all these on GPUs.
+    """
+
+    weights: int
+    kv: int
+    compute: int
+    gpu: int = 0
+
+    @property
+    def total(self) -> int:
+        """The sum."""
+        return self.weights + self.kv + self.compute
+
+    def __add__(self, other: Need) -> Need:
+        """The need of two models."""
+        return Need(
+            self.weights + other.weights, self.kv + other.kv, self.compute + other.compute, self.gpu + other.gpu
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The options of a context that matter for memory; see ``ContextOptions``.
+
+    Attributes:
+        n_ctx: Context in tokens.
+        kv: Type of the KV cache.
+        rows: Most rows of one evaluation.
+        leaves: Most leaves of a tree.
+        rollback: Rows that a hybrid model can roll back.
+        flash: Whether flash attention is on.
+    """
+
+    n_ctx: int
+    kv: KvType = "f16"
+    rows: int = 64
+    leaves: int = 16
+    rollback: int = 8
+    flash: bool = True
+
+    @property
+    def cells(self) -> int:
+        """Cells of the KV cache."""
+        return -(-self.n_ctx // _PAGE) * _PAGE
+
+    @property
+    def batch(self) -> int:
+        """Tokens of the largest pass."""
+        return min(pass_tokens(self.flash), self.cells)
+
+
+def kept(layer: Layer, shape: Shape, opening: Opening) -> int:
+    """Bytes of a layer's KV cells and states."""
+    copies = 1 + opening.rollback if shape.copies else 1
+    per_cell = sum(_row(numbers, opening.kv) for numbers in (layer.keys, layer.values))
+    return opening.cells * per_cell + 4 * layer.state * copies
+
+
+def compute(shape: Shape, opening: Opening) -> int:
+    """Bytes of the compute buffer: its peak, in a layer or at the logits."""
+    batch, rows = opening.batch, max(opening.rows, opening.leaves)
+    copies = 1 + opening.rollback if shape.copies else 1
+    attends = any(layer.keys for layer in shape.layers)
+    scores = 0 if opening.flash or not attends else shape.heads * opening.cells * batch
+    moments = [batch * layer.network for layer in shape.layers[:-1]]
+    moments += [min(rows, batch) * layer.network for layer in shape.layers[-1:]]  # only rows with logits
+    moments += [batch * layer.attending + scores for layer in shape.layers]
+    moments += [batch * layer.mixing + copies * layer.state for layer in shape.layers]
+    mask = shape.caches * opening.cells * batch * (2 if opening.flash else 4) if attends else 0
+    in_layers = 4 * max(moments, default=0) + mask
+    at_logits = 4 * (min(rows, batch) * (shape.vocabulary + shape.width) + batch * shape.width)
+    return max(in_layers, at_logits) + 32 * batch
+
+
+def outputs(shape: Shape, opening: Opening) -> int:
+    """Bytes of the output logits."""
+    return 4 * max(opening.rows, 1 if shape.recurrent else opening.leaves) * shape.vocabulary
+
+
+def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measured: int | None = None) -> Need:
+    """Adds up a model with some of its layers on a GPU.
+
+    llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. A split
+    model has a compute buffer on each side, and the GPU copies weights for large passes, one tensor at a time
+    (``op_offload``).
+
+    Args:
+        shape: The model.
+        opening: The options of its context.
+        gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
+        gpus: Number of GPUs that share them; each has a compute buffer.
+        measured: Bytes of the compute buffer as measured by llama.cpp, if known.
+    """
+    count = len(shape.layers)
+    on_gpu = count + 1 if gpu_layers < 0 else min(gpu_layers, count + 1)
+    graph = compute(shape, opening) if measured is None else measured
+    logits = outputs(shape, opening)
+    weights, kv = shape.weights, sum(kept(layer, shape, opening) for layer in shape.layers)
+    if not on_gpu:
+        return Need(weights, kv, graph + logits)
+    far = shape.layers[count + 1 - on_gpu :]
+    near = shape.layers[: count + 1 - on_gpu]
+    gpu = shape.output + shape.copied + sum(layer.weights + kept(layer, shape, opening) for layer in far) + gpus * graph
+    borrowed = max((layer.weights for layer in near), default=0) // 2
+    inputs = 4 * opening.batch * shape.width + shape.caches * opening.cells * opening.batch * 2
+    beside = graph if near else min(graph, inputs)
+    return Need(weights + shape.copied, kv, gpus * graph + beside + borrowed + logits, gpu + borrowed)
+
+
+def _row(numbers: int, kv: KvType) -> int:
+    """Bytes of numbers in a type of KV cache."""
+    return numbers * 34 // 32 if kv == "q8_0" else numbers * (4 if kv == "f32" else 2)

@@ -1,0 +1,307 @@
+"""The parts of a model that take memory: weights, KV cells and states, and the tensors alive in a pass.
+
+The sizes of caches follow llama.cpp: ``llama_kv_cache`` and ``llama_memory_recurrent``, and ``n_embd_r`` and
+``n_embd_s`` of ``src/llama-hparams.cpp``. Widths are read off the shapes of the tensors: layers may differ.
+
+The peak of tensors alive in a layer is counted in numbers per token of a pass.
+
+llama.cpp lays the tensors of its graph into one buffer, each in the smallest hole that fits (ggml-alloc), so the buffer
+is as large as the worst moment of the graph, and a little larger for holes that nothing fits. The sums below are those
+moments, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and held against the buffers that it logs.
+
+Typical sizes of models of so many parameters, for those whose header is not at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.parse import TensorInfo
+from slipstream.models.gguf.reader import Header
+
+ShapesFitScratch = Mapping[str, tuple[int, ...]]
+
+
+def attention(width: int, query: int, keys: int, values: int, latent: int = 0) -> int:
+    """Peak of flash attention: residual, input, queries, attention output, keys and values.
+
+    Args:
+        width: Width of a hidden state.
+        query: Width of all queries.
+        keys: Width of all keys.
+        values: Width of all values.
+        latent: Width of all queries of latent attention (MLA), which work in the width of the cached vector.
+    """
+    return 2 * width + 4 * latent if latent else 2 * width + 2 * query + keys + values
+
+
+def feed_forward(shapes: ShapesFitScratch, width: int, query: int, used: int) -> int:
+    """Peak of the feed-forward part, which cannot reuse the queries' buffer.
+
+    Args:
+        shapes: The layer's tensors.
+        width: Width of a hidden state.
+        query: Width of all queries.
+        used: Experts used per token.
+    """
+    found = [0]
+    if "ffn_down.weight" in shapes:
+        inner = shapes["ffn_down.weight"][0]
+        gated = "ffn_gate.weight" in shapes or shapes.get("ffn_up.weight", (0, 0))[1] == 2 * inner
+        found.append((3 if gated else 2) * inner + 3 * width + (query if query < inner else 0))
+    if "ffn_down_exps.weight" in shapes:
+        inner, outer = used * shapes["ffn_down_exps.weight"][0], used * width
+        found.append(3 * inner + query + 3 * width + (outer if outer > 2 * inner else 0))
+    return max(found)
+
+
+def recurrent(shapes: ShapesFitScratch, width: int, groups: int, heads: int) -> int:
+    """Peak of a recurrent part; its states are not counted per token.
+
+    Args:
+        shapes: The layer's tensors.
+        width: Width of a hidden state.
+        groups: Number of key heads.
+        heads: Number of value heads.
+    """
+    if "shortconv.in_proj.weight" in shapes:
+        return 3 * width + shapes["shortconv.in_proj.weight"][1]
+    if "time_mix_w1.weight" in shapes:
+        return 12 * width
+    if "ssm_conv1d.weight" not in shapes or "ssm_out.weight" not in shapes:
+        return 0
+    inner, mixed = shapes["ssm_out.weight"][0], shapes["ssm_conv1d.weight"][1]
+    if "ssm_in.weight" in shapes:  # Mamba
+        return shapes["ssm_in.weight"][1] + 2 * mixed + inner + 3 * width
+    repeated = 2 * inner if heads > groups else 0  # gated delta net: queries and keys, once for each head of values
+    return 5 * mixed // 2 + repeated + 2 * width
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""A layer's tensors by name, without their ``blk.N.``; sizes fastest first: the width of the input, of the output."""
+
+_BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
+_ROLLS_BACK: Final = frozenset(
+    {"kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h", "nemotron_h_moe"}
+    | {"lfm2", "lfm2moe", "bailingmoe3"}
+)
+"""Architectures that keep copies of their states (``llm_arch_supports_rs_rollback`` of ``src/llama-arch.cpp``)."""
+_FIRST_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
+"""Layers that have keys and values of their own, where the file does not say so."""
+_STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
+"""Tensors that only a recurrent layer has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer.
+
+    Attributes:
+        weights: Bytes of its weights.
+        keys: Numbers in the KV cache per token, as keys.
+        values: Numbers in the KV cache per token, as values.
+        state: Numbers of its recurrent state.
+        network: Peak numbers alive per token of a pass, in the feed-forward part.
+        attending: The same in its attention.
+        mixing: The same in its recurrent part.
+    """
+
+    weights: int
+    keys: int
+    values: int
+    state: int = 0
+    network: int = 0
+    attending: int = 0
+    mixing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The properties of a model that matter for memory.
+
+    Attributes:
+        layers: Its layers in order.
+        embedding: Bytes of the tensors before them, which stay in the machine's memory.
+        output: Bytes of the tensors after them.
+        copied: Bytes of a tied embedding, of which a GPU gets a copy.
+        width: Width of a hidden state.
+        vocabulary: Number of tokens.
+        heads: Attention heads of a layer.
+        packs: Whether its KV cache can be Q8_0, which needs heads of a multiple of 32.
+        caches: Number of KV caches, each with a mask: sliding windows have their own.
+        copies: Whether it keeps copies of states for rollback.
+        n_ctx_train: Tokens that it was trained on; 0 if not known.
+        params: Number of parameters.
+    """
+
+    layers: tuple[Layer, ...]
+    embedding: int
+    output: int
+    copied: int
+    width: int
+    vocabulary: int
+    heads: int = 32
+    packs: bool = True
+    caches: int = 1
+    copies: bool = False
+    n_ctx_train: int = 0
+    params: int = 0
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it is recurrent or hybrid: one sequence, and a state for it."""
+        return any(layer.state for layer in self.layers)
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all weights."""
+        return self.embedding + self.output + sum(layer.weights for layer in self.layers)
+
+
+def shape_of(header: Header) -> Shape:
+    """Derives a model's shape from its header, without the MTP layers that llama.cpp would not load."""
+    blocks: dict[int, list[TensorInfo]] = defaultdict(list)
+    embedding = output = copied = 0
+    tied = True
+    for tensor in header.tensors:
+        if block := _BLOCK.match(tensor.name):
+            blocks[int(block[1])].append(tensor)
+        elif tensor.name.startswith("output"):
+            output += tensor.nbytes
+            tied = tied and tensor.name != "output.weight"
+        else:
+            embedding += tensor.nbytes
+            copied = tensor.nbytes if tensor.name == "token_embd.weight" else copied
+    unused = 0 if (served := not without_mtp(header)) else header.number("nextn_predict_layers") or 0
+    count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
+    heads = _per_layer(header, "attention.head_count", count)
+    width = header.n_embd or 0
+    trunk = count - served - (header.number("attention.shared_kv_layers") or 0)  # MTP keeps its cells elsewhere
+    last = _FIRST_WITH_KV.get(header.architecture, trunk)
+    own = width // max(heads, default=1) if max(heads, default=0) > 0 else 0
+    layers = tuple(_layer(header, blocks[n], n, heads, caches=n < last) for n in range(count))
+    return Shape(
+        layers=layers,
+        embedding=embedding,
+        output=output,
+        copied=copied if tied else 0,
+        width=width,
+        vocabulary=header.n_vocab,
+        heads=max(heads, default=0),
+        packs=all((header.number(f"attention.{name}_length") or own) % 32 == 0 for name in ("key", "value")),
+        caches=2 if header.number("attention.sliding_window") else 1,
+        copies=header.architecture in _ROLLS_BACK,
+        n_ctx_train=header.n_ctx_train or 0,
+        params=sum(prod(tensor.shape) for tensor in header.tensors),
+    )
+
+
+def _layer(header: Header, tensors: Sequence[TensorInfo], number: int, heads: Sequence[int], caches: bool) -> Layer:
+    shapes = {tensor.name.split(".", 2)[2]: (*tensor.shape, 1) for tensor in tensors}
+    state = _state(header, shapes, heads[number])
+    keys, values = _kept(header, shapes, heads[number], number) if caches else (0, 0)
+    width = header.n_embd or 0
+    query = shapes.get("attn_q.weight", shapes.get("attn_q_b.weight", (0, 0)))[1]
+    network = feed_forward(shapes, width, query, header.number("expert_used_count") or 0)
+    latent = 0 if values else heads[number] * keys
+    attending = attention(width, query or keys, keys, values, latent) if keys else 0
+    groups, ranks = header.number("ssm.group_count") or 1, header.number("ssm.time_step_rank") or 1
+    mixing = recurrent(shapes, width, groups, ranks)
+    return Layer(sum(tensor.nbytes for tensor in tensors), keys, values, state, network, attending, mixing)
+
+
+def _kept(header: Header, shapes: Shapes, heads: int, number: int) -> tuple[int, int]:
+    """Numbers in the KV cache per token, as keys and as values."""
+    if "attn_kv_a_mqa.weight" in shapes:
+        if header.number("attention.key_length_mla"):
+            return shapes["attn_kv_a_mqa.weight"][1], 0
+        return heads * (header.number("attention.key_length") or 0), heads * (
+            header.number("attention.value_length") or 0
+        )
+    if "attn_k.weight" in shapes:
+        keys = shapes["attn_k.weight"][1]
+        return keys, shapes.get("attn_v.weight", (0, keys))[1]
+    if "attn_qkv.weight" not in shapes or any(name in shapes for name in _STATES):
+        return 0, 0
+    groups = _per_layer(header, "attention.head_count_kv", number + 1, heads)[number]
+    own = (header.n_embd or 0) // max(1, heads)
+    lengths = (header.number(f"attention.{name}_length") or own for name in ("key", "value"))
+    key, value = (groups * length for length in lengths)
+    return key, value
+
+
+def _state(header: Header, shapes: Shapes, heads: int) -> int:
+    """Numbers of a recurrent layer's states, the convolution's included."""
+    if not any(name in shapes for name in _STATES):
+        return 0
+    width = header.n_embd or 0
+    kernel = max(0, (header.number("ssm.conv_kernel") or 0) - 1)
+    if "time_mix_w1.weight" in shapes:
+        return width * ((header.number("token_shift_count") or 2) + (header.number("wkv.head_size") or 0))
+    if "shortconv.conv.weight" in shapes:
+        return width * ((header.number("shortconv.l_cache") or 1) - 1)
+    if "ssm_conv1d_q.weight" in shapes:
+        head = header.number("kda.head_dim") or 0
+        return heads * head * (3 * (kernel or 3) + head)
+    inner, size = header.number("ssm.inner_size") or 0, header.number("ssm.state_size") or 0
+    return kernel * (inner + 2 * (header.number("ssm.group_count") or 0) * size) + size * inner
+
+
+def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[int]:
+    """A value that a file gives once or per layer."""
+    value = header.metadata.get(f"{header.architecture}.{key}", default)
+    if isinstance(value, list):
+        numbers = [item if isinstance(item, int) else default for item in value[:count]]
+        return numbers + [default] * (count - len(numbers))
+    return [value if isinstance(value, int) else default] * count
+
+
+_USUAL_BITS: Final = 4.9
+"""Of a weight, where the number of parameters is not known: Q4_K_M."""
+_FAMILY: Final = (
+    # parameters, layers, width, keys of a token, width of the network, tokens
+    (0.15e9, 30, 576, 192, 1536, 49_152),  # SmolLM2 135M
+    (0.4e9, 32, 960, 320, 2560, 49_152),  # SmolLM2 360M
+    (0.8e9, 28, 1024, 1024, 3072, 151_936),  # Qwen3 0.6B
+    (1.5e9, 16, 2048, 512, 8192, 128_256),  # Llama 3.2 1B
+    (2.2e9, 28, 2048, 1024, 6144, 151_936),  # Qwen3 1.7B
+    (3.5e9, 28, 3072, 1024, 8192, 128_256),  # Llama 3.2 3B
+    (5.5e9, 36, 2560, 1024, 9728, 151_936),  # Qwen3 4B
+    (10e9, 36, 4096, 1024, 12_288, 151_936),  # Qwen3 8B
+    (20e9, 40, 5120, 1024, 17_408, 151_936),  # Qwen3 14B
+    (50e9, 64, 5120, 1024, 25_600, 151_936),  # Qwen3 32B
+    (100e9, 80, 8192, 1024, 28_672, 128_256),  # Llama 3.3 70B
+    (float("inf"), 88, 12_288, 1024, 28_672, 32_768),  # Mistral Large 123B
+)
+"""Dense models of the usual kind; the first one whose limit is not below is taken."""
+
+
+def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:
+    """Estimates a model's shape from its size.
+
+    Args:
+        size: Bytes of its weights.
+        params: Number of its parameters; 0 if unknown.
+        n_ctx_train: Context that it was trained with; 0 if unknown.
+    """
+    params = params or round(8 * size / _USUAL_BITS)
+    _, layers, width, keys, inner, vocabulary = next(row for row in _FAMILY if params <= row[0])
+    embedding = min(size // 4, size * vocabulary * width // max(1, params))
+    each = Layer((size - 2 * embedding) // layers, keys, keys, network=3 * inner + 4 * width)
+    return Shape(
+        layers=(each,) * layers,
+        embedding=embedding,
+        output=size - embedding - layers * each.weights,
+        copied=0,
+        width=width,
+        vocabulary=vocabulary,
+        n_ctx_train=n_ctx_train,
+        params=params,
+    )

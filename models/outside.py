@@ -1,0 +1,139 @@
+"""Parses numbers, JSON and small files that come from outside: options, the hub, files that other programs may change.
+
+Python converts at most 4,300 digits, takes ``²`` for a digit, nests JSON until the stack is full, and lets a text hold
+half a character. Each of these is an error here, and always the same one.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Never
+
+from slipstream.models.sanitize import quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST: Final = (1 << 31) - 1
+"""Largest whole number that every C interface takes."""
+MOST: Final = 1 << 50
+"""The largest size or count that is believed."""
+MOST_BYTES: Final = 1 << 20
+"""Size of a small file, by default."""
+_DIGITS: Final = 20
+_MOST_CHARACTERS: Final = 400
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+
+
+def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:
+    """Reads a whole number that a person wrote.
+
+    Raises:
+        ValueError: If the text is none, or the number is out of range; says what it must be.
+    """
+    text = text.strip()
+    if len(text) > _MOST_CHARACTERS or not _WHOLE.fullmatch(text):
+        raise ValueError(f"it must be a whole number, not {quoted(text)}")
+    if not low <= (number := int(text)) <= high:
+        raise ValueError(f"it must be a whole number from {low:,} to {high:,}, not {quoted(text)}")
+    return number
+
+
+def decimal_number(text: str) -> float:
+    """Reads a finite decimal number that a person wrote.
+
+    Raises:
+        ValueError: If the text is none; says what it must be.
+    """
+    text = text.strip()
+    plain = len(text) <= _MOST_CHARACTERS and _DECIMAL.fullmatch(text)
+    if not plain or not math.isfinite(number := float(text)):
+        raise ValueError(f"it must be a number, not {quoted(text)}")
+    return number
+
+
+def count_of(value: object, most: int = MOST) -> int | None:
+    """Returns a number of JSON, at least 0 and at most ``most``; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
+
+
+def number_in(text: str, most: int = MOST) -> int | None:
+    """Returns the number that ASCII digits spell, at most ``most``; None for anything else."""
+    digits = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+    return count_of(int(text), most) if digits else None
+
+
+def parsed(text: str, parse: Callable[[str], Any]) -> Any:
+    """Parses text.
+
+    Args:
+        text: The text.
+        parse: ``json.loads`` or ``tomllib.loads``.
+
+    Raises:
+        ValueError: If it is broken, or nested too deeply.
+    """
+    try:
+        return parse(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def parse_json(raw: bytes) -> Any:
+    """Parses JSON.
+
+    Raises:
+        ValueError: If it is none, is nested too deeply, or holds a number or a text that cannot be.
+    """
+    import json  # a command that fails early needs none
+
+    found = parsed(raw.decode(), lambda text: json.loads(text, parse_constant=_refuse))
+    if b"\\ud" in raw or b"\\uD" in raw:
+        json.dumps(found, ensure_ascii=False).encode()  # fails on half a character
+    return found
+
+
+def read_json(path: Path, most: int) -> Any:
+    """Parses a small file; raises what :func:`read_limited` and :func:`parse_json` do."""
+    return parse_json(read_limited(path, most))
+
+
+def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] = open) -> bytes:
+    """Reads a small file whole or not at all.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have, unpacked.
+        opener: Opens it; ``gzip.open`` and its like unpack it.
+
+    Raises:
+        OSError: If it cannot be read, is too large, or is no regular file.
+    """
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFDIR):  # opening a pipe would wait for its writer
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with opener(path, "rb") as file:
+        raw: bytes = file.read(most + 1)
+    if len(raw) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return raw
+
+
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
+    """Reads a small file of text.
+
+    Raises:
+        OSError: See ``read_limited``.
+        UnicodeDecodeError: If it is not UTF-8.
+    """
+    return read_limited(path, most).decode("utf-8")
+
+
+def _refuse(name: str) -> Never:
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,1 +1,0 @@
-"""Runtimes: a model that evaluates token trees."""

@@ -1,0 +1,1 @@
+"""The sampler, its keyed noise, and the best tokens of a row."""

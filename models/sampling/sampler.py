@@ -1,0 +1,199 @@
+"""The sampler: a pure function of (logits, history, position, seed).
+
+The noise is keyed: Gumbel noise that is a hash of (seed, position, token id) is added to the truncated, tempered
+log-probabilities, and the largest sum wins. A token is then the same whether it is drawn for a plain decode or while a
+draft is checked ("drafter-invariant", Daliri et al., arXiv 2408.07978), and nothing has to be cloned or rewound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from slipstream.models.errors import UsageError
+from slipstream.models.sampling.noise import gumbel
+from slipstream.models.sampling.top_k import NONE, Doubles, Ids, best, cleaned, with_penalties
+from slipstream.models.types import Floats, History, Token
+
+_HEAD: Final = 1024  # without top-k, top-p looks among so many before the whole row is sorted
+_CONFIDENCE_TOP: Final = 64
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws tokens: penalties, top-k, top-p, min-p, temperature, noise, in this order; ties go to the lowest id.
+
+    Attributes:
+        temperature: Divides the logits after truncation; 0 takes the best token.
+        top_k: Keeps the k best; 0 is off. 1 to 64 is fast on large vocabularies.
+        top_p: Keeps the fewest best tokens with at least this much probability; 1 is off.
+        min_p: Keeps tokens with at least this fraction of the best token's probability; 0 is off.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens in the window; 1 is off.
+        presence_penalty: Subtracted from logits of tokens in the window; 0 is off.
+        penalty_window: How many of the last tokens the penalties look at.
+        seed: Any integer; its low 64 bits count.
+
+    Raises:
+        UsageError: If a value is out of its range.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    penalty_window: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the ranges."""
+        ranges = (
+            ("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or more"),
+            ("top-k", self.top_k, self.top_k >= 0, "0 (off) or more"),
+            ("top-p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)"),
+            ("min-p", self.min_p, 0 <= self.min_p < 1, "0 (off) or more and below 1"),
+            ("repetition penalty", self.repetition_penalty, 0.01 <= self.repetition_penalty <= 100, "0.01 to 100"),
+            ("presence penalty", self.presence_penalty, -100 <= self.presence_penalty <= 100, "-100 to 100"),
+            ("penalty window", self.penalty_window, self.penalty_window >= 0, "0 or more"),
+        )
+        for name, value, fits, wanted in ranges:
+            if not fits:  # a NaN fits nowhere
+                raise UsageError(f"{name} is {value}; it must be {wanted}.")
+
+    def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
+        """Draws the token after ``history`` and ``ahead``.
+
+        Args:
+            logits: [n_vocab], read only. NaN counts as minus infinity.
+            history: The committed tokens.
+            ahead: Tokens after the history on the way to this row, not committed yet.
+
+        Raises:
+            SlipstreamError: If no logit is a finite number.
+        """
+        if self.temperature == 0:
+            ids, _ = best(logits, 1, *self._penalised(logits, history, ahead))
+            return int(ids[0])
+        ids, scaled = self._tempered(logits, history, ahead)
+        return int(ids[self._winner(ids, scaled, history.position + len(ahead))])
+
+    def draw(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Token, float]:
+        """Draws the token that ``pick`` draws, with its probability: a draft model's confidence.
+
+        The probability is that of the truncated, tempered distribution; at temperature 0 that of the 64 best tokens
+        at temperature 1.
+        """
+        if self.temperature == 0:
+            ids, values = best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            return int(ids[0]), float(1.0 / np.exp(values - values[0]).sum())
+        ids, scaled = self._tempered(logits, history, ahead)
+        winner = self._winner(ids, scaled, history.position + len(ahead))
+        return int(ids[winner]), float(math.exp(scaled[winner]) / np.exp(scaled).sum())
+
+    def rank(
+        self, logits: Floats, history: History, ahead: Sequence[Token] = (), count: int = 1
+    ) -> tuple[list[Token], list[float]]:
+        """Finds the tokens that a model like this one would draw here: the one that ``pick`` draws, then the next best.
+
+        Returns:
+            At most ``count`` tokens, and how likely another model's draw with the same noise is each of them: the
+            geometric mean of its shares at temperature 1 with and without the noise. On the bundled pair it told right
+            from wrong as well as the best other measure at every temperature, and was calibrated at all of them.
+        """
+        if self.temperature == 0:
+            ids, values = best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            weights = np.exp(values - values[0])
+            return ids[:count].tolist(), (weights[:count] / weights.sum()).tolist()
+        ids, scaled = self._tempered(logits, history, ahead)
+        plain = scaled * self.temperature
+        noisy = plain + self.temperature * gumbel(self.seed, history.position + len(ahead), ids)
+        order = (-noisy).argsort(kind="stable")[:count]
+        with_noise, without = np.exp(noisy - noisy[order[0]]), np.exp(plain)
+        shares = np.sqrt(with_noise[order] * without[order] / (with_noise.sum() * without.sum()))
+        return ids[order].tolist(), shares.tolist()
+
+    def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
+        """Computes the distribution that ``pick`` draws from.
+
+        Returns:
+            Ids [n] that can be drawn, best first, and their probabilities [n]; one id at temperature 0.
+        """
+        if self.temperature == 0:
+            ids, _ = best(logits, 1, *self._penalised(logits, history, ahead))
+            return ids, np.ones(1)
+        ids, scaled = self._tempered(logits, history, ahead)
+        order = np.argsort(-scaled, kind="stable")
+        weights = np.exp(scaled[order])
+        return ids[order], weights / weights.sum()
+
+    @property
+    def _reach(self) -> float:
+        """How far below the best logit min-p keeps a token."""
+        return -math.log(self.min_p) if self.min_p > 0 else math.inf
+
+    def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
+        """Kept ids and their logits below the best one, divided by the temperature."""
+        penalised, adjusted = self._penalised(logits, history, ahead)
+        if self.top_k:
+            ids, values = best(logits, self.top_k, penalised, adjusted, self._reach)
+            if len(ids) == 1:
+                return ids, np.zeros(1)
+            below = values - values[0]
+            mass = np.exp(below).sum() if self.top_p < 1 else 1.0
+        else:
+            ids, below, mass = self._best_by_mass(logits, penalised, adjusted)
+        keep = len(ids)
+        if self.top_p < 1:
+            keep = int(np.exp(below).cumsum().searchsorted(self.top_p * mass)) + 1
+        if self.min_p > 0:
+            keep = min(keep, int((-below).searchsorted(self._reach, side="right")))
+        with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
+            return ids[:keep], below[:keep] / self.temperature
+
+    def _best_by_mass(self, logits: Floats, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles, float]:
+        """Without top-k: ids that top-p and min-p could keep, their logits below the best, the mass of the whole row.
+
+        The ids come best first where top-p or min-p is on.
+        """
+        row = with_penalties(cleaned(logits), penalised, adjusted)
+        highest = float(row.max())
+        mass = float(np.exp(row.astype(np.float64) - highest).sum()) if self.top_p < 1 else 1.0
+        if self.top_p < 1 and self.min_p == 0:
+            ids, values = best(row, _HEAD, NONE, row[:0])
+            if np.cumsum(np.exp(values - highest))[-1] < self.top_p * mass:
+                ids, values = best(row, row.size, NONE, row[:0])
+            return ids, values - highest, mass
+        floor = highest + math.log(self.min_p) if self.min_p > 0 else -math.inf
+        floor -= 1e-3 + 1e-6 * abs(highest)  # a little low: min-p itself is applied in double precision
+        ids = np.flatnonzero(row >= floor if self.min_p > 0 else row > -np.inf)
+        below = row[ids].astype(np.float64) - highest
+        if self.min_p == 0:
+            return ids, below, mass
+        order = np.argsort(-below, kind="stable")
+        return ids[order], below[order], mass
+
+    def _winner(self, ids: Ids, scaled: Doubles, position: int) -> int:
+        if len(ids) == 1:
+            return 0
+        scores = scaled + gumbel(self.seed, position, ids)
+        ties = (scores == scores.max()).nonzero()[0]
+        return int(ties[ids[ties].argmin()])
+
+    def _penalised(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
+        """Ids in the penalty window, ascending, and what their logits become."""
+        if self.penalty_window == 0 or (self.repetition_penalty == 1 and self.presence_penalty == 0):
+            return NONE, logits[:0]
+        window = {*ahead[-self.penalty_window :]}
+        if len(ahead) < self.penalty_window:
+            window.update(history.tokens[len(ahead) - self.penalty_window :])
+        ids = np.array(list(window), np.int64)
+        ids.sort()
+        ids = ids[(ids >= 0) & (ids < logits.size)]
+        values = np.fmax(logits[ids], np.float32(-np.inf))  # a NaN becomes minus infinity
+        values = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
+        return ids, (values - self.presence_penalty).astype(np.float32)

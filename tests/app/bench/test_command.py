@@ -1,0 +1,226 @@
+"""The command ``bench`` from its options to its tables and its JSON."""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.app.bench.machine import Machine
+from slipstream.app.bench.plan import Settings
+from slipstream.app.cli.bench import bench
+from slipstream.app.cli.parser import make_parser
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import AUTO
+from slipstream.drafters.registry import METHODS
+from slipstream.models.errors import SlipstreamError, UsageError
+
+TINY = Settings(temperatures=(0.8,), reply=12, drafter_steps=0)
+
+
+def options(json_file: Path | None = None, *only: str, **given: object) -> argparse.Namespace:
+    """The options as the command line gives them: ``drafters="lookup"``, ``prompts=[file]``, ``check=True``."""
+    arguments = [word for part in only for word in ("--only", part)]
+    if json_file:
+        arguments += ["--json", str(json_file)]
+    for name, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            arguments += [f"--{name}"] if each is True else [f"--{name}={each}"]
+    return make_parser().parse_args(["bench", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+def test_every_drafter_is_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(options(tmp_path / "figures.json", limit=1), TINY) == 0
+    printed = capsys.readouterr()
+    head = printed.out.splitlines()
+    assert "cores" in head[0] and "llama-cpp-python" in head[1]
+    assert any(line.startswith("drafters:") for line in head)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert set(figures) == {"machine", "drafters"}
+    report = figures["drafters"]
+    serve = {row["drafter"] for row in report["rows"]}
+    assert serve | report["unusable"].keys() == {*METHODS, AUTO}
+    assert not serve & report["unusable"].keys() and {"none", "draft", "lookup"} <= serve
+    assert {row["kind"] for row in report["rows"]} == {"chat", "story", "copy"}
+    assert report["texts"] == 3 * (len(serve) - 1)
+    assert [row["kind"] for row in report["best"]] == ["chat", "story", "copy", "all of these"]
+    assert all(row["drafter"] in serve - {AUTO} and row["auto_over_best"]["value"] > 0 for row in report["best"])
+    assert f"Texts equal: {report['equal_texts']}/{report['texts']}" in printed.out
+    for name, reason in report["unusable"].items():
+        assert f"- Left out: `{name}`, {reason}." in head
+
+
+def test_an_unknown_part_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="Parts: drafters, check"):
+        bench(options(None, "speed"), TINY)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for bad in (tmp_path, tmp_path / "missing" / "figures.json"):
+        with pytest.raises(SlipstreamError, match="cannot write"):
+            bench(options(bad), TINY)
+    assert not capsys.readouterr().out
+
+
+def test_figures_that_are_there_survive_until_new_ones_are(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    file.write_text("{}")
+    with pytest.raises(UsageError):
+        bench(options(file, "speed"), TINY)
+    assert file.read_text() == "{}"
+
+
+def write_prompts(path: Path, *prompts: str) -> Path:
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    return path
+
+
+def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [
+        write_prompts(
+            tmp_path / "sea.jsonl", "Tell me about the sea.", "not this one", "Why is the sea blue?", "nor this"
+        ),
+        write_prompts(tmp_path / "long.jsonl", "word " * 3000, "Tell me about the moon."),
+    ]
+    chosen = options(tmp_path / "figures.json", drafters="lookup, none", prompts=files, limit=2)
+    assert bench(chosen, TINY) == 0
+    printed = capsys.readouterr().out
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert set(figures) == {"machine", "drafters"}
+    report = figures["drafters"]
+    sea, long = (f"{tmp_path.name}/{name}" for name in ("sea", "long"))
+    assert [(row["drafter"], row["kind"], row["texts"]) for row in report["rows"]] == [
+        ("none", sea, 4),  # before and after each
+        ("lookup", sea, 2),
+        ("none", long, 2),
+        ("lookup", long, 1),
+    ]
+    assert report["prompts"] == {sea: 2, long: 1} and report["too_long"] == {sea: 0, long: 1}
+    assert f"- Prompts of {long} too long for the context: 1." in printed
+    for row in report["rows"]:
+        assert row["phases"].keys() == {"draft", "evaluate", "accept", "commit", "rest"}
+        assert row["phases"]["evaluate"] > 0 and row["tokens_per_step"] >= 1 and row["tok_per_s"] > 0
+    plain, lookup, _, alone = report["rows"]
+    assert plain["speedup"] == {"value": 1.0, "low": None, "high": None}
+    assert lookup["speedup"]["low"] <= lookup["speedup"]["value"] <= lookup["speedup"]["high"]
+    assert len(lookup["by_prompt"]) == 2 and alone["speedup"]["low"] is None
+
+
+def test_the_second_turn_is_asked_after_the_models_own_reply(tmp_path: Path) -> None:
+    file = tmp_path / "turns.jsonl"
+    file.write_text(json.dumps({"turns": ["Tell me about the sea.", "Say it again."]}))
+    assert (
+        bench(options(tmp_path / "f.json", drafters="lookup", prompts=file, temp="0,0.5", seeds=2, tokens=9), TINY) == 0
+    )
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    lookup = [row for row in report["rows"] if row["drafter"] == "lookup"]
+    assert [row["temperature"] for row in lookup] == [0.0, 0.5]
+    assert [row["texts"] for row in lookup] == [2, 2 * 2]  # seeds change nothing at temperature 0
+    for row in lookup:
+        assert len(row["by_prompt"]) == 1  # turns and seeds belong to their prompt
+        assert row["tokens"] <= 9 * row["texts"]
+    assert report["seeds"] == [1, 2] and report["reply"] == 9
+
+
+def test_typical_acceptance_is_measured_where_it_does_something_and_marked(tmp_path: Path) -> None:
+    warm_and_cold = replace(TINY, temperatures=(0.0, 0.8))
+    chosen = options(tmp_path / "f.json", drafters="recycle,draft", typical=0.05, limit=1)
+    assert bench(chosen, warm_and_cold) == 0
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    assert report["typical"] == 0.05
+    assert {row["temperature"] for row in report["rows"]} == {0.8}
+
+
+def test_the_memory_of_each_drafter_is_measured_in_a_process_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = options(tmp_path / "f.json", drafters="draft", prompts="chat", limit=1)
+    assert bench(chosen, replace(TINY, drafter_steps=3)) == 0
+    memory = json.loads((tmp_path / "f.json").read_text())["drafters"]["memory_mb"]
+    assert memory.keys() == {"none", "draft"}
+    assert 20 < memory["none"] < memory["draft"]  # the draft model is loaded for it alone
+    assert "peak MB" in capsys.readouterr().out
+
+
+def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
+    file = write_prompts(tmp_path / "long.jsonl", "word " * 3000)
+    with pytest.raises(SlipstreamError, match="none of the prompts fits the context of"):
+        bench(options(drafters="lookup", prompts=file), TINY)
+
+
+def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = Path(choose(Paths.default()).model)  # by its path: a model without a draft model
+    assert bench(options(tmp_path / "f.json", drafters="draft,lookup", prompts="chat", limit=1, model=alone), TINY) == 0
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    assert set(report["unusable"]) == {"draft"} and "draft model" in report["unusable"]["draft"]
+    assert {row["drafter"] for row in report["rows"]} == {"none", "lookup"}
+    assert "- Left out: `draft`, " in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"no drafter .* can serve this model: draft: .*draft model"):
+        bench(options(drafters="draft", model=alone), TINY)
+
+
+def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
+    alone = choose(Paths.default()).model  # by its path: a model without a draft model
+    names = "lookup+recycle,lookup|recycle,lookup+draft"
+    assert bench(options(tmp_path / "f.json", drafters=names, prompts="chat", limit=1, model=alone), TINY) == 0
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    assert {row["drafter"] for row in report["rows"]} == {"none", "lookup+recycle", "lookup|recycle"}
+    assert set(report["unusable"]) == {"lookup+draft"} and "draft model" in report["unusable"]["lookup+draft"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"drafters": "lookup,magic"}, "no drafter 'magic'"),
+        ({"drafters": "lookup,"}, "no drafter ''"),
+        ({"limit": -1}, "limit is -1"),
+        ({"typical": 2.0}, "typical acceptance"),
+        ({"typical": 0.1, "temp": "0"}, "does nothing at temperature 0"),
+        ({"typical": 0.1, "check": True}, "changes the text"),
+        ({"temp": "warm"}, "temp is 'warm'"),
+        ({"temp": "0,-1"}, "temperature is -1"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"tokens": 0}, "tokens is 0"),
+        ({"prompts": "missing.csv"}, "no file of prompts"),
+        ({"model": "gpt-9"}, "no model named 'gpt-9'"),
+    ],
+)
+def test_a_wrong_use_is_refused_before_anything_is_measured(
+    wrong: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        bench(options(**wrong), TINY)
+    assert not capsys.readouterr().out
+
+
+def test_a_file_that_is_no_model_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(SlipstreamError, match="no such file"):
+        bench(options(model=str(tmp_path / "missing.gguf")), TINY)
+
+
+def test_bars_are_drawn_and_written_as_svg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = options(drafters="lookup", prompts="chat", limit=2, svg=tmp_path / "bars.svg")
+    assert bench(chosen, TINY) == 0
+    picture = (tmp_path / "bars.svg").read_text()
+    assert picture.startswith("<svg ") and "lookup" in picture and Machine.here().processor[:10] in picture
+    assert "speed-up over plain decoding, with 95 % intervals" in capsys.readouterr().out
+
+
+def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--svg draws part drafters"):
+        bench(options(None, "check", svg=tmp_path / "bars.svg"), TINY)
+    with pytest.raises(SlipstreamError, match=r"cannot write .* Give --svg another"):
+        bench(options(svg=tmp_path / "missing" / "bars.svg"), TINY)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,196 @@
+"""From replies to rows: pairs, sums, the best fixed choice, and the tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slipstream.app.bench.drafters import (
+    ALL_KINDS,
+    Cell,
+    best_fixed,
+    interleaved,
+    measure,
+)
+from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.intervals import Ratio, Work
+from slipstream.app.bench.plan import Plan
+from slipstream.app.bench.prompts import PromptSet, asked
+from slipstream.app.bench.report import drafters_text
+from slipstream.app.bench.turns import Turn, Written
+from slipstream.app.protocol import Done, Speed
+
+
+def reply(tokens: int, seconds: float, **given: object) -> Written:
+    speed = Speed(tok_per_s=tokens / seconds, steps=tokens, tokens=tokens)
+    done = Done(1, "length", "text", [], 9, 9, 0, 1.0, replace(speed, **given.pop("speed", {})), **given)  # type: ignore[arg-type]
+    return Written(done, tuple(range(tokens)))
+
+
+def cell(*ratios: float, tokens: int = 100) -> Cell:
+    """A drafter that was so many times faster than plain decoding, prompt by prompt."""
+    made = Cell()
+    for prompt, ratio in enumerate(ratios):
+        made.add(prompt, reply(tokens, 1 / ratio), Work(tokens, 1.0), True)
+    return made
+
+
+def test_every_drafted_reply_stands_between_two_plain_ones() -> None:
+    heard: list[str] = []
+
+    def write(name: str) -> Written:
+        heard.append(name)
+        return reply(len(heard), 1.0)  # as many tokens as there were replies: tells which is which
+
+    plain, drafted = interleaved(write, ["a", "b"])
+    assert heard == ["none", "a", "none", "b", "none"]
+    assert [len(written.tokens) for written in plain] == [1, 3, 5]
+    assert [len(written.tokens) for written in drafted] == [2, 4]
+
+
+def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
+    """Each reply takes 3 % of the first one's time longer than the one before; speeds are all kept."""
+    texts = [asked(f"{at}", "and?") for at in range(5)]
+    plan = Plan(("a", "b", "c"), (PromptSet("chat", tuple(texts)),), temperatures=(0.0,))
+    speeds, written = {"none": 1.0, "a": 2.0, "b": 0.5, "c": 1.25}, list[str]()
+
+    def write(name: str, turn: Turn) -> Written:
+        written.append(name)
+        tokens = 20 + 7 * turn.prompt
+        return reply(tokens, tokens / speeds[name] * (1 + 0.03 * len(written)))
+
+    cells, counts = measure(plan, 99, ["a", "b", "c"], write, lambda _line: None)
+    assert counts == {"chat": (5, 0)}
+    assert len(written) == 5 * 2 * (3 + 4) and written[:3] == ["none", "a", "none"]
+    firsts = [written[at + 1] for at in range(0, len(written), 7)]
+    assert firsts == [*"abcabcabca"]  # nobody is always first
+    for name in "abc":
+        row = cells[name, "chat", 0.0].figures(name, "chat", 0.0)
+        assert row.speedup.value == pytest.approx(speeds[name], rel=1e-12)
+        assert row.by_prompt == pytest.approx([speeds[name]] * 5, rel=1e-12)
+        assert (row.texts, row.equal_texts) == (10, 10)
+    assert cells["none", "chat", 0.0].figures("none", "chat", 0.0).texts == 40
+
+
+def test_the_sums_of_a_row() -> None:
+    made = Cell()
+    first = reply(
+        10,
+        2.0,
+        speed={"steps": 5, "drafted": 8, "accepted": 5},
+        by_depth=[[4, 3], [3, 2]],
+        phases={"draft": 1.0, "evaluate": 10.0},
+    )
+    second = reply(
+        20,
+        3.0,
+        speed={"steps": 15, "drafted": 8, "accepted": 5},
+        by_depth=[[6, 3]],
+        phases={"draft": 3.0, "evaluate": 20.0},
+    )
+    made.add(1, first, Work(10, 4.0), True)
+    made.add(0, second, Work(20, 3.0), False)
+    row = made.figures("lookup", "chat", 0.5)
+    assert (row.tokens, row.texts, row.equal_texts) == (30, 2, 1)
+    assert row.tok_per_s == pytest.approx(30 / 5) and row.tokens_per_step == 30 / 20
+    assert row.speedup.value == pytest.approx(7 / 5)
+    assert row.by_prompt == pytest.approx([1.0, 2.0])
+    assert row.acceptance == 10 / 16
+    assert row.by_depth == [6 / 10, 2 / 3]
+    assert row.phases == pytest.approx({"draft": 2.5, "evaluate": 17.5})  # by steps, not by replies
+    assert row.first_token_ms == 1.0
+
+
+def test_turns_and_seeds_of_a_prompt_are_one_sample() -> None:
+    made = cell(1.0, 3.0)
+    made.add(0, reply(100, 1.0), Work(100, 3.0), True)
+    row = made.figures("lookup", "chat", 0.0)
+    assert row.texts == 3 and row.by_prompt == pytest.approx([4 / 2, 3.0])
+
+
+def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
+    cells = {
+        ("none", "chat", 0.0): cell(1, 1, 1),
+        ("lookup", "chat", 0.0): cell(0.9, 1.0, 0.8),
+        ("auto", "chat", 0.0): cell(0.99, 1.0, 0.98),
+        ("none", "copy", 0.0): cell(1, 1, 1),
+        ("lookup", "copy", 0.0): cell(2.0, 3.0, 4.0),
+        ("auto", "copy", 0.0): cell(2.2, 3.3, 4.4),
+    }
+    chat, copy, both = best_fixed(cells)
+    assert (chat.drafter, copy.drafter) == ("none", "lookup")  # never auto itself
+    assert chat.speedup == Ratio(1.0) and chat.auto == chat.auto_over_best  # plain decoding is its own measure
+    over = copy.auto_over_best
+    assert over and (over.value, over.low, over.high) == pytest.approx((1.1, 1.1, 1.1))
+    assert both.kind == ALL_KINDS and both.drafter == "lookup"
+    lookup = 6 / (1 / 0.9 + 1 / 1.0 + 1 / 0.8 + 1 / 2.0 + 1 / 3.0 + 1 / 4.0)
+    auto = 6 / (1 / 0.99 + 1 / 1.0 + 1 / 0.98 + 1 / 2.2 + 1 / 3.3 + 1 / 4.4)
+    assert both.speedup.value == pytest.approx(lookup) and both.auto and both.auto.value == pytest.approx(auto)
+    assert both.auto_over_best and both.auto_over_best.value == pytest.approx(auto / lookup)
+    without = {key: made for key, made in cells.items() if key[0] != "auto" and key[1] == "chat"}
+    (alone,) = best_fixed(without)
+    assert alone.kind == "chat" and alone.auto is alone.auto_over_best is None
+
+
+def test_temperatures_are_compared_apart() -> None:
+    cells = {(name, "chat", t): cell(t + 1, 1) for name in ("none", "lookup") for t in (0.0, 0.8)}
+    assert [(row.kind, row.temperature) for row in best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
+
+
+def report(*rows: DrafterFigures) -> DrafterReport:
+    return DrafterReport(
+        model="mini",
+        promise="same text",
+        rows=list(rows),
+        best=[],
+        unusable={"draft": "it needs a draft model"},
+        prompts={"chat": 1, "copy": 8},
+        too_long={"chat": 2, "copy": 0},
+        seeds=[1],
+        reply=16,
+        typical=0.09,
+        equal_texts=1,
+        texts=1,
+        memory_mb={},
+    )
+
+
+def test_the_table_and_what_has_to_be_said_with_it() -> None:
+    row = DrafterFigures(
+        "lookup", "chat", 0.8, 41.26, Ratio(1.2, 0.9, 1.5), [1.2], 1.0, None, [None], {"draft": 0.25}, 7.5, 10, 1, 1
+    )
+    text = drafters_text(report(row))
+    for words in (
+        " 1.20x [0.90, 1.50] ",
+        " 41.3 ",
+        " - ",
+        " 0.250 |",
+        " 7.5 |",
+        "Texts equal: 1/1",
+        "prompts: chat 1, copy 8;",
+    ):
+        assert words in text
+    lines = text.splitlines()
+    assert "- Fewer than 5 prompts of chat: do not lean on those intervals." in lines
+    assert "- Prompts of chat too long for the context: 2." in lines
+    assert "- Left out: `draft`, it needs a draft model." in lines
+    assert "- Typical acceptance (0.09) was on: it changes the text." in lines
+    assert "peak MB" not in text
+
+
+def test_the_verdict_on_the_autopilot_goes_by_the_intervals() -> None:
+    def best(temperature: float, auto: Ratio | None) -> BestFixed:
+        return BestFixed("chat", temperature, "none", Ratio(1.0), auto, auto)
+
+    decided = [best(0.0, Ratio(1.5, 1.2, 1.8)), best(0.5, Ratio(0.9, 0.85, 0.95)), best(0.8, Ratio(1.1, 0.9, 1.3))]
+    text = drafters_text(replace(report(), best=decided))
+    assert "faster in 1 of 3 rows, slower in 1 (chat at T 0.5), the others undecided." in text
+    assert "undecided" not in drafters_text(replace(report(), best=[best(0.0, Ratio(1.5)), best(0.5, None)]))
+
+
+def test_memory_that_could_not_be_measured_is_a_dash() -> None:
+    rows = [cell(1.0).figures(name, "chat", 0.0) for name in ("none", "lookup")]
+    text = drafters_text(replace(report(*rows), memory_mb={"none": 66.2, "lookup": None}))
+    plain, lookup = (line for line in text.splitlines() if line.startswith("| chat"))
+    assert plain.endswith(" 66 |") and lookup.endswith(" - |")

@@ -1,0 +1,24 @@
+"""Files that earlier versions made: the tables by their own code, one chat with branches in each."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.chats.schema import MIGRATIONS
+
+OLDER: Final = tuple(range(1, len(MIGRATIONS)))
+"""All versions before this one."""
+
+
+def older(path: Path, version: int = 1) -> None:
+    """Copies a file of an earlier version.
+
+    Args:
+        path: The file.
+        version: How many migrations it has had.
+    """
+    path.touch(mode=0o600)
+    frozen = Path(__file__).with_name("versions") / f"version-{version}.db.gz"
+    path.write_bytes(gzip.decompress(frozen.read_bytes()))

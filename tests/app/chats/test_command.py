@@ -1,0 +1,177 @@
+"""``slipstream chats``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.chats.records import Figures
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli import main as cli
+from slipstream.app.platform.paths import HOME_VARIABLE
+from slipstream.app.protocol import Speed
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+
+    def call(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["chats", *words])
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return call
+
+
+@pytest.fixture
+def foxes(tmp_path: Path) -> str:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        chat = store.create().id
+        store.add_user(chat, "About foxes")
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        store.finish_reply(reply.id, text="They eat \x1b[31m voles.", tokens=[1])
+        store.pin(chat)
+        return chat
+
+
+def test_list_and_rename(run: Run, foxes: str) -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    assert out.startswith(foxes) and out.endswith("* About foxes\n")
+    assert run("rename", foxes, "Red ones") == (0, "", "")
+    (line,) = run("list", "--json")[1].splitlines()
+    listed = json.loads(line)
+    assert (listed["id"], listed["title"], listed["pinned"]) == (foxes, "Red ones", True)
+
+
+def test_without_a_command_chats_are_listed(run: Run, foxes: str) -> None:
+    assert run() == run("list") and foxes in run()[1]
+
+
+def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Run, foxes: str, tmp_path: Path) -> None:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        garden, other = store.create("Garden plans").id, store.create("Garden fence").id
+        whole = store.create("GARDEN").id
+    shown = run("show", foxes)
+    assert shown[0] == 0
+    for name in ("About foxes", "about FOXES", "abo", "  About  f"):
+        assert run("show", name) == shown
+    assert run("export", "abo", foxes, "About foxes")[1] == shown[1]
+    assert run("show", "garden")[1].startswith("# GARDEN\n")  # a whole title counts above a beginning
+    code, out, err = run("show", "garden ")
+    assert code == 0 and out.startswith("# GARDEN\n")
+    code, out, err = run("delete", "garden p", "gard")
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert err.startswith('slipstream: "gard" may be any of 3 chats. Name one by its id, which stands first: ')
+    assert all(f"{chat} (" in err for chat in (garden, other, whole)) and foxes not in err
+    assert run("rename", "garden f", "The fence") == (0, "", "")
+    assert run("show", other)[1].startswith("# The fence\n")
+    assert run("show", "")[0] == 2
+
+
+def test_what_only_begins_so_is_not_deleted_without_being_asked_for(
+    run: Run, foxes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = run("delete", "About")
+    assert code == 2 and f"of {foxes} (About foxes). Deleting is for good" in err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for answer, code in (("\n", 1), ("y\n", 0)):
+        stdin = StringIO(answer)
+        monkeypatch.setattr(stdin, "isatty", lambda: True)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert foxes in run("list")[1]
+        ended, out, err = run("delete", "about")
+        assert (ended, out) == (code, "") and f"Delete {foxes} (About foxes) for good? [y/N] " in err
+    assert foxes not in run("list")[1]
+
+
+def test_a_whole_title_or_yes_deletes_at_once(run: Run, foxes: str, tmp_path: Path) -> None:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        other = store.create("Garden plans").id
+    assert run("delete", "about foxes") == (0, "", "")
+    assert run("delete", "gard", "--yes") == (0, "", "")
+    assert not {foxes, other} & set(run("list")[1].split())
+
+
+def test_a_chat_of_an_older_version_without_a_title_is_listed_by_its_id(run: Run, tmp_path: Path) -> None:
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        chat = store.create().id
+    assert run("list")[1].split()[-1] == chat
+
+
+def test_thoughts_are_shown_only_when_asked_for(run: Run, tmp_path: Path) -> None:
+    def reply(question: str, text: str, figures: Figures | None = None) -> None:
+        store.add_user(chat, question)
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        store.finish_reply(reply.id, text=text, tokens=[1], figures=figures)
+
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        chat = store.create("Sea").id
+        reply("one", "<think>\nShort.\n</think>\n\nBlue.")
+        reply("two", "Waves.\n</think>\n\nWide.", Figures(Speed(tokens=9, thought=4)))
+        reply("three", "<think>\n\n</think>\n\nDeep.")
+    out = run("show", "sea")[1]
+    assert "think" not in out.replace("--thoughts", "") and not {"Short.", "Waves."} & set(out.splitlines())
+    assert "\n*It thought first; --thoughts shows what.*\n\nBlue.\n" in out
+    assert "\n*It thought for 4 tokens first; --thoughts shows what.*\n\nWide.\n" in out
+    assert "## Reply\n\nDeep.\n" in out
+    out = run("show", "sea", "--thoughts")[1]
+    assert "<summary>Thoughts</summary>\n\nWaves.\n\n</details>\n\nWide.\n" in out
+    assert run("export", "sea")[1] == out
+
+
+def test_search(run: Run, foxes: str) -> None:
+    assert run("search", "VOLE", "eat") == (0, f"{foxes}  About foxes\n    assistant: They eat ␛[31m voles.\n", "")
+    found = [json.loads(line) for line in run("search", "fox", "--json")[1].splitlines()]
+    assert [(hit["chat"], hit["role"]) for hit in found] == [(foxes, ""), (foxes, "user")]
+    assert found[1]["spans"] == [[6, 11]]
+    assert len(found) > 1 and run("search", "fox")[1].count(foxes) == 1  # its title once, above its messages
+    assert run("search", "owls") == (0, "", 'slipstream: nothing has "owls".\n')
+    assert run("search", "fox", "--limit", "0")[0] == 2
+
+
+def test_show(run: Run, foxes: str) -> None:
+    _, out, _ = run("show", foxes)
+    assert out.startswith("# About foxes\n")
+    assert "## You\n\nAbout foxes\n\n## Reply\n\nThey eat \x1b[31m voles.\n" in out  # no terminal: as it is
+    code, out, err = run("show", "zzzzzz")
+    assert (code, out) == (2, "")
+    assert (
+        err == f'slipstream: there is no chat "zzzzzz". The newest are: {foxes} (About foxes). '
+        "slipstream chats list shows all.\n"
+    )
+
+
+def test_a_chat_is_exported_deleted_and_imported(run: Run, foxes: str, tmp_path: Path) -> None:
+    shown = run("show", foxes)
+    file = tmp_path / "chats.json"
+    assert run("export", "--format", "json", "-o", str(file)) == (0, "", "")
+    assert run("export", foxes, "--format", "json")[1] == file.read_text("utf-8")
+    assert run("export")[1].startswith("# About foxes\n")
+    assert run("delete", foxes, "zzzzzz")[0] == 2
+    assert run("delete", foxes) == (0, "", "")
+    assert run("list") == (0, "", "slipstream: no chats are kept yet.\n")
+    assert b"voles" not in (tmp_path / "chats.db").read_bytes()
+    assert run("import", str(file)) == (0, f"{foxes}  About foxes\n", "")
+    assert run("show", foxes) == shown
+
+
+def test_what_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("import", str(tmp_path / "none.json"))
+    assert (code, err) == (
+        1,
+        f"slipstream: cannot read {tmp_path}/none.json: no such file or directory. Give a file that is there.\n",
+    )
+    (tmp_path / "bad.json").write_text("{}")
+    code, _, err = run("import", str(tmp_path / "bad.json"))
+    assert code == 2 and "it has neither chats nor conversations" in err

@@ -1,0 +1,319 @@
+"""Taking chats elsewhere and back: Markdown, JSON, and what other programs export."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.chats.exporting import exported, markdown, write_export
+from slipstream.app.chats.importing import import_chats, read_export
+from slipstream.app.chats.records import MESSAGE_LIMIT, TITLE_LIMIT, Figures
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Speed
+from slipstream.models.errors import SlipstreamError, UsageError
+
+FIGURES = Figures(
+    Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30),
+    [[3, 2]],
+    {"lookup": {"steps": 9}},
+    40,
+    12,
+    0,
+    120.0,
+    drafter_depths={"lookup": [[3, 2]]},
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChatStore:
+    return ChatStore(tmp_path / "chats.db")
+
+
+def say(store: ChatStore, chat: str, question: str, answer: str, beside: int | None = None) -> tuple[int, int]:
+    asked = store.add_user(chat, question, beside)
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=7)
+    store.finish_reply(reply.id, text=answer, tokens=[1, 2], reason="stop", figures=FIGURES)
+    return asked.id, reply.id
+
+
+def test_a_chat_leaves_and_comes_back_with_its_branches_and_figures(tmp_path: Path, store: ChatStore) -> None:
+    chat = store.create().id
+    asked, _ = say(store, chat, "one\n\x1b", "a")
+    say(store, chat, "two", "b", beside=asked)
+    store.show(asked)
+    store.pin(chat)
+    text = exported(store, [chat], "json")
+    with closing(ChatStore(tmp_path / "other.db")) as other:
+        (copy,) = import_chats(other, text.encode(), "file")
+        assert copy == store.get(chat)
+        assert exported(other, [chat], "json") == text
+        assert [m.content for m in other.messages(chat)] == ["one\n\x1b", "a"]
+        assert other.messages(chat)[1].figures == FIGURES
+        assert {hit.role for hit in other.search("two")} == {"user"}
+        (again,) = import_chats(other, text.encode(), "file")
+        assert again.id != chat and len(other.list_chats()) == 2
+
+
+def test_markdown_has_all_branches(store: ChatStore) -> None:
+    chat = store.create().id
+    asked, _ = say(store, chat, "one", "a")
+    say(store, chat, "two", "b", beside=asked)
+    text = markdown(store, chat)
+    assert [line for line in text.splitlines() if line in ("one", "two", "a", "b")] == ["two", "b", "one", "a"]
+    assert "Another branch, 1 of 2, from the start" in text
+    assert "30 tokens · 48.0 tok/s · lookup 71 % accepted · 1.7x · seed 7" in text
+    assert "one" not in markdown(store, chat, branches=False).splitlines()
+
+
+def test_an_export_is_its_owners_and_overwrites_nothing(tmp_path: Path) -> None:
+    write_export(tmp_path / "a.md", "é")
+    assert stat.S_IMODE((tmp_path / "a.md").stat().st_mode) == 0o600
+    with pytest.raises(SlipstreamError, match="file exists"):
+        write_export(tmp_path / "a.md", "x")
+    assert (tmp_path / "a.md").read_text("utf-8") == "é"
+
+
+CHATGPT = [
+    {
+        "title": "Foxes",
+        "create_time": 5.0,
+        "update_time": 9.5,
+        "current_node": "d",
+        "mapping": {
+            "root": {"id": "root", "message": None, "parent": None, "children": ["s"]},
+            "s": {
+                "message": {"author": {"role": "system"}, "content": {"content_type": "text", "parts": [""]}},
+                "parent": "root",
+                "children": ["a"],
+            },
+            "a": {
+                "message": {
+                    "author": {"role": "user"},
+                    "create_time": 6.0,
+                    "content": {"content_type": "text", "parts": ["What is a fox?"]},
+                },
+                "parent": "s",
+                "children": ["d", "b"],
+            },
+            "b": {
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "text", "parts": ["An animal."]},
+                },
+                "parent": "a",
+                "children": ["tool"],
+            },
+            "tool": {
+                "message": {"author": {"role": "tool"}, "content": {"content_type": "text", "parts": ["{}"]}},
+                "parent": "b",
+                "children": ["c"],
+            },
+            "c": {
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "multimodal_text", "parts": [{"image": 1}, "Red."]},
+                },
+                "parent": "tool",
+                "children": [],
+            },
+            "d": {
+                "message": {
+                    "author": {"role": "assistant"},
+                    "content": {"content_type": "text", "parts": ["A small one."]},
+                },
+                "parent": "a",
+                "children": [],
+            },
+        },
+    }
+]
+
+
+def test_conversations_of_chatgpt_come_with_their_branches(store: ChatStore) -> None:
+    (chat,) = import_chats(store, json.dumps(CHATGPT).encode(), "conversations.json")
+    assert (chat.title, chat.created, chat.updated) == ("Foxes", 5.0, 9.5)
+    shown = store.messages(chat.id)
+    assert [(m.role, m.content) for m in shown] == [("user", "What is a fox?"), ("assistant", "A small one.")]
+    assert shown[0].created == 6.0
+    assert [m.content for m, _ in store.all_messages(chat.id)] == [
+        "What is a fox?",
+        "A small one.",
+        "An animal.",
+        "Red.",
+    ]
+    (fork,) = store.forks(chat.id).values()
+    store.show(fork[1])
+    assert [m.content for m in store.messages(chat.id)] == ["What is a fox?", "An animal.", "Red."]
+
+
+def broken() -> list[bytes]:
+    chat: dict[str, object] = {"id": "x", "title": "", "model": "", "messages": []}
+    message: dict[str, object] = {
+        "id": 1,
+        "parent": None,
+        "role": "user",
+        "content": "x",
+        "status": "done",
+        "tokens": [],
+    }
+
+    def file(**changes: object) -> bytes:
+        return json.dumps({"format": "slipstream-chats", "version": 1, "chats": [{**chat, **changes}]}).encode()
+
+    return [
+        b"",
+        b"[1]",
+        b"{}",
+        b"[" * 100_000,
+        b"\xff",
+        b'{"format": "slipstream-chats", "version": 2, "chats": []}',
+        b'{"format": "slipstream-chats", "version": 1, "chats": [3]}',
+        file(title=3),
+        file(messages=[{**message, "parent": 1}]),
+        file(messages=[message, message]),
+        file(messages=[{**message, "role": "tool"}]),
+        file(messages=[{**message, "id": 1 << 70}]),
+        file(messages=[{**message, "tokens": [1 << 40]}]),
+        file(messages=[message, "x"]),
+        json.dumps([{"mapping": {"a": 3}}]).encode(),
+        json.dumps([{"mapping": {"a": {"children": ["b", "b"]}, "b": {"parent": "a"}}}]).encode(),
+    ]
+
+
+@pytest.mark.parametrize("raw", broken())
+def test_a_file_that_is_no_export_is_refused_whole(store: ChatStore, raw: bytes) -> None:
+    with pytest.raises(UsageError, match="file is no export of chats") as error:
+        import_chats(store, raw, "file")
+    assert "conversations.json" in error.value.hint
+    assert not store.list_chats()
+
+
+def test_figures_of_the_wrong_kind_are_left_out(store: ChatStore) -> None:
+    chat = store.create().id
+    say(store, chat, "one", "a")
+    whole = json.loads(exported(store, [chat], "json"))
+    wrong: list[tuple[str, object]] = [("speed", {"tok_per_s": "fast"}), ("by_depth", [1]), ("ttft_ms", None)]
+    wrong += [("by_drafter", []), ("drafter_depths", []), ("drafter_depths", {"lookup": [[1]]})]
+    for part, value in wrong:
+        values = json.loads(json.dumps(whole))
+        values["chats"][0]["messages"][1]["figures"][part] = value
+        (copy,) = import_chats(store, json.dumps(values).encode(), "file")
+        assert store.messages(copy.id)[1].figures is None
+
+
+# --- what does not fit, and what holds nothing --------------------------------------------------------------------
+
+
+def node(role: str, *parts: object, parent: str | None = None, children: tuple[str, ...] = ()) -> dict[str, object]:
+    content = {"content_type": "text", "parts": list(parts)}
+    return {"message": {"author": {"role": role}, "content": content}, "parent": parent, "children": list(children)}
+
+
+def chatgpt(title: str = "", **mapping: object) -> bytes:
+    return json.dumps([{"title": title, "mapping": mapping}]).encode()
+
+
+def chats_of(*chats: dict[str, object]) -> bytes:
+    whole = [{"id": "x", "title": "", "model": "", "messages": [], **chat} for chat in chats]
+    return json.dumps({"format": "slipstream-chats", "version": 1, "chats": whole}).encode()
+
+
+SAID: dict[str, object] = {"id": 1, "parent": None, "role": "user", "content": "x", "status": "done", "tokens": []}
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"[]", "it holds no chats"),
+        (chats_of(), "it holds no chats"),
+        (chats_of({}), "its chats hold no text of a person or a model"),
+        (chatgpt(), "its chats hold no text of a person or a model"),
+        (chatgpt(a=node("user", 3, None, {"image": 1})), "its chats hold no text of a person or a model"),
+        (chatgpt(a=node("tool", "{}")), "its chats hold no text of a person or a model"),
+        (chatgpt(a=node("user", "hi", parent="b"), b=node("assistant", "ho", parent="a")), "in a circle"),
+        (
+            chatgpt(a=node("user", "hi"), b=node("user", "x", children=("c",)), c=node("user", "y", children=("b",))),
+            "in a circle",
+        ),
+    ],
+)
+def test_an_import_that_takes_nothing_says_why(store: ChatStore, raw: bytes, why: str) -> None:
+    with pytest.raises(UsageError) as error:
+        import_chats(store, raw, "file")
+    assert why in error.value.title and error.value.hint
+    assert not store.list_chats()
+
+
+def test_chats_without_text_are_counted(store: ChatStore) -> None:
+    said: list[str] = []
+    (chat,) = import_chats(store, chats_of({}, {"messages": [SAID]}, {}), "file", said.append)
+    assert said == ["2 chats without text were left out."]
+    assert [message.content for message in store.messages(chat.id)] == ["x"]
+
+
+def test_messages_that_only_name_their_parent_are_taken_over(store: ChatStore) -> None:
+    (chat,) = import_chats(
+        store, chatgpt(a=node("user", "hi", children=("gone",)), b=node("assistant", "ho", parent="a")), "file"
+    )
+    assert [message.content for message in store.messages(chat.id)] == ["hi", "ho"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (chats_of({"messages": [{**SAID, "content": "x" * (MESSAGE_LIMIT + 1)}]}), "content has 10,000,001 characters"),
+        (chatgpt(a=node("user", "x" * MESSAGE_LIMIT, "y")), "a message has 10,000,003 characters"),
+    ],
+)
+def test_a_message_that_no_model_reads_is_refused(store: ChatStore, raw: bytes, why: str) -> None:
+    with pytest.raises(UsageError, match=f"{why}; at most 10,000,000 fit"):
+        import_chats(store, raw, "file")
+
+
+def test_a_file_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(20 << 30)  # sparse: it takes no room
+    with pytest.raises(SlipstreamError, match=r"has 21,474,836,480 bytes; at most 268,435,456 can be imported"):
+        read_export(path)
+    with pytest.raises(SlipstreamError, match="has more than 268,435,456 bytes"):
+        read_export(Path("/dev/zero"))
+    with pytest.raises(SlipstreamError, match="cannot read"):
+        read_export(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "raw", [chats_of({"title": "x" * 5_000_000, "messages": [SAID]}), chatgpt("x" * 5_000_000, a=node("user", "hi"))]
+)
+def test_a_title_is_cut_where_it_is_imported(store: ChatStore, raw: bytes) -> None:
+    (chat,) = import_chats(store, raw, "file")
+    assert chat.title == "x" * (TITLE_LIMIT - 1) + "…" == store.get(chat.id).title
+
+
+def test_a_title_that_is_too_long_is_refused_or_cut(tmp_path: Path, store: ChatStore) -> None:
+    chat = store.create("y" * 5_000_000)
+    assert len(store.get(chat.id).title) == TITLE_LIMIT
+    with pytest.raises(UsageError, match="the title has 5,000,000 characters") as error:
+        store.rename(chat.id, "z" * 5_000_000)
+    assert "at most 200" in error.value.hint
+    store.rename(chat.id, "z" * TITLE_LIMIT)
+    assert store.get(chat.id).title == "z" * TITLE_LIMIT
+
+
+def test_a_long_title_of_an_earlier_version_is_cut_where_it_is_read(tmp_path: Path, store: ChatStore) -> None:
+    chat = store.create("short").id
+    say(store, chat, "w" * 5_000_000, "a")
+    with sqlite3.connect(tmp_path / "chats.db") as db:
+        db.execute("UPDATE chats SET title = ?, model = ?", ("v" * 5_000_000, "m" * 5_000_000))
+    db.close()
+    (kept,) = store.list_chats()
+    assert len(kept.title) == len(kept.model) == TITLE_LIMIT
+    for words in ("vvv", "www"):
+        (hit,) = store.search(words)
+        assert len(hit.title) <= TITLE_LIMIT and len(hit.snippet) < 1000
+    assert len(markdown(store, chat).splitlines()[0]) < 300

@@ -1,0 +1,189 @@
+"""Searching, and deleting for good."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.chats.records import Figures
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Speed
+from slipstream.models.errors import UsageError
+from slipstream.models.heads.file import HeadsInfo, stale, write_heads
+
+FIGURES = Figures(Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChatStore:
+    return ChatStore(tmp_path / "chats.db")
+
+
+def say(store: ChatStore, chat: str, question: str, answer: str, beside: int | None = None) -> tuple[int, int]:
+    asked = store.add_user(chat, question, beside)
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=7)
+    store.finish_reply(reply.id, text=answer, tokens=[1, 2], reason="stop", figures=FIGURES)
+    return asked.id, reply.id
+
+
+def words_in(path: Path) -> set[str]:
+    """All words of the full-text indexes, deleted ones that still take up room included."""
+    with closing(sqlite3.connect(path)) as db:
+        found: set[str] = set()
+        for table in ("message_words", "title_words"):
+            db.execute(f"CREATE VIRTUAL TABLE temp.{table}_terms USING fts5vocab('main', '{table}', 'row')")
+            found |= {str(row[0]) for row in db.execute(f"SELECT term FROM {table}_terms")}
+        return found
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+# --- search -------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_found_with_their_place(store: ChatStore) -> None:
+    chat = store.create().id
+    asked, reply = say(store, chat, "Where does the red fox sleep?", "It sleeps in a den.\nCAFÉS are too loud.")
+    other = store.create("Foxes at night").id
+    assert [(hit.chat, hit.message, hit.role) for hit in store.search("fox")] == [
+        (other, None, ""),
+        (chat, None, ""),
+        (chat, asked, "user"),
+    ]
+    (hit,) = [hit for hit in store.search("cafe den") if hit.message]
+    assert (hit.message, hit.role) == (reply, "assistant")
+    assert [hit.snippet[start:end] for start, end in hit.spans] == ["den", "CAFÉS"]
+    assert "\n" not in hit.snippet
+    assert store.search("fox den") == store.search("") == store.search('"*(') == store.search("' OR NEAR(") == []
+    assert [hit.message for hit in store.search("FOX slee", 2)] == [None, asked]
+    store.withdraw(asked)
+    assert asked not in [hit.message for hit in store.search("fox")]
+
+
+def test_words_without_spaces_between_are_found_inside(store: ChatStore) -> None:
+    chat = store.create("百%").id
+    asked, _ = say(store, chat, "x" * 100 + "昔々あるところにおじいさんがいました" + "y" * 200, "ok")
+    (hit,) = store.search("ところ おじい")
+    assert hit.message == asked
+    assert [hit.snippet[start:end] for start, end in hit.spans] == ["ところ", "おじい"]
+    assert hit.snippet.startswith("…x") and hit.snippet.endswith("y…")
+    assert store.search("百_") == []
+    assert [hit.message for hit in store.search("百%")] == [None]
+
+
+def test_what_is_being_written_is_found_once_it_is_over(store: ChatStore) -> None:
+    chat = store.create("t").id
+    store.add_user(chat, "x")
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+    store.append_reply(reply.id, "an otter", [1])
+    assert not store.search("otter")
+    store.finish_reply(reply.id)
+    assert [hit.message for hit in store.search("otter")] == [reply.id]
+    before = store.go_on(store.messages(chat)[-1], model="m", fingerprint="g", drafter="none")
+    assert (before.tokens, before.model) == ([], "g"), "tokens of another model are of no use"
+    assert not store.search("otter")
+    store.finish_reply(reply.id, text="an owl")
+    assert not store.search("otter")
+    assert [hit.message for hit in store.search("owl")] == [reply.id]
+
+
+# --- delete -------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_chat_is_gone_until_it_is_brought_back(store: ChatStore) -> None:
+    chat = store.create().id
+    say(store, chat, "about the zebra", "striped")
+    reader = ChatReader(store.path)
+    assert reader.has([chat])
+    store.delete(chat)
+    assert not store.search("zebra") and not store.prompts() and not store.list_chats()
+    assert not reader.has([chat]) and not reader.newest()
+    with pytest.raises(UsageError, match="there is no chat"):
+        store.messages(chat)
+    with pytest.raises(UsageError, match="deleted just now"):
+        store.open_or_create(chat)
+    store.erase_deleted()  # it is not a minute ago
+    assert store.restore(chat)
+    assert len(store.messages(chat)) == len(store.search("striped")) + 1 == 2
+    assert reader.has([chat])
+    store.delete(chat)
+    store.erase_deleted(0)
+    assert not store.restore(chat)
+
+
+def test_nothing_of_an_erased_chat_is_left_in_the_files(tmp_path: Path, store: ChatStore) -> None:
+    for number in range(30):
+        say(store, store.create().id, f"keep{number} these words", f"kept{number}")
+    gone, kept = store.create().id, store.create("sandpiper").id
+    asked, _ = say(store, gone, "the plover nests", "avocet")
+    say(store, gone, "the dunlin nests", "godwit", beside=asked)
+    store.rename(gone, "curlew")
+    traces = {"plover", "dunlin", "avocet", "godwit", "curlew"}
+    assert traces <= words_in(store.path)
+    store.delete(gone)
+    store.erase_deleted(0)
+    assert (tmp_path / "chats.db-wal").stat().st_size == 0
+    assert not traces & words_in(store.path)
+    assert not any(word[1:].encode() in everything(tmp_path) for word in traces)  # an index leaves shared letters out
+    assert {"keep7", "sandpiper"} <= words_in(store.path)
+    assert [hit.chat for hit in store.search("sandpiper")] == [kept]
+    assert len(store.search("these words", 99)) == 60  # questions and titles
+
+
+def test_the_next_start_erases_what_was_deleted(tmp_path: Path) -> None:
+    if not (child := os.fork()):
+        store = ChatStore(tmp_path / "chats.db")
+        say(store, store.open_or_create("gone").id, "the plover nests", "avocet")
+        store.delete("gone")
+        os._exit(0)  # nothing is closed, as by a kill
+    assert os.waitpid(child, 0)[1] == 0
+    assert b"lover" in everything(tmp_path)
+    with closing(ChatStore(tmp_path / "chats.db")) as store:
+        assert not store.restore("gone")
+        assert b"lover" not in everything(tmp_path)
+
+
+def test_a_deleted_chat_takes_its_kept_state_along(tmp_path: Path) -> None:
+    states = tmp_path / "states"
+    states.mkdir()
+    with closing(ChatStore(tmp_path / "chats.db", states)) as store:
+        gone, kept = store.create().id, store.create().id
+        for chat in (gone, kept):
+            state = store.state(chat)
+            assert state is not None
+            state.write_bytes(b"x")
+        store.delete(gone)
+        store.erase_deleted(0)
+        assert [path.stem for path in states.iterdir()] == [kept]
+        store.delete(kept)
+        store.erase_deleted(0)
+        assert not list(states.iterdir())
+
+
+def test_heads_that_saw_a_deleted_chat_are_marked(tmp_path: Path) -> None:
+    heads = tmp_path / "heads"
+    with closing(ChatStore(tmp_path / "chats.db", heads=heads)) as store:
+        chat, other = store.create().id, store.create().id
+        store.delete(store.create().id)  # nothing is trained yet
+        heads.mkdir()
+        for name, chats in (("saw", (other, chat)), ("saw-not", (other,)), ("z-saw", (chat,))):
+            info = HeadsInfo("space", "ab" * 32, "tern", "chats", chats, 1)
+            write_heads(heads / f"{name}.gguf", info, {"masks": np.ones((1, 32), np.float32)})
+        (heads / "damaged.gguf").write_bytes((heads / "saw.gguf").read_bytes()[:60])
+        (heads / "text.gguf").write_text("no heads")
+        (heads / "folder.gguf").mkdir()
+        store.delete(chat)
+        assert [kept.id for kept in store.list_chats()] == [other]
+    # closing erases what was deleted
+    marked = {path.stem: stale(path) for path in heads.glob("*.gguf")}
+    none: tuple[str, ...] = ()
+    assert marked.pop("saw") == marked.pop("z-saw") == (chat,)
+    assert set(marked.values()) == {none}

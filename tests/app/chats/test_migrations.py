@@ -1,0 +1,187 @@
+"""Older files become newer ones, whole or not at all, with backups; and a backup a day."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.app.chats.older import OLDER, older
+
+from slipstream.app.chats.backups import DAYS, backups, of_days, of_versions
+from slipstream.app.chats.reading import ChatReader
+from slipstream.app.chats.schema import MIGRATIONS, migrate
+from slipstream.app.chats.store import ChatStore
+from slipstream.models.errors import SlipstreamError
+
+
+def say(store: ChatStore, chat: str, question: str, answer: str) -> None:
+    store.add_user(chat, question)
+    reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="lookup", seed=7)
+    store.finish_reply(reply.id, text=answer, tokens=[1, 2], reason="stop")
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+def test_a_file_of_the_version_before_opens_and_is_backed_up(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    older(path)
+    with pytest.raises(SlipstreamError, match="another version"):
+        ChatReader(path).newest()
+    with closing(ChatStore(path)) as store:
+        assert [m.content for m in store.messages("aaaaaa")] == ["about sandpipers", "second", "more", "half"]
+        assert store.messages("aaaaaa")[-1].status == "interrupted"
+        assert store.forks("aaaaaa") == {3: [2, 3]}
+        assert [hit.message for hit in store.search("sandpiper")] == [1]
+        assert [hit.message for hit in store.search("half")] == [6]
+        assert [hit.message for hit in store.search("old")] == [None]
+        assert not store.search("refused")
+        (backup,) = of_versions(path)
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+        with closing(sqlite3.connect(backup)) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (1,)
+            assert db.execute("SELECT count(*) FROM messages").fetchone() == (6,)
+        store.delete("aaaaaa")
+    assert b"sandpiper" not in everything(tmp_path), "a backup forgets what is deleted"
+    with closing(ChatStore(path)) as store:
+        assert of_versions(path) == [backup]
+
+
+def test_a_file_of_every_version_opens(tmp_path: Path) -> None:
+    for version in (*OLDER, len(MIGRATIONS)):
+        path = tmp_path / str(version) / "chats.db"
+        path.parent.mkdir()
+        older(path, version)
+        with closing(ChatStore(path)) as store:
+            assert store.notice == ""
+            assert [m.content for m in store.messages("aaaaaa")] == ["about sandpipers", "second", "more", "half"]
+            assert [m.tokens for m in store.messages("aaaaaa")] == [[1]] * 4
+            assert [hit.message for hit in store.search("sandpiper")] == [1]
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "chats.db"
+    older(path)
+    whole = MIGRATIONS
+    for count in range(1, len(whole[1]) + 1):
+        broken = (whole[0], (*whole[1][:count], "SELECT nothing"))
+        monkeypatch.setattr("slipstream.app.chats.schema.MIGRATIONS", broken)
+        with pytest.raises(SlipstreamError, match="cannot write to"):
+            ChatStore(path)
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (1,)
+            assert not db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%words%'").fetchall()
+    monkeypatch.setattr("slipstream.app.chats.schema.MIGRATIONS", whole)
+    with closing(ChatStore(path)) as store:
+        assert len(store.messages("aaaaaa")) == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+@pytest.mark.parametrize("version", [0, *OLDER])
+def test_a_kill_between_any_two_statements_leaves_the_old_or_the_new(tmp_path: Path, version: int) -> None:
+    statements, ended = 0, False
+    while not ended:
+        path = tmp_path / str(statements) / "chats.db"
+        path.parent.mkdir()
+        if version:
+            older(path, version)
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                with closing(sqlite3.connect(path, isolation_level=None, factory=Killed)) as db:
+                    db.left = statements
+                    db.execute("PRAGMA journal_mode=WAL")
+                    migrate(db, path)
+                os._exit(0)
+            os._exit(1)
+        status = os.waitpid(child, 0)[1]
+        ended = os.WIFEXITED(status)
+        assert os.WEXITSTATUS(status) == 0 if ended else os.WTERMSIG(status) == signal.SIGKILL
+        with closing(sqlite3.connect(path)) as db:
+            (there,) = db.execute("PRAGMA user_version").fetchone()
+            assert version <= there <= len(MIGRATIONS)
+            assert tables(db) == tables_of(there)
+        with closing(ChatStore(path)) as store:
+            assert store.notice == ""
+            assert not version or [m.content for m in store.messages("aaaaaa")][-1] == "half"
+            assert len(of_versions(path)) == min(version, 1) or there > version
+        statements += 1
+    assert statements > sum(map(len, MIGRATIONS[version:]))
+
+
+class Killed(sqlite3.Connection):
+    """Kills its process instead of the n-th statement."""
+
+    left = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        return super().execute(*arguments)
+
+
+def tables(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    return db.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL ORDER BY name").fetchall()
+
+
+def tables_of(version: int) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        for migration in MIGRATIONS[:version]:
+            for statement in migration:
+                db.execute(statement)
+        return tables(db)
+
+
+def test_only_a_few_backups_stay(tmp_path: Path) -> None:
+    for version in (2, 10, 9):
+        (tmp_path / f"chats-version-{version}.db").touch()
+    older(tmp_path / "chats.db")
+    ChatStore(tmp_path / "chats.db").close()
+    assert [path.stem[-2:] for path in of_versions(tmp_path / "chats.db")] == ["-2", "-9", "10"]
+
+
+def test_a_backup_a_day_is_made_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    ChatStore(path).close()
+    assert not backups(path), "there is nothing to back up"
+    with closing(ChatStore(path)) as store:
+        say(store, store.create().id, "the plover nests", "avocet")
+    (first,) = of_days(path)
+    assert stat.S_IMODE(first.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(first)) as db:
+        assert db.execute("SELECT count(*) FROM messages").fetchone() == (2,)
+    with closing(ChatStore(path)) as store:
+        chat = store.create().id
+        say(store, chat, "the dunlin nests", "godwit")
+    assert b"dunlin" not in first.read_bytes(), "one a day is enough"
+    for day in range(1, 9):
+        first.rename(first.with_name(f"chats-day-2020-01-0{day}.db"))
+        os.utime(first.with_name(f"chats-day-2020-01-0{day}.db"), (1.0, 1.0))
+        (tmp_path / ".chats-day-2019-12-31.db.12").write_bytes(b"cut short")
+        ChatStore(path).close()
+        assert b"dunlin" in first.read_bytes()
+    assert len(of_days(path)) == DAYS and first in of_days(path)
+    assert not list(tmp_path.glob(".chats-*"))
+    with closing(ChatStore(path)) as store:
+        store.delete(chat)
+    assert b"dunlin" not in everything(tmp_path)
+
+
+def test_a_file_with_faults_makes_no_backup(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with closing(ChatStore(path)) as store:
+        say(store, store.create().id, "the plover nests", "avocet")
+        store.database.execute("PRAGMA writable_schema = ON")
+        store.database.execute("UPDATE sqlite_master SET rootpage = 3 WHERE name = 'messages_of_parent'")
+    assert not backups(path)
+    with closing(ChatStore(path)) as store:
+        assert "2 messages in 1 chat were rescued" in store.notice

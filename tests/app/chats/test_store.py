@@ -1,0 +1,299 @@
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.chats.records import (
+    ALPHABET,
+    ID_LENGTH,
+    Figures,
+    StoredMessage,
+    pack_tokens,
+    unpack_tokens,
+)
+from slipstream.app.chats.schema import MIGRATIONS
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Speed
+from slipstream.models.errors import SlipstreamError, UsageError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChatStore:
+    return ChatStore(tmp_path / "home" / "chats.db")
+
+
+def reply(store: ChatStore, chat: str, parent: int | None = None) -> StoredMessage:
+    return store.begin_reply(chat, model="tern", fingerprint="f1", drafter="draft", seed=7, parent=parent)
+
+
+def test_a_chat_is_read_back_as_it_was_written(store: ChatStore) -> None:
+    chat = store.create()
+    assert len(chat.id) == ID_LENGTH
+    assert set(chat.id) <= set(ALPHABET)
+    asked = store.add_user(chat.id, "Tell me about\nthe sea, \x1b[31m and NUL \x00 please, in many many words")
+    written = reply(store, chat.id)
+    store.append_reply(written.id, "The s", [1, 2])
+    store.append_reply(written.id, "ea \x00", [-3, 2**31 - 1])
+    speed = Speed(
+        tok_per_s=84.5, acceptance=0.71, tokens_per_step=2.4, speedup=None, drafted=10, accepted=7, steps=4, tokens=4
+    )
+    figures = Figures(speed, [[4, 3], [3, 2]], {"draft": {"steps": 4, "drafted": 10, "accepted": 7}}, 30, 12, 1, 90.5)
+    store.finish_reply(written.id, reason="stop", figures=figures)
+
+    question, answer = store.messages(chat.id)
+    assert (question.role, question.content, question.parent, question.status) == ("user", asked.content, None, "done")
+    assert question.content.startswith("Tell me about\nthe sea, \x1b[31m and NUL \x00")
+    assert (answer.role, answer.content, answer.tokens) == ("assistant", "The sea \x00", [1, 2, -3, 2**31 - 1])
+    assert (answer.parent, answer.status, answer.reason) == (asked.id, "done", "stop")
+    assert (answer.model, answer.drafter, answer.seed, answer.figures) == ("f1", "draft", 7, figures)
+    kept = store.get(chat.id)
+    assert kept.title == "About the sea, \x1b[31m and NUL \x00 please…"
+    assert (kept.model, kept.updated) == ("tern", answer.created)
+
+
+def test_the_end_of_a_reply_may_replace_its_text(store: ChatStore) -> None:
+    chat = store.create("Titled")
+    store.add_user(chat.id, "x")
+    written = reply(store, chat.id)
+    store.append_reply(written.id, "abc<stop>", [1, 2, 3])
+    store.finish_reply(written.id, text="abc", tokens=[1, 2])
+    assert [(m.content, m.tokens) for m in store.messages(chat.id)] == [("x", []), ("abc", [1, 2])]
+    assert store.get(chat.id).title == "Titled"
+
+
+def test_a_reply_to_an_earlier_message_is_a_branch(store: ChatStore) -> None:
+    chat = store.create()
+    asked = store.add_user(chat.id, "a")
+    store.finish_reply(reply(store, chat.id).id, text="first")
+    store.finish_reply(reply(store, chat.id, parent=asked.id).id, text="second")
+    store.add_user(chat.id, "b")
+    assert [m.content for m in store.messages(chat.id)] == ["a", "second", "b"]
+
+
+def test_a_withdrawn_message_leaves_the_chat_and_stays_in_the_file(store: ChatStore) -> None:
+    chat = store.create()
+    store.add_user(chat.id, "a")
+    store.finish_reply(reply(store, chat.id).id, text="A")
+    refused = store.add_user(chat.id, "much too long")
+    store.finish_reply(reply(store, chat.id).id, "failed")
+    store.withdraw(refused.id)
+    assert [m.content for m in store.messages(chat.id)] == ["a", "A"]
+    assert "much too long" in store.prompts()
+    assert store.refused(chat.id) == "much too long"
+    store.add_user(chat.id, "short")
+    assert store.refused(chat.id) == ""
+
+
+def test_chats_are_listed_newest_first(store: ChatStore) -> None:
+    first, second, third = (store.create(title).id for title in "abc")
+    store.add_user(first, "again")
+    assert [chat.id for chat in store.list_chats()] == [first, third, second]
+    assert [chat.id for chat in store.list_chats(limit=1)] == [first]
+
+
+def test_renamed_and_deleted(store: ChatStore) -> None:
+    chat = store.create("a").id
+    store.rename(chat, "b \udc80")
+    assert store.get(chat).title == "b ?"
+    store.add_user(chat, "a secret that must go")
+    assert b"a secret that must go" in everything(store)
+    store.delete(chat)
+    assert store.list_chats() == []
+    store.erase_deleted(0)
+    assert b"a secret that must go" not in everything(store)
+
+
+def everything(store: ChatStore) -> bytes:
+    return b"".join(file.read_bytes() for file in store.path.parent.iterdir())
+
+
+def test_an_unknown_chat_is_a_wrong_use_and_names_others(store: ChatStore) -> None:
+    with pytest.raises(UsageError) as first:
+        store.messages("zzzzzz")
+    assert "None are kept" in first.value.hint
+    chat = store.create("About the sea").id
+    for call in (
+        store.get,
+        store.messages,
+        store.delete,
+        lambda name: store.add_user(name, "x"),
+        lambda name: reply(store, name),
+    ):
+        with pytest.raises(UsageError) as error:
+            call("zzzzzz")
+        assert '"zzzzzz"' in error.value.title
+        assert f"{chat} (About the sea)" in error.value.hint
+
+
+def test_only_the_owner_can_read_the_files(store: ChatStore) -> None:
+    store.add_user(store.create().id, "x")
+    files = list(store.path.parent.iterdir())
+    assert {file.name for file in files} >= {"chats.db", "chats.db-wal", "chats.db-shm"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+
+
+def test_an_open_file_becomes_private(tmp_path: Path) -> None:
+    ChatStore(tmp_path / "chats.db").close()
+    (tmp_path / "chats.db").chmod(0o644)
+    ChatStore(tmp_path / "chats.db").close()
+    assert stat.S_IMODE((tmp_path / "chats.db").stat().st_mode) == 0o600
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SlipstreamError) as error:
+        ChatStore(tmp_path / "file" / "chats.db")
+    assert error.value.title.startswith("cannot write to ")
+    assert "SLIPSTREAM_HOME" in error.value.hint
+
+
+def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    ChatStore(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    with pytest.raises(SlipstreamError, match="newer slipstream"):
+        ChatStore(path)
+    assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_two_stores_share_a_file(tmp_path: Path) -> None:
+    one = ChatStore(tmp_path / "chats.db")
+    chat = one.create().id
+    one.add_user(chat, "x")
+    growing = reply(one, chat)
+    one.append_reply(growing.id, "half", [1])
+    two = ChatStore(tmp_path / "chats.db")
+    assert two.messages(chat)[-1].status == "streaming"  # it is alive, only in another process
+    errors: list[SlipstreamError] = []
+
+    def write(store: ChatStore, title: str) -> None:
+        try:
+            for number in range(40):
+                store.add_user(store.create().id, f"{title} {number}")
+        except SlipstreamError as error:
+            errors.append(error)
+
+    writers = [
+        threading.Thread(target=write, args=(store, title))
+        for store, title in ((one, "one"), (two, "two"), (one, "three"))
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert errors == []
+    assert len(one.list_chats()) == len(two.list_chats()) == 121
+    two.close()
+    one.finish_reply(growing.id, text="whole")
+    assert one.messages(chat)[-1].content == "whole"
+
+
+def test_a_reply_left_streaming_is_interrupted_at_the_next_start(tmp_path: Path) -> None:
+    store = ChatStore(tmp_path / "chats.db")
+    chat = store.create().id
+    store.add_user(chat, "x")
+    store.append_reply(reply(store, chat).id, "half", [1])
+    store.close()
+    kept = ChatStore(tmp_path / "chats.db").messages(chat)[-1]
+    assert (kept.content, kept.status, kept.figures) == ("half", "interrupted", None)
+
+
+def test_an_error_while_writing_is_worded(store: ChatStore) -> None:
+    chat = store.create().id
+    store.database.execute("PRAGMA query_only = ON")
+    with pytest.raises(SlipstreamError, match="cannot write to"):
+        store.add_user(chat, "x")
+    store.database.execute("PRAGMA query_only = OFF")
+    store.database.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(SlipstreamError, match="disk is full"):
+        store.add_user(chat, "x" * 100_000)
+    store.database.execute("PRAGMA max_page_count = 100000")
+    store.add_user(chat, "y")
+    assert [m.content for m in store.messages(chat)] == ["y"]
+
+
+def test_prompts_come_oldest_first(store: ChatStore) -> None:
+    for text in "abc":
+        store.add_user(store.create().id, text)
+    assert store.prompts() == ["a", "b", "c"]
+    assert store.prompts(2) == ["b", "c"]
+
+
+def test_tokens_are_packed() -> None:
+    tokens = [0, 1, -1, 2**31 - 1, -(2**31)]
+    assert unpack_tokens(pack_tokens(tokens)) == tokens
+    assert unpack_tokens(pack_tokens(tokens) + b"\x01") == tokens
+    assert len(pack_tokens(tokens)) == 20
+
+
+def test_figures_of_other_versions_are_read() -> None:
+    assert Figures.unpacked("") is None
+    assert Figures.unpacked('{"speed":{"tok_per_s":2.0,"new":1},"newer":[1]}') == Figures(Speed(tok_per_s=2.0))
+
+
+def test_depths_of_a_reply_that_went_on_add_up_drafter_by_drafter() -> None:
+    first = Figures(by_depth=[[3, 2]], drafter_depths={"draft": [[2, 1]], "lookup": [[1, 1]]})
+    whole = first.followed_by(Figures(by_depth=[[2, 2], [1, 0]], drafter_depths={"draft": [[2, 2], [1, 0]]}))
+    assert whole.by_depth == [[5, 4], [1, 0]]
+    assert whole.drafter_depths == {"draft": [[4, 3], [1, 0]], "lookup": [[1, 1]]}
+
+
+def test_a_chat_may_be_named(store: ChatStore) -> None:
+    chat = store.open_or_create("my-notes_2")
+    assert store.open_or_create("my-notes_2") == chat
+    for name in ("", "a b", "../x", "x" * 65, "\x1b[31m"):
+        with pytest.raises(UsageError, match="cannot be the name of a chat"):
+            store.open_or_create(name)
+    assert store.get("my-notes_2").title == "my-notes_2"
+    store.add_user("my-notes_2", "About foxes")
+    assert store.get("my-notes_2").title == "my-notes_2"
+
+
+def test_a_name_goes_on_with_the_chat_of_this_title_and_begins_no_other(store: ChatStore) -> None:
+    garden = store.create("Garden plans").id
+    sea = store.create("Sea").id
+    assert store.open_or_create("sEA").id == sea
+    assert store.open_or_create("garden p").id == garden  # no new chat may be called so
+    assert store.open_or_create("garden").id == "garden"  # a new one, though a title begins so
+    store.rename(garden, "sea")
+    with pytest.raises(UsageError, match="may be any of 2 chats") as error:
+        store.open_or_create("Sea")
+    assert garden in error.value.hint and sea in error.value.hint
+    store.rename(garden, "garden")
+    assert store.open_or_create("garden").id == "garden"  # an id counts above a title
+    assert store.find("garden").id == "garden"
+    assert len(store.list_chats()) == 3
+
+
+def test_a_system_message_comes_first(store: ChatStore) -> None:
+    chat = store.create().id
+    store.set_system(chat, "Be brief.")
+    store.add_user(chat, "x")
+    store.set_system(chat, "Be kind.")
+    assert [(m.role, m.content) for m in store.messages(chat)] == [("system", "Be kind."), ("user", "x")]
+    other = store.create().id
+    store.add_user(other, "x")
+    store.set_system(other, "")
+    store.add_user(other, "y", beside=store.messages(other)[0].id)
+    store.set_system(other, "Be brief.")
+    assert [(m.role, m.content) for m in store.messages(other)] == [("system", "Be brief."), ("user", "y")]
+    assert [len(branches) for branches in store.forks(other).values()] == [2]
+    assert [m.content for m, _ in store.all_messages(other)] == ["Be brief.", "x", "y"]
+    store.set_system(other, "")
+    assert [m.content for m in store.messages(other)] == ["y"]
+    assert [m.content for m, _ in store.all_messages(other)] == ["x", "y"]
+
+
+def test_a_chat_keeps_how_its_tokens_are_drawn(store: ChatStore) -> None:
+    chat = store.create().id
+    assert store.sampling(chat) == {}
+    store.keep_sampling(chat, {"temperature": 0.25, "top_k": 7})
+    assert store.sampling(chat) == {"temperature": 0.25, "top_k": 7}
+    store.keep_sampling(chat, {})
+    assert store.sampling(chat) == {}
+    with pytest.raises(UsageError, match="there is no chat"):
+        store.keep_sampling("nobody", {})

@@ -1,0 +1,53 @@
+"""``run`` prints the answer; what the model thinks goes where somebody can read it and no pipe can."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from slipstream.app.cli.run import AnswerPrinter
+
+REPLY = "<think>\nShort\u202e.\n</think>\n\nThe sea\u202e <b>is</b> wide."
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(
+    monkeypatch: pytest.MonkeyPatch, text: str, thought: int = 0, out: bool = False, err: bool = False
+) -> tuple[str, str]:
+    monkeypatch.setattr(sys, "stdout", Terminal() if out else io.StringIO())
+    monkeypatch.setattr(sys, "stderr", Terminal() if err else io.StringIO())
+    printer = AnswerPrinter()
+    for character in text:
+        printer.take(character, thought)
+    printer.finish()
+    assert isinstance(sys.stdout, io.StringIO) and isinstance(sys.stderr, io.StringIO)
+    return sys.stdout.getvalue(), sys.stderr.getvalue()
+
+
+def test_a_pipe_gets_the_answer_alone_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(monkeypatch, REPLY) == ("The sea\u202e <b>is</b> wide.\n", "")
+    assert printed(monkeypatch, "Short.</think>Sea.", thought=3) == ("Sea.\n", "")
+    assert printed(monkeypatch, "  As it <think>is</think>") == ("  As it <think>is</think>\n", "")
+
+
+def test_a_terminal_shows_the_thoughts_beside_it_all_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed(monkeypatch, REPLY, out=True, err=True) == ("The sea\ufffd <b>is</b> wide.\n", "Short\ufffd.\n\n")
+    monkeypatch.delenv("NO_COLOR")
+    answer, thoughts = printed(monkeypatch, REPLY, err=True)
+    assert answer == "The sea\u202e <b>is</b> wide.\n"
+    assert thoughts.startswith("\x1b[2mS") and "\u202e" not in thoughts
+
+
+def test_a_reply_that_never_answered_leaves_only_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert printed(monkeypatch, "<think>\nWell") == ("\n", "")
+    assert printed(monkeypatch, "<thi") == ("<thi\n", "")
+    assert printed(monkeypatch, "") == ("\n", "")

@@ -1,0 +1,101 @@
+"""Attacks in every place where text from elsewhere is printed, on a real terminal: nothing of them comes through."""
+
+from pathlib import Path
+
+import pytest
+from tests.app.hostile import PAYLOADS, leaks, on_a_terminal, sequences, text
+from tests.models.hub_models import tiny_gguf
+
+from slipstream.app.chats.store import ChatStore
+
+COMMANDS = """
+import os, sys
+from slipstream.app.cli import main as cli, run
+from slipstream.app.protocol import Piece, Speed, Stepped
+from slipstream.models.errors import HubError
+from tests.app.hostile import PAYLOADS
+
+harmless = sys.argv[1] == "harmless"
+payloads = ["AB"] if harmless else PAYLOADS
+
+def call(*words):
+    try:
+        cli.main(words)
+    except SystemExit:
+        pass
+
+def step(text):
+    return Stepped(1, [Piece(text, "plain")], [1], "none", 0, 0, 1.0, Speed())
+
+def fails(arguments):
+    raise HubError(*arguments)
+
+right, home = cli._run, os.environ["SLIPSTREAM_HOME"]
+os.environ["SLIPSTREAM_HOME"] = f"{home}/empty"  # quicker where nothing is kept
+for number, payload in enumerate(payloads):
+    printer = run.AnswerPrinter()
+    for character in f"stpQ{number:02d} {payload} ":
+        run._print_step(step(character), False, printer)
+    run._print_step(step(f"jsnQ{number:02d} {payload}"), True, printer)
+    call("chats", "import", f"filQ{number:02d}{payload}.json")
+    call("chats", "show", f"idyQ{number:02d}{payload}")
+    call(f"argQ{number:02d}{payload}")
+    cli._run = fails
+    call(f"titQ{number:02d}{payload}", f"hntQ{number:02d}{payload}")
+    cli._run = right
+os.environ["SLIPSTREAM_HOME"] = home
+call("chats", "list")
+call("chats", "list", "--json")
+call("chats", "search", "word")
+call("chats", "search", "word", "--json")
+call("chats", "export")
+call("models", "list")
+call("models", "list", "--json")
+"""
+
+
+def marked(place: str, number: int, harmless: bool) -> str:
+    return f"{place}Q{number:02d} word {'AB' if harmless else PAYLOADS[number]}"
+
+
+def keep(home: Path, harmless: bool) -> None:
+    """Chats and model files whose names and texts attack."""
+    store = ChatStore(home / "chats.db")
+    (home / "models").mkdir()
+    for number in range(1 if harmless else len(PAYLOADS)):
+        chat = store.create().id
+        store.add_user(chat, marked("qst", number, harmless))
+        reply = store.begin_reply(chat, model="m", fingerprint="f", drafter="none", seed=1)
+        store.finish_reply(reply.id, text=marked("rpl", number, harmless), tokens=[1])
+        store.rename(chat, marked("ttl", number, harmless)[:200])
+        name = marked("mdl", number, harmless).replace("/", "").encode("utf-8", "surrogateescape").decode()[:60]
+        (home / "models" / f"{name}.gguf").write_bytes(tiny_gguf())
+    store.close()
+
+
+def missing(sent: bytes, places: tuple[str, ...]) -> list[str]:
+    """The cases that were not shown at all."""
+    shown = text(sent)
+    return [f"{place}Q{n:02d}" for place in places for n in range(len(PAYLOADS)) if f"{place}Q{n:02d}" not in shown]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_the_check_sees_a_leak(payload: str) -> None:
+    assert leaks(f"text {payload} text".encode(), b"text \x1b[1m\x1b[5;5H")
+    assert not leaks("text ␛[2J, שלום 👩‍👩‍👧 é\r\n\x1b[38;2;9;9;9m\x1b[6;6H".encode(), b"text \x1b[1m\x1b[5;5H")
+
+
+def test_sequences_are_told_apart() -> None:
+    sent = b"a\x1b[5;1mb\x1b]52;c;x\x07c\x1b[?1049hd\x1bce\x1b[1;38;2;1;2;3mf"
+    assert sequences(sent) == {b"[5;1m", b"]52;c;x\x07", b"[?1049h", b"c", b"[m"}
+
+
+def test_the_commands_print_only_text(tmp_path: Path) -> None:
+    sent = {}
+    for kind in ("harmless", "hostile"):
+        home = tmp_path / kind
+        home.mkdir()
+        keep(home, kind == "harmless")
+        sent[kind] = on_a_terminal(COMMANDS, kind, home=home)
+    assert leaks(sent["hostile"], sent["harmless"]) == []
+    assert missing(sent["hostile"], ("stp", "jsn", "fil", "idy", "arg", "tit", "hnt", "ttl", "qst", "rpl", "mdl")) == []

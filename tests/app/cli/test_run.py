@@ -1,0 +1,278 @@
+"""``slipstream run`` and its errors, as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slipstream.drafters.registry import METHODS
+
+BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
+TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
+
+
+def slipstream(*arguments: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *arguments],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, "SLIPSTREAM_HOME": str(home)},
+    )
+
+
+def refused(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """The one line of an error; nothing else may have been printed."""
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == code, done.stderr
+    assert done.stdout == b"" and len(lines) == 1, done.stderr
+    assert lines[0].startswith("slipstream: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    raw = TARGET.read_bytes()
+    (folder / "empty.gguf").touch()
+    (folder / "text.gguf").write_text("Dear reader, this is not a model.\n" * 100)
+    (folder / "cut.gguf").write_bytes(raw[: len(raw) // 2])
+    (folder / "folder.gguf").mkdir()
+    size = (5).to_bytes(8, "little")
+    strange = raw.replace(b"llama.", b"blama.").replace(size + b"llama", size + b"blama")
+    (folder / "strange.gguf").write_bytes(strange)
+    (folder / "other.gguf").write_bytes(raw.replace(b"\xc4\xa0the", b"\xc4\xa0thy", 1))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missing.gguf", ["missing.gguf", "no such file"]),
+        ("folder.gguf", ["is a folder"]),
+        ("empty.gguf", ["is empty"]),
+        ("text.gguf", ["is not a GGUF file", "Dear reader"]),
+        ("cut.gguf", ["cut short", "fetch the file again"]),
+        ("strange.gguf", ["unknown model architecture", "blama"]),
+    ],
+)
+def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, name: str, words: list[str]) -> None:
+    line = refused(slipstream("run", "-p", "hi", "-m", str(files / name), home=tmp_path), 1)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "-p", "hi", "--drafter", "magic"], ["'magic'", "none, draft, "]),
+        (["run", "-p", "hi", "--drafter", "lookup+magic"], ["'magic' (in 'lookup+magic')", "none, draft, "]),
+        (["run", "-p", "hi", "--drafter", "draft+lookup|draft"], ["names 'draft' twice"]),
+        (["run", "-p", "hi", "--draft-gpu-layers", "-2"], ["draft-gpu-layers is -2"]),
+        (["run", "-p", ""], ["--prompt", "the value is empty"]),
+        (["run", "-p", " "], ["the prompt is empty"]),
+        (["run"], ["the prompt is empty"]),
+        (["run", "-p", "hi", "--temp", "-0.5"], ["temperature is -0.5"]),
+        (["run", "-p", "hi", "--temp", "nan"], ["--temp", "a number"]),
+        (["run", "-p", "hi", "--presence-penalty", "-1e308"], ["presence penalty is -1e+308"]),
+        (["run", "-p", "hi", "--stop", "---"], ["--stop=-"]),
+        (["run", "-p", "hi", "--top-p", "0"], ["top"]),
+        (["run", "-p", "hi", "--typical", "0"], ["typical is 0", "above 0"]),
+        (["run", "-p", "hi", "--typical", "--temp", "0"], ["typical acceptance", "temperature 0"]),
+        (["run", "-p", "hi", "--seed", "x"], ["--seed"]),
+        (["run", "-p", "hi", "--max-tokens", "-1"], ["max-tokens is -1"]),
+        (["run", "-p", "hi", "-m", "gpt-9"], ["'gpt-9'", "bundled"]),
+        (["run", "-p", "hi", "--chat", "../x"], ["cannot be the name of a chat"]),
+        (["dance"], ["dance"]),
+    ],
+)
+def test_a_wrong_use_is_one_clear_line(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+    line = refused(slipstream(*arguments, home=tmp_path), 2)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("drafter", ["draft", "lookup+draft", "lookup|draft"])
+def test_a_draft_model_of_another_vocabulary_writes_the_same_text(files: Path, tmp_path: Path, drafter: str) -> None:
+    common = ("run", "-p", "Tell me about the sea", "--seed", "7", "--max-tokens", "40")
+    plain = slipstream(*common, "--drafter", "none", home=tmp_path)
+    other = slipstream(*common, "--draft-model", str(files / "other.gguf"), "--drafter", drafter, home=tmp_path)
+    assert other.returncode == 0, other.stderr
+    assert other.stdout == plain.stdout
+
+
+def test_bytes_that_are_not_utf8_on_stdin_are_one_clear_line(tmp_path: Path) -> None:
+    line = refused(slipstream("run", home=tmp_path, stdin=b"abc\xff\xfe"), 2)
+    assert "0xff at offset 3" in line
+
+
+def test_a_prompt_longer_than_the_context_is_one_clear_line(tmp_path: Path) -> None:
+    line = refused(slipstream("run", home=tmp_path, stdin=b"word " * 3000), 1)
+    assert "but the context holds" in line
+
+
+def test_a_data_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    line = refused(slipstream("run", "-p", "hi", "--chat", "a", home=tmp_path / "file" / "home"), 1)
+    assert "annot write to" in line and "SLIPSTREAM_HOME" in line
+
+
+def test_one_seed_gives_one_text_with_every_drafter_from_the_shell(tmp_path: Path) -> None:
+    texts = {
+        slipstream(
+            "run", "-p", "Tell me about the sea", "--seed", "7", "--drafter", name, "--max-tokens", "40", home=tmp_path
+        ).stdout
+        for name in ("none", "draft", "lookup")
+    }
+    assert len(texts) == 1 and len(texts.pop().decode().strip()) > 10
+
+
+def test_json_has_an_object_a_step_and_a_summary(tmp_path: Path) -> None:
+    done = slipstream(
+        "run", "-p", "Tell me about the sea", "--seed", "3", "--json", "--max-tokens", "30", home=tmp_path
+    )
+    *steps, summary = map(json.loads, done.stdout.decode().splitlines())
+    assert all({"text", "tokens", "drafter", "drafted", "accepted", "ms"} <= step.keys() for step in steps)
+    assert "".join(step["text"] for step in steps) == summary["text"]
+    assert sum(len(step["tokens"]) for step in steps) == summary["tokens"]
+    assert summary["done"] in ("stop", "length") and summary["prompt_tokens"] == summary["prefilled_tokens"]
+    assert summary["exact"] is True
+    named = ["tok_per_s", "acceptance", "tokens_per_step", "speedup", "ttft_ms"]
+    assert all(isinstance(summary[name], float | None) for name in named)
+
+
+def test_each_step_names_its_drafter(tmp_path: Path) -> None:
+    ask = ["run", "-p", "Tell me a story about a small fox.", "--seed", "3", "--json", "--max-tokens", "60"]
+    done = slipstream(*ask, "--drafter", "recycle", home=tmp_path)
+    *steps, summary = map(json.loads, done.stdout.decode().splitlines())
+    assert {step["drafter"] for step in steps} == {"recycle", "none"}  # "none" where nothing was drafted
+    assert all((step["drafter"] == "none") == (step["drafted"] == 0) for step in steps)
+    assert summary["by_drafter"]["recycle"]["drafted"] > 0
+
+
+def test_typical_acceptance_is_marked_wherever_it_shows(tmp_path: Path) -> None:
+    ask = ["run", "-p", "Tell me about the sea", "--seed", "3", "--temp", "1.5", "--max-tokens", "30", "--typical"]
+    shown = slipstream(*ask, home=tmp_path)
+    assert shown.returncode == 0 and shown.stdout.strip()
+    assert shown.stderr.decode() == "slipstream: typical acceptance was on, which changes the text.\n"
+    told = slipstream(*ask, "0.2", "--json", home=tmp_path)
+    assert json.loads(told.stdout.decode().splitlines()[-1])["exact"] is False
+
+
+def test_the_help_lists_the_methods_and_says_what_changes_the_text(tmp_path: Path) -> None:
+    shown = " ".join(slipstream("run", "--help", home=tmp_path).stdout.decode().split())
+    for name, method in METHODS.items():
+        assert f"{name} {method.about}" in shown
+    assert "CHANGES THE TEXT" in shown and "A+B the first" in shown and "'A|B' the guesses" in shown
+
+
+def test_every_method_says_what_it_is_in_a_short_line() -> None:
+    for name, method in METHODS.items():
+        assert 10 <= len(method.about) <= 60 and not method.about.endswith("."), name
+
+
+def test_the_second_turn_of_a_kept_chat_reads_only_the_new_words(tmp_path: Path) -> None:
+    turns = []
+    for prompt in ("Tell me about the sea", "And the moon?"):
+        done = slipstream("run", "--chat", "sea", "-p", prompt, "--json", "--max-tokens", "30", home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        turns.append(json.loads(done.stdout.decode().splitlines()[-1]))
+    first, second = turns
+    assert first["prefilled_tokens"] == first["prompt_tokens"]
+    assert second["prefilled_tokens"] <= second["prompt_tokens"] - first["prompt_tokens"] - first["tokens"] + 3
+    assert 0 < second["prefilled_tokens"] < 20
+    assert oct((tmp_path / "states" / "sea.state").stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> None:
+    ask = ["run", "--chat", "sea", "--json", "--max-tokens", "40", "-p"]
+    slipstream(*ask, "Tell me about the sea", home=tmp_path)
+    state = tmp_path / "states" / "sea.state"
+    raw = bytearray(state.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    state.write_bytes(raw)
+    done = slipstream(*ask, "And the moon?", home=tmp_path)
+    summary = json.loads(done.stdout.decode().splitlines()[-1])
+    assert done.returncode == 0 and summary["prefilled_tokens"] == summary["prompt_tokens"]
+
+
+def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m slipstream.app.cli.main run -p 'Who are you?' --max-tokens 5 <&-"
+    environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120, env=environment)
+    assert done.returncode == 0 and done.stdout.strip() and done.stderr == b""
+
+
+def test_paths_prints_where_things_are(tmp_path: Path) -> None:
+    done = slipstream("paths", home=tmp_path)
+    assert done.returncode == 0 and str(tmp_path / "chats.db") in done.stdout.decode()
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_a_reader_that_leaves_ends_it_quietly(json_lines: bool, tmp_path: Path) -> None:
+    more = ["--json"] if json_lines else []
+    ask = [
+        "run",
+        "-p",
+        "Tell me a long story",
+        "--seed",
+        "1",
+        "--max-tokens",
+        "400",
+        "--stop",
+        "never to be seen",
+        *more,
+    ]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *ask],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path)},
+    )
+    assert running.stdout and running.stderr
+    with running.stdout as out, running.stderr as errors:
+        assert os.read(out.fileno(), 1)
+        out.close()
+        assert (running.wait(120), errors.read()) == (141, b"")
+
+
+@pytest.mark.parametrize("command", [["paths"], ["completion", "bash"]])
+def test_so_does_one_that_never_read(command: list[str], tmp_path: Path) -> None:
+    out, into = os.pipe()
+    os.close(out)
+    done = subprocess.run(
+        [sys.executable, "-c", "from slipstream.app.cli.main import main; main()", *command],
+        stdout=into,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SLIPSTREAM_HOME": str(tmp_path)},
+    )
+    os.close(into)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_kept_chat_is_drawn_as_it_keeps_unless_options_say_otherwise(tmp_path: Path) -> None:
+    from slipstream.app.chats.store import ChatStore
+    from slipstream.app.platform.paths import Paths
+
+    def said(*more: str) -> str:
+        ask = ["run", "-p", "Tell me about the sea", "--seed", "3", "--max-tokens", "24", *more]
+        done = slipstream(*ask, home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
+    for name in ("one", "two"):
+        store = ChatStore(paths.chats, paths.states, paths.heads, paths.index)
+        store.keep_sampling(store.open_or_create(name).id, {"temperature": 1.9, "top_k": 0, "top_p": 1.0, "min_p": 0.0})
+        store.close()
+    hot = said("--temp", "1.9", "--top-k", "0", "--top-p", "1", "--min-p", "0")
+    cold = said("--temp", "0", "--top-k", "0", "--top-p", "1", "--min-p", "0")
+    assert hot != cold
+    assert said("--chat", "one") == hot
+    assert said("--chat", "two", "--temp", "0") == cold

@@ -1,0 +1,123 @@
+"""What each command loads: what it does not need would only keep its user waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from tests.app.cli.test_chat_command import Terminal
+
+HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "textual", "torch"}
+MAIN = """
+import json, sys
+from pathlib import Path
+from slipstream.app.cli import main as cli, launcher
+launcher.run = lambda argv: 0  # the chat's process is another test's
+try:
+    cli.main(sys.argv[2:])
+finally:
+    Path(sys.argv[1]).write_text(json.dumps([name for name in sys.modules if "." not in name]))
+"""
+
+SELDOM = {
+    "ctypes", "importlib.resources", "secrets", "tomlkit", "tomllib", "slipstream.app.bench.kept",
+    "slipstream.app.library.manager", "slipstream.models.library.catalog", "slipstream.models.gguf.reader",
+    *(f"slipstream.app.tui.{name}" for name in (
+        "bench.screen", "bench.form", "bench.result", "parts.browser", "drafters.screen", "drafters.dialogs",
+        "models.screen", "models.pairs", "models.repo", "settings.screen", "settings.editor",
+    )),
+}  # fmt: skip
+FIRST_SCREEN = """
+import gc, json, sys
+from pathlib import Path
+from slipstream.app.cli import chat, main as cli
+collect = chat._collect
+
+def shown():
+    collects = [gc.isenabled(), collect(), gc.isenabled()]
+    seen = {"modules": list(sys.modules), "collects": collects, "frozen": gc.get_freeze_count()}
+    Path(sys.argv[1]).write_text(json.dumps(seen))
+
+chat._collect = shown
+cli.main(["--as-child"])
+"""
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "SLIPSTREAM_HOME": str(home)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("--help", 0),
+        ("--version", 0),
+        ("paths", 0),
+        ("bench --help", 0),
+        ("drafters --help", 0),
+        ("nonsense", 2),
+        ("run -p hi --max-tokens 1", 0),
+    ],
+)
+def test_a_command_loads_nothing_heavy(arguments: str, code: int, tmp_path: Path) -> None:
+    loaded = tmp_path / "modules.json"
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, str(loaded), *arguments.split()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+    )
+    assert done.returncode == code, done.stderr
+    assert not HEAVY & set(json.loads(loaded.read_text()))
+
+
+def test_the_chats_parent_loads_nothing_heavy(tmp_path: Path) -> None:
+    loaded = tmp_path / "modules.json"
+    _, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    subprocess.run(
+        [sys.executable, "-c", MAIN, str(loaded)],
+        stdin=terminal,
+        stdout=terminal,
+        env=environment(tmp_path),
+        check=True,
+    )
+    assert not HEAVY & set(json.loads(loaded.read_text()))
+
+
+def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
+    """What is not on it is loaded when it is asked for, and garbage is looked for once it is up."""
+    told = tmp_path / "told.json"
+    terminal = Terminal(tmp_path, 100, 30, program=["-c", FIRST_SCREEN, str(told)])
+    terminal.read(b"Say something")
+    terminal.type(b"\x11")
+    terminal.read()
+    assert terminal.end() == 0
+    seen = json.loads(told.read_text())
+    loaded = {*SELDOM, *HEAVY - {"textual"}} & set(seen["modules"])
+    assert not loaded
+    assert seen["collects"] == [False, None, True] and seen["frozen"] > 10_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
+@pytest.mark.parametrize("arguments", [[], ["--drafter", "lookup", "--temp", "0.5"]])
+def test_the_chats_own_process_loads_no_engine(arguments: list[str], tmp_path: Path) -> None:
+    """It is looked at when the model is loaded, by the libraries that it has mapped."""
+    terminal = Terminal(tmp_path, 100, 30, "--as-child", *arguments)
+    terminal.read(b"Say something")
+    interface = terminal.process.pid
+    tasks = Path(f"/proc/{interface}/task").glob("*/children")  # whichever thread has started it
+    [engine] = "".join(task.read_text() for task in tasks).split()
+    mapped = {pid: Path(f"/proc/{pid}/maps").read_text() for pid in (str(interface), engine)}
+    terminal.type(b"\x11")
+    terminal.read()
+    assert terminal.end() == 0
+    assert "libllama" in mapped[engine] and "/numpy/" in mapped[engine]
+    assert "libllama" not in mapped[str(interface)] and "/numpy/" not in mapped[str(interface)]

@@ -1,0 +1,95 @@
+"""Standard streams that are full, closed or that no reader reads: at most one line, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FULL = "cannot write to standard output: no space left on device. Make room, or write to another place.\n"
+RUN = "run -p Hi --seed 1 --max-tokens 2"
+COMMANDS = [
+    "--help",
+    "run --help",
+    "--version",
+    "paths",
+    "completion bash",
+    "--complete ''",
+    "models list",
+    "models list --json",
+    "models pairs",
+    "settings list",
+    "settings list --json",
+    "drafters list",
+    "drafters index --list",
+    "doctor",
+    "doctor --json",
+    RUN,
+    f"{RUN} --json",
+    f"{RUN} --chat one",
+    "bench --drafters none --prompts chat --limit 1 --tokens 2 --temp 0 --no-memory",
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home where the model was measured, with a chat."""
+    home = tmp_path_factory.mktemp("home")
+    assert shell(f"slipstream {RUN} --chat one >/dev/null </dev/null", home) == (0, "")
+    return home
+
+
+def shell(line: str, home: Path) -> tuple[int, str]:
+    """Exit code and standard error of a line of the shell."""
+    line = line.replace("slipstream", f"{sys.executable} -m slipstream.app.cli.main", 1)
+    environment = {**os.environ, "SLIPSTREAM_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, env=environment)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "chats list", "chats show one", "chats export", "chats search Hi"])
+def test_a_full_disk_behind_standard_output_is_one_line(command: str, home: Path) -> None:
+    code, errors = shell(f"slipstream {command} >/dev/full </dev/null", home)
+    assert (code, [line for line in errors.splitlines(True) if not line.startswith("bench: ")]) == (
+        1,
+        [f"slipstream: {FULL}"],
+    )
+
+
+@pytest.mark.parametrize("command", ["paths", "chats list", "settings list", RUN])
+def test_a_closed_standard_output_is_quiet(command: str, home: Path) -> None:
+    assert shell(f"slipstream {command} >&- </dev/null", home) == (0, "")
+    assert shell(f"slipstream {command} <&- >&- 2>&-", home) == (0, "")
+
+
+@pytest.mark.parametrize("place", ["2>&-", "2>/dev/full", "2> >(exec <&-; sleep 0.3)"])
+def test_notices_that_cannot_be_written_change_nothing(place: str, home: Path, tmp_path: Path) -> None:
+    assert shell(f"slipstream run -p Hi -m nosuch </dev/null {place}", home)[0] == 2
+    assert shell(f"slipstream chats list </dev/null {place}", tmp_path)[0] == 0
+    assert shell(f"slipstream {COMMANDS[-1]} >/dev/null </dev/null {place}", home)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["--help", "models list --json", RUN])
+def test_a_reader_that_left_is_quiet(command: str, home: Path) -> None:
+    line = f"slipstream {command} </dev/null | (exec <&-; sleep 0.1); exit ${{PIPESTATUS[0]}}"
+    code, errors = shell(line, home)
+    assert code in (0, 141) and errors == ""
+
+
+def test_a_standard_output_for_reading_is_one_line(home: Path) -> None:
+    code, errors = shell("slipstream paths 1</dev/null", home)
+    assert code == 1 and errors.startswith("slipstream: cannot write to standard output: bad file descriptor.")
+
+
+def test_a_limit_of_the_size_of_files_is_one_line(home: Path, tmp_path: Path) -> None:
+    code, errors = shell(f"ulimit -f 0; trap '' XFSZ; slipstream models list --json > {tmp_path / 'out'}", home)
+    assert code == 1 and errors == f"slipstream: {FULL.replace('no space left on device', 'file too large')}"
+
+
+@pytest.mark.parametrize("source", ["yes", "cat /dev/zero"])
+def test_an_input_without_end_is_refused_by_its_size(source: str, home: Path) -> None:
+    code, errors = shell(f"ulimit -v 3000000; {source} | slipstream run; exit ${{PIPESTATUS[1]}}", home)
+    assert code == 2 and errors.startswith("slipstream: standard input has more than 8 MB, which no context holds.")

@@ -1,0 +1,229 @@
+"""What the doctor says of machines that are made up, and of this one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.cli.doctor import lines
+from slipstream.app.devices.hints import Gpu, Look, faster, gpus, idle, reinstall
+from slipstream.app.devices.report import bundled_problems, examine, places
+from slipstream.app.platform.paths import Paths
+from slipstream.models.llama.devices import Device, Survey
+
+GB = 10**9
+CPU = Device("CPU", "cpu", "A processor", 16 * GB, 12 * GB)
+PLAIN = Survey((CPU,), ("CPU",), ("AVX2", "FMA", "F16C"), "0.5.0", 8)
+PAGES = "https://abetlen.github.io/llama-cpp-python/whl/"
+
+
+def look(
+    answers: Mapping[str, str] | None = None, system: str = "Linux", machine: str = "x86_64", root: Path = Path("/none")
+) -> Look:
+    """A machine whose programs answer as given, by name."""
+    told = answers or {}
+
+    def ask(command: Sequence[str]) -> str:
+        name = command[0].replace("-", "_")
+        return told.get(f"{name}_query" if len(command) > 1 and name == "nvidia_smi" else name, "")
+
+    return Look(system, machine, root, ask)
+
+
+def nvidia(version: str = "12.6") -> dict[str, str]:
+    return {"nvidia_smi_query": "NVIDIA GeForce RTX 4070\n", "nvidia_smi": f"| CUDA Version: {version}  |"}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths.default({"SLIPSTREAM_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)})
+
+
+def advised(seen: Look, told: Survey = PLAIN, flags: str = "") -> str:
+    hints = faster(gpus(seen), told, seen, "0.3.36", flags)
+    return "\n".join(f"{hint.what} {hint.command}" for hint in hints)
+
+
+@pytest.mark.parametrize(
+    ("version", "page"),
+    [("11.8", "cu118"), ("12.4", "cu124"), ("12.6", "cu125"), ("13.0", "cu130"), ("14.1", "cu132"), ("", "cu124")],
+)
+def test_an_idle_nvidia_gpu_gets_the_wheel_that_its_driver_runs(version: str, page: str) -> None:
+    advice = advised(look(nvidia(version)))
+    assert "RTX 4070 lies idle: llama.cpp is built without CUDA" in advice
+    assert advice.endswith(f"--extra-index-url {PAGES}{page} llama-cpp-python==0.3.36")
+    assert sys.executable in advice
+
+
+def test_windows_has_fewer_wheels() -> None:
+    assert f"{PAGES}cu118 " in advised(look(nvidia("12.3"), "Windows", "AMD64"))
+
+
+def test_where_there_is_no_wheel_llama_cpp_is_built() -> None:
+    for advice in (advised(look(nvidia(), machine="aarch64")), advised(look(nvidia("11.2")))):
+        assert "-DGGML_CUDA=on" in advice
+        assert "--no-binary llama-cpp-python" in advice
+
+
+def test_a_driver_without_its_tool_is_seen_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
+    folder.mkdir(parents=True)
+    (folder / "information").write_text("Model: \t\t NVIDIA A10\nIRQ: 1\n")
+    assert gpus(look(root=tmp_path)) == [Gpu("NVIDIA A10", "NVIDIA")]
+
+
+def test_a_gpu_that_is_in_use_needs_no_advice() -> None:
+    gpu = Device("CUDA0", "gpu", "RTX 4070", 12 * GB, 11 * GB)
+    assert advised(look(nvidia()), replace(PLAIN, devices=(gpu, CPU), backends=("CUDA", "CPU"))) == ""
+
+
+def test_a_backend_whose_driver_does_not_answer_is_told() -> None:
+    assert "its driver does not answer" in advised(look(nvidia()), replace(PLAIN, backends=("CUDA", "CPU")))
+
+
+def test_apple_silicon_wants_metal_and_a_python_of_its_kind() -> None:
+    assert f"{PAGES}metal" in advised(look(None, "Darwin", "arm64"))
+    assert (
+        advised(look(None, "Darwin", "arm64"), replace(PLAIN, backends=("MTL", "CPU"), devices=(GPU_OF_MAC, CPU))) == ""
+    )
+    assert "install Slipstream with one for ARM" in advised(look({"sysctl": "1\n"}, "Darwin", "x86_64"))
+    assert advised(look({"sysctl": "0\n"}, "Darwin", "x86_64")) == ""
+
+
+GPU_OF_MAC = Device("MTL0", "igpu", "Apple M4", 12 * GB, 12 * GB)
+
+
+def cards(root: Path, *vendors: str) -> Path:
+    for number, vendor in enumerate(vendors):
+        folder = root / f"sys/class/drm/card{number}/device"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(vendor + "\n")
+    return root
+
+
+def test_amd_and_intel_get_vulkan(tmp_path: Path) -> None:
+    amd, intel, virtual = (tmp_path / name for name in ("amd", "intel", "virtual"))
+    advice = advised(look(root=cards(amd, "0x1002", "0x8086")))
+    assert "AMD GPU (card0) lies idle" in advice
+    assert f"{PAGES}vulkan" in advice
+    assert "Intel" not in advice  # beside another GPU
+    assert "may or may not be faster" in advised(look(root=cards(intel, "0x8086")))
+    assert gpus(look(root=cards(virtual, "0x1af4"))) == []
+
+
+def test_windows_names_its_gpus() -> None:
+    names = "AMD Radeon RX 7800\r\nMicrosoft Basic Display Adapter\r\n"
+    seen = look({"powershell": names}, "Windows", "AMD64")
+    assert gpus(seen) == [Gpu("AMD Radeon RX 7800", "AMD")]
+    assert idle(gpus(seen), replace(PLAIN, backends=("Vulkan", "CPU"))) == []
+
+
+def test_features_that_the_build_leaves_out_are_told() -> None:
+    cuda_wheel = replace(PLAIN, features=("SSE3",))
+    assert "AVX2 and FMA" in advised(look(), cuda_wheel, "sse3 avx2 fma")
+    assert "AVX512" in advised(look(), PLAIN, "avx2 fma f16c avx512_vnni")
+    assert "-DGGML_NATIVE=on" in advised(look(), replace(PLAIN, amx_left_out=True))
+    assert advised(look(), PLAIN, "avx2 fma f16c") == ""
+
+
+def test_a_build_for_newer_processors_is_built_anew() -> None:
+    assert "-DGGML_NATIVE=on" in reinstall(look(), "0.3.36", "… (illegal instruction)")
+    assert f"{PAGES}cpu" in reinstall(look(), "0.3.36", "")
+
+
+def test_all_is_well_here(paths: Paths) -> None:
+    report = examine(paths, look(), PLAIN)
+    assert report.problems == ()
+    assert {fitting.fit.verdict for fitting in report.models if fitting.fit} == {"memory"}
+    text = "\n".join(lines(report))
+    assert "Nothing is broken." in text
+    assert "12.0 GB of 16.0 GB memory free" in text
+    assert "8 cores; in use: AVX2, FMA, F16C" in text
+    assert not paths.chats.exists()  # it only looks
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a file in a folder's place is another error elsewhere")
+def test_a_place_that_cannot_be_written_is_broken(paths: Paths, tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("no folder")
+    broken = [place for place in places(paths) if place.problem]
+    assert {place.name for place in broken} == {name for name, _ in paths.rows() if name != "bundled"}
+    report = examine(paths, look(), PLAIN)
+    assert any("cannot write to" in problem and "SLIPSTREAM_HOME" in problem for problem in report.problems)
+    assert "not writable" in "\n".join(lines(report))
+
+
+def test_settings_that_cannot_be_read_are_broken(paths: Paths) -> None:
+    paths.settings.parent.mkdir(parents=True, exist_ok=True)
+    paths.settings.write_text("[sampling\n", encoding="utf-8")
+    assert any("broken at line 1" in problem for problem in examine(paths, look(), PLAIN).problems)
+    paths.settings.write_text("[sampling]\nbogus = 1\n", encoding="utf-8")
+    assert any("sampling.bogus" in problem for problem in examine(paths, look(), PLAIN).problems)
+
+
+def test_a_bundled_model_that_is_missing_or_cut_short_is_broken(paths: Paths, tmp_path: Path) -> None:
+    folder = tmp_path / "bundled"
+    shutil.copytree(paths.bundled, folder)
+    assert bundled_problems(folder) == []
+    target = folder / "slipstream-mini-q8_0.gguf"
+    target.write_bytes(target.read_bytes()[: 1 << 20])
+    assert any("damaged" in problem for problem in bundled_problems(folder))
+    target.unlink()
+    assert any("missing" in problem for problem in bundled_problems(folder))
+
+
+def test_a_bundled_model_with_other_bytes_is_broken(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bundled"
+    shutil.copytree(paths.bundled, folder)
+    target = folder / "slipstream-mini-q8_0.gguf"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(target.read_bytes()).digest()).rstrip(b"=").decode()
+    record = tmp_path / "slipstream-1.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text(f"bundled/{target.name},sha256={digest},{target.stat().st_size}\n")
+    installed = importlib.metadata.PathDistribution(record.parent)
+    monkeypatch.setattr(importlib.metadata, "files", lambda name: installed.files)
+    assert bundled_problems(folder) == []
+    content = bytearray(target.read_bytes())
+    content[-1] ^= 1
+    target.write_bytes(content)
+    assert any("is not what was installed" in problem for problem in bundled_problems(folder))
+
+
+def test_a_llama_cpp_that_does_not_answer_is_broken(paths: Paths) -> None:
+    report = examine(paths, look(), Survey((CPU,), problem="llama.cpp could not say what devices there are: lost"))
+    assert any("lost. Install it again: " in problem for problem in report.problems)
+    assert "does not answer" in "\n".join(lines(report))
+
+
+def test_another_version_of_the_binding_is_broken(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    version: Callable[[str], str] = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.3.1" if name == "llama-cpp-python" else version(name)
+    )
+    assert any("llama-cpp-python is 0.3.1" in problem for problem in examine(paths, look(), PLAIN).problems)
+
+
+def test_the_command_prints_text_or_json_and_its_code_tells(tmp_path: Path) -> None:
+    environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "slipstream.app.cli.main", "doctor"]
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, env=environment)
+    assert told.returncode == 0, told.stderr
+    report = json.loads(told.stdout)
+    assert report["problems"] == []
+    assert report["survey"]["devices"][-1]["kind"] == "cpu"
+    broken = {**environment, "LLAMA_CPP_LIB_PATH": str(tmp_path)}
+    said = subprocess.run(command, capture_output=True, text=True, env=broken)
+    assert said.returncode == 1
+    assert "Broken" in said.stdout

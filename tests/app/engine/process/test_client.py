@@ -1,0 +1,102 @@
+"""The engine's process: stopped, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
+
+BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    one = Engine(tmp_path / "logs" / "engine.log")
+    yield one
+    one.close()
+
+
+def ask(number: int = 1, size: int = 20, text: str = "Tell me about the sea", drafter: str = "draft") -> Generate:
+    return Generate(number, [Message("user", text)], Sampling(temperature=1.5, seed=5), drafter, max_tokens=size)
+
+
+def done_of(events: list[Prefilling | Stepped | Done]) -> Done:
+    assert isinstance(events[-1], Done)
+    return events[-1]
+
+
+def test_a_reply_comes_step_by_step_and_adds_up(engine: Engine) -> None:
+    shares: list[float] = []
+    loaded = engine.load(BUNDLED, lambda share: shares.append(share or 0.0))
+    assert loaded.n_ctx >= 1024 and shares == sorted(shares) and shares[-1] == 1.0
+    events = list(engine.reply(ask()))
+    done = done_of(events)
+    steps = [event for event in events if isinstance(event, Stepped)]
+    assert "".join(piece.text for step in steps for piece in step.pieces) == done.text
+    assert sum(len(step.tokens) for step in steps) == done.speed.tokens
+    assert done_of(list(engine.reply(ask(2)))).text == done.text
+
+
+def test_a_stopped_reply_keeps_what_was_written_and_the_next_is_undisturbed(engine: Engine) -> None:
+    engine.load(BUNDLED)
+    whole = done_of(list(engine.reply(ask(1, 0)))).text
+    for number in range(2, 8):
+        seen = 0
+        done = None
+        for event in engine.reply(ask(number, 0)):
+            seen += isinstance(event, Stepped)
+            if seen == number:
+                engine.stop(number)
+            if isinstance(event, Done):
+                done = event
+        assert done is not None and done.reason in ("cancelled", "stop") and whole.startswith(done.text)
+    assert done_of(list(engine.reply(ask(9, 0)))).text == whole
+
+
+def test_a_listener_that_leaves_ends_the_reply(engine: Engine) -> None:
+    engine.load(BUNDLED)
+    next(iter(engine.reply(ask(1, 0))))
+    assert done_of(list(engine.reply(ask(2)))).reason in ("length", "stop")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS])
+def test_a_killed_engine_says_how_it_ended_and_starts_again(engine: Engine, number: signal.Signals) -> None:
+    engine.load(BUNDLED)
+    heard: list[Prefilling | Stepped | Done] = []
+    with pytest.raises(EngineDiedError, match=number.name):
+        for event in engine.reply(ask(1, 0)):
+            heard.append(event)
+            if engine.process_id:
+                os.kill(engine.process_id, number)
+    assert heard and not isinstance(heard[-1], Done)
+    with pytest.raises(EngineDiedError):
+        list(engine.reply(ask(2)))
+    engine.load(BUNDLED)
+    assert done_of(list(engine.reply(ask(3)))).text
+
+
+def test_what_is_refused_is_refused_and_the_engine_lives_on(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(SlipstreamError, match="no such file"):
+        engine.load(Load(str(tmp_path / "no.gguf")))
+    with pytest.raises(SlipstreamError, match="needs a draft model") as caught:
+        engine.load(Load(BUNDLED.model, drafter="draft"))
+    assert caught.value.code == UsageError.code
+    with pytest.raises(SlipstreamError, match="no model is loaded"):
+        list(engine.reply(ask()))
+    engine.load(BUNDLED)
+    pid = engine.process_id
+    with pytest.raises(SlipstreamError, match="the prompt is empty"):
+        list(engine.reply(ask(1, text="  ")))
+    with pytest.raises(SlipstreamError, match="there is no drafter 'x'"):
+        list(engine.reply(ask(2, drafter="x")))
+    assert done_of(list(engine.reply(ask(3)))).text and engine.process_id == pid

@@ -1,0 +1,212 @@
+"""How the end of the engine's process is worded, and what is changed when it is started again."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.app.tui.scripted import LOADED
+
+from slipstream.app.engine.process.process import engine_environment
+from slipstream.app.engine.process.recovery import MOST, End, Note, Recovery, begin_note, end_of, map_note
+from slipstream.app.protocol import Load
+from slipstream.drafters.guard import NOTE_BYTES, Guard
+from slipstream.models.errors import SlipstreamError
+
+LOAD = Load("mini.gguf")
+LOG = Path("engine.log")
+TRACE = """Fatal Python error: Aborted
+
+Thread 0x00007f8b2d7fe6c0 (most recent call first):
+  File "/lib/threading.py", line 324 in wait
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGKILL, "killed (SIGKILL), probably because memory ran out"),
+        (signal.SIGABRT, "gave up (SIGABRT)"),
+        (signal.SIGSEGV, "fault in llama.cpp or a library (SIGSEGV)"),
+        (signal.SIGBUS, "the model file changed or its disk went away (SIGBUS)"),
+        (signal.SIGILL, "another processor (SIGILL)"),
+        (signal.SIGTERM, "told to end (SIGTERM)"),
+        (signal.SIGXCPU, "signal SIGXCPU"),
+        (-70, "signal 70"),
+    ],
+)
+def test_every_end_has_its_words(number: int, words: str) -> None:
+    end = end_of(-abs(number), "")
+    assert words in end.reason
+    assert end.hint
+    assert end.cause == ("memory" if number == signal.SIGKILL else "other")
+
+
+def test_an_exit_code_a_hang_and_one_that_cannot_end_have_theirs() -> None:
+    assert end_of(3, "Error: KeyError in reply, line 7").reason == "exit code 3 (Error: KeyError in reply, line 7)"
+    assert end_of(-9, "CUDA error", "it did nothing").reason == "it did nothing, so it was ended"
+    assert end_of(-9, "", "it did nothing").cause == "other"
+    assert end_of(None, "").reason == "the system does not let it end"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA error: out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "ggml_metal: error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+        "Error: MemoryError in reply, line 7",
+    ],
+)
+def test_memory_is_recognized_before_the_gpu(line: str) -> None:
+    end = end_of(-signal.SIGABRT, f"{line}\n{TRACE * 20}")
+    assert end.cause == "memory"
+    assert end.reason.startswith("memory ran out") and "half the context" in end.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA error: unspecified launch failure",
+        "terminate called after throwing an instance of 'vk::DeviceLostError'",
+        '/src/ggml-cuda/ggml-cuda.cu:98: GGML_ABORT("CUDA error")',
+        "ggml_metal_graph_compute: command buffer 0 failed with status 5",
+    ],
+)
+def test_a_lost_gpu_is_recognized(line: str) -> None:
+    end = end_of(-signal.SIGABRT, f"{line}\n{TRACE}")
+    assert end.cause == "gpu"
+    assert end.reason.startswith("the GPU failed") and "on the processor" in end.hint
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"])
+def test_a_fault_after_an_error_of_the_gpu_is_the_gpus(name: str) -> None:
+    end = end_of(-signal.Signals[name], f"CUDA error: unspecified launch failure\n{TRACE}")
+    assert end.cause == "gpu" and end.reason.startswith("the GPU failed") and "on the processor" in end.hint
+
+
+@pytest.mark.parametrize("given_up", ["it did nothing at all for 31 seconds", "it came no further for 11 minutes"])
+def test_a_gpu_that_hangs_is_lost(given_up: str) -> None:
+    assert end_of(-9, "", given_up, Note("draft", True)).cause == "gpu"
+    assert end_of(-9, "", given_up, Note("draft")).cause == "drafter"
+    assert end_of(-9, "", given_up, Note()).cause == "other"
+    for other in ("it gave no sign of life for 30 seconds", "it did not stop within 20 seconds"):
+        assert end_of(-9, "", other, Note("", True)).cause == "other"
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "cause"),
+    [
+        (-signal.SIGSEGV, "", "drafter"),
+        (-signal.SIGABRT, "GGML_ASSERT(x) failed", "drafter"),
+        (-signal.SIGBUS, "", "drafter"),
+        (-signal.SIGKILL, "", "drafter"),
+        (-signal.SIGABRT, "std::bad_alloc", "drafter"),
+        (1, "Error: SystemError in draft, line 7", "drafter"),
+        (-signal.SIGTERM, "", "other"),
+        (-signal.SIGABRT, "CUDA error: unspecified launch failure", "gpu"),
+    ],
+)
+def test_the_call_that_was_running_is_blamed(code: int, log: str, cause: str) -> None:
+    end = end_of(code, log, "", Note("medusa"))
+    assert end.cause == cause and (end.drafter == "medusa") == (cause == "drafter")
+    assert ("drafter medusa ended it" in end.reason) == (cause == "drafter")
+
+
+def test_a_note_is_read_after_its_process_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "engine.note"
+    assert Note.of(path) == Note()
+    begin_note(path)
+    assert Note.of(path) == Note() and path.stat().st_mode & 0o777 == 0o600
+    note = map_note(path)
+    guard = Guard(note=note[:-1])
+    note[-1] = 1
+    seen: list[Note] = []
+    guard.run("outer", lambda: guard.run("inner", lambda: seen.append(Note.of(path)), None), None)
+    guard.run("outer", lambda: seen.append(Note.of(path)), None)
+    assert seen == [Note("inner", True), Note("outer", True)] and Note.of(path) == Note("", True)
+    assert len(note) == NOTE_BYTES + 1
+    for number in range(40):  # more than there is room for
+        guard.run(f"drafter {number}", lambda: seen.append(Note.of(path)), None)
+    assert seen[-40] == Note("drafter 0", True) and seen[-1] == Note("", True)
+    begin_note(path)  # the next process
+    assert Note.of(path) == Note()
+    assert len(map_note(tmp_path / "none")) == len(note)
+
+
+def test_what_was_got_over_long_before_is_not_the_cause() -> None:
+    log = "failed to allocate buffer\nCUDA error: once\n" + "all is well\n" * 20
+    assert end_of(-signal.SIGABRT, log).cause == "other"
+    assert end_of(-signal.SIGSEGV, log).cause == "other"
+
+
+def test_the_context_is_halved_each_time_and_said_once() -> None:
+    cures = Recovery()
+    assert cures.apply(LOAD, LOG) == LOAD
+    for times in (1, 2):
+        cures.ended(End("", cause="memory"))
+        assert cures.apply(LOAD, LOG) == replace(LOAD, halved=times)
+        assert "a context of 1,024 tokens, since memory" in cures.with_remark(LOADED).remark
+        assert cures.with_remark(LOADED).remark == ""
+    cures.replied()
+    assert cures.apply(LOAD, LOG).halved == 2
+    assert cures.apply(Load("other.gguf"), LOG) == Load("other.gguf")
+    assert cures.apply(LOAD, LOG) == LOAD
+
+
+def test_a_gpu_that_failed_is_not_used_again() -> None:
+    cures = Recovery()
+    cures.apply(LOAD, LOG)
+    cures.ended(End("", cause="gpu"))
+    cures.ended(End(""))
+    changed = cures.apply(LOAD, LOG)
+    assert (changed.gpu_layers, changed.draft_gpu_layers, changed.halved) == (0, 0, 0)
+    assert cures.with_remark(LOADED).remark == "the engine was started again on the processor, since the GPU failed."
+
+
+def test_a_drafter_that_ended_it_is_left_out_and_what_was_asked_goes_on() -> None:
+    cures = Recovery()
+    for name in ("medusa", "draft", "space", "eagle3"):
+        cures.apply(LOAD, LOG)
+        cures.ended(end_of(-signal.SIGSEGV, "", "", Note(name)))
+        assert cures.goes_on
+    failed = cures.apply(LOAD, LOG).failed
+    assert set(failed) == {"medusa", "draft", "space", "eagle3"}
+    assert failed["medusa"] == "the engine ended in it: a fault in llama.cpp or a library (SIGSEGV)"
+    cures.ended(end_of(-signal.SIGSEGV, "", "", Note("medusa")))  # although it was left out
+    assert not cures.goes_on
+    assert cures.apply(Load("other.gguf"), LOG).failed == {}
+
+
+def test_three_ends_in_a_row_stop_until_somebody_asks_again() -> None:
+    cures = Recovery()
+    cures.apply(LOAD, LOG)
+    for _ in range(2):
+        for _ in range(MOST - 1):
+            cures.ended(End(""))
+            cures.apply(LOAD, LOG)
+        cures.replied()  # in a row, that is
+    for _ in range(MOST):
+        cures.ended(End(""))
+    for _ in range(2):
+        with pytest.raises(SlipstreamError, match=r"3 times in a row.*engine\.log"):
+            cures.apply(LOAD, LOG)
+        cures.apply(LOAD, LOG)
+        cures.ended(End(""))
+    assert cures.apply(Load("other.gguf"), LOG).model == "other.gguf"
+
+
+def test_only_what_the_engine_needs_reaches_it() -> None:
+    needed = {
+        "PATH": "/bin", "HOME": "/home/me", "LC_ALL": "C", "OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "0",
+        "GGML_VK_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/cuda", "TMPDIR": "/tmp",
+    }  # fmt: skip
+    secret = (
+        "HF_TOKEN", "OPENAI_API_KEY", "LLAMA_API_KEY", "LLAMA_ARG_HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION",
+        "AWS_PROFILE", "GITHUB_PAT", "PGPASSWORD", "HTTPS_PROXY", "https_proxy", "SSH_AUTH_SOCK", "LD_PRELOAD", "DSN",
+        "NVIDIA_API_KEY", "MYSQL_PWD", "DATABASE_URL", "KUBECONFIG", "PYTHON_KEYRING_BACKEND", "NETRC",
+    )  # fmt: skip
+    chosen = engine_environment(needed | dict.fromkeys(secret, "hush"))
+    assert chosen == needed | {"GGML_NO_BACKTRACE": "1"}

@@ -1,0 +1,119 @@
+"""What the engine tells somebody who looks at the drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from slipstream.app.engine.draft_trace import LOOK_EVERY, PLAIN_EVERY, DraftTrace
+from slipstream.app.engine.stats import PlainClock, ReplyStats
+from slipstream.app.engine.throttle import Event, Throttle
+from slipstream.app.protocol import Piece, Stepped, Watched
+from slipstream.drafters.base import NO_DRAFT, Draft, Step
+from slipstream.models.types import Evaluation, TokenTree
+
+NOTHING = Evaluation(np.zeros((1, 1), np.float32))
+TREE = Draft(
+    TokenTree((1, 2, 9, 9, 3), (-1, 0, 1, 0, -1), frozenset({2, 3})), (0.9, 0.5, 0, 0, 0.1), ("a", "b") * 2 + ("a",)
+)
+"""Nodes 2 and 3 are probes."""
+
+
+class Words:
+    """Token n is the n-th of these; whoever reads one while nobody looks is found out."""
+
+    allowed = True
+
+    def piece(self, token: int) -> bytes:
+        assert self.allowed
+        return (b"<0>", b" one", b"\xe2\x82", b" three", b"four", b"")[min(token, 5)]
+
+
+def step(draft: Draft, path: tuple[int, ...], last: int = 4) -> Step:
+    return Step(draft, path, (*(draft.tree.tokens[node] for node in path), last), NOTHING)
+
+
+def watch(steps: list[Step], looks: Iterator[bool], clock: Iterator[float]) -> list[Watched | None]:
+    words, stats = Words(), ReplyStats(PlainClock())
+    seen = False
+
+    def watched() -> bool:
+        nonlocal seen
+        seen = words.allowed = next(looks)
+        return seen
+
+    lookout = DraftTrace(watched, words, stats, lambda: next(clock))
+    told = []
+    for one in steps:
+        stats.hear(one, 2.0)
+        told.append(lookout.of(one, 2.0))
+    return told
+
+
+def test_a_tree_is_told_without_its_probes() -> None:
+    (told,) = watch([step(TREE, (0,))], iter([True]), iter([0.0]))
+    assert told is not None
+    (tree,) = told.trees
+    assert tree.texts == [" one", "\\xe2\\x82", " three"]  # bytes that are no character are spelled out
+    assert (tree.parents, tree.path, tree.probes, tree.step, tree.ms) == ([-1, 0, -1], [0], 2, 1, 2.0)
+    assert (tree.probs, tree.sources) == ([0.9, 0.5, 0.1], ["a", "b", "a"])
+    assert tree.last == Piece("four", "recovered")
+    assert told.by_drafter == {"a": {"steps": 1, "drafted": 2, "accepted": 1}}
+    assert told.drafter_depths == {"a": [[1, 1], [1, 0]]}
+
+
+def test_a_plain_step_has_an_empty_tree_and_an_end_has_no_text() -> None:
+    (told,) = watch([step(NO_DRAFT, (), last=5)], iter([True]), iter([0.0]))
+    assert told is not None and (told.trees[0].texts, told.trees[0].last) == ([], Piece("", "plain"))
+    assert told.drafter_depths == {}
+
+
+def test_nothing_is_made_while_nobody_looks() -> None:
+    looks = [False, True, False, True]
+    told = watch([step(TREE, (0,))] * 4, iter(looks), iter([1.0, 2.0]))
+    assert [each is not None for each in told] == looks
+    assert told[3] is not None and told[3].trees[0].step == 4
+
+
+def test_steps_that_come_too_quickly_are_passed_over() -> None:
+    times = [0.0, LOOK_EVERY / 2, LOOK_EVERY * 1.1, LOOK_EVERY * 1.2]
+    told = watch([step(TREE, (0,))] * 4, iter([True] * 4), iter(times))
+    assert [each is not None for each in told] == [True, False, True, False]
+
+
+def test_a_plain_step_waits_longer_and_no_draft_waits_for_it() -> None:
+    plain, drafted = step(NO_DRAFT, ()), step(TREE, (0,))
+    steps = [plain, plain, drafted, plain, plain, plain]
+    times = [
+        0.0,
+        LOOK_EVERY * 1.1,
+        LOOK_EVERY * 1.2,
+        PLAIN_EVERY,
+        PLAIN_EVERY * 1.1 + LOOK_EVERY * 1.2,
+        PLAIN_EVERY * 2,
+    ]
+    told = watch(steps, iter([True] * 6), iter(times))
+    assert [each is not None for each in told] == [True, False, True, False, True, False]
+
+
+def test_what_was_told_does_not_change_with_the_next_step() -> None:
+    first, second = watch([step(TREE, (0,))] * 2, iter([True] * 2), iter([0.0, 1.0]))
+    assert first is not None and first.drafter_depths == {"a": [[1, 1], [1, 0]]}
+    assert second is not None and second.drafter_depths == {"a": [[2, 2], [2, 0]]}
+
+
+def test_joined_steps_keep_all_trees_and_the_later_figures() -> None:
+    first, second = watch([step(TREE, (0,))] * 2, iter([True] * 2), iter([0.0, 1.0]))
+    assert first and second
+    heard: list[Event] = []
+    pace = Throttle(heard.append, 60_000.0)
+    plain = Stepped(1, [], [7], "none", 0, 0, 1.0, speed=ReplyStats(PlainClock()).speed())
+    for watched in (None, None, first, None, second, None):
+        pace(replace(plain, watched=watched))
+    pace.flush()
+    at_once, joined = heard
+    assert isinstance(at_once, Stepped) and at_once.watched is None
+    assert isinstance(joined, Stepped)
+    assert joined.watched == Watched(first.trees + second.trees, second.by_drafter, second.drafter_depths)

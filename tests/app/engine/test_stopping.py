@@ -1,0 +1,64 @@
+import pytest
+
+from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.stopping import Rules
+from slipstream.models.errors import UsageError
+
+
+def rules(room: int = 100, limit: int = 0, stops: tuple[str, ...] = ()) -> Rules:
+    return Rules(frozenset({0}), room, limit, stops, lambda token: chr(96 + token).encode())
+
+
+def test_an_end_token_ends_wherever_it_stands_in_a_step() -> None:
+    some = rules()
+    assert not some.over([1, 2]) and some.over([1, 2, 0])
+    some.commit([1, 0])
+    assert some.reason == "stop"
+
+
+@pytest.mark.parametrize("offset", range(5))
+def test_a_limit_ends_at_every_offset_of_a_step(offset: int) -> None:
+    some = rules(limit=7)
+    some.commit([1] * (6 - offset))
+    assert [some.over([1] * size) for size in range(1, offset + 2)] == [False] * offset + [True]
+    assert some.left() == offset + 1
+    some.commit([1] * (offset + 1))
+    assert some.reason == "length"
+
+
+@pytest.mark.parametrize("offset", range(5))
+def test_a_full_context_ends_at_every_offset_of_a_step(offset: int) -> None:
+    some = rules(room=6)
+    some.commit([1] * (5 - offset))
+    assert [some.over([1] * size) for size in range(1, offset + 2)] == [False] * offset + [True]
+    some.commit([1] * (offset + 1))
+    assert some.reason == "context"
+
+
+def test_a_stop_string_may_span_steps_and_rejected_tokens_do_not_count() -> None:
+    some = rules(stops=("abc",))
+    some.commit([1])
+    assert some.over([2, 3]) and not some.over([2, 4])
+    some.commit([2, 4])
+    assert not some.over([3])
+    some.commit([1, 2])
+    assert some.over([3])
+    some.commit([3])
+    assert some.reason == "stop"
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(UsageError, match="-1"):
+        rules(limit=-1)
+    with pytest.raises(UsageError, match="empty"):
+        rules(stops=("a", ""))
+
+
+def test_the_budget_never_drafts_past_the_end_and_probes_plain_decoding() -> None:
+    some = rules(limit=10)
+    budget = FixedBudget(some, rows=4, least=0.3)
+    assert budget(1.0, 4) and not budget(1.0, 5) and not budget(0.29, 1)
+    some.commit([1] * 7)
+    assert budget(1.0, 2) and not budget(1.0, 3)  # three tokens may follow: two drafted ones and the target's own
+    budget.step = 8
+    assert not budget(1.0, 1)

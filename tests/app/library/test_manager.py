@@ -1,0 +1,243 @@
+"""The manager as the screen uses it: a queue that installs, offers for this machine, what loads a model."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.drafters.changed_file import changed
+from tests.models.hub_models import tiny_gguf
+from tests.models.hub_server import HubServer
+from tests.models.kinds import write_kind
+
+from slipstream.app.chats.records import Figures
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.library.manager import ModelManager
+from slipstream.app.library.offers import CONTEXTS
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Speed
+from slipstream.drafters.autopilot.arm import Record
+from slipstream.drafters.autopilot.cost_model import CostModel
+from slipstream.drafters.autopilot.profile import learned_gains
+from slipstream.drafters.memory import Memory
+from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.hub.progress import Job
+from slipstream.models.library.catalog import CatalogFile, CatalogPair
+from slipstream.models.llama.devices import Device
+
+GB = 1 << 30
+ROOMY = Device("CPU", "cpu", "Roomy", 64 * GB, 60 * GB)
+SMALL = Device("CPU", "cpu", "Small", 8 * GB, 7 * GB)
+GPU = Device("CUDA0", "gpu", "Fast", 24 * GB, 23 * GB)
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return Paths.default({"SLIPSTREAM_HOME": str(tmp_path / "home")})
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with HubServer() as hub:
+        hub.add("acme/Large-GGUF", {"Large-Q8_0.gguf": larger(tmp_path)})
+        hub.add("acme/Small-GGUF", {"Small-Q8_0.gguf": tiny_gguf(seed=2, q8_0=True)})
+        hub.adopt(monkeypatch, tmp_path)
+        yield hub
+
+
+@pytest.fixture
+def manager(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelManager]:
+    with closing(on(monkeypatch, ModelManager(paths), ROOMY)) as made:
+        yield made
+
+
+def on(monkeypatch: pytest.MonkeyPatch, manager: ModelManager, *devices: Device) -> ModelManager:
+    """Puts a manager on another machine."""
+    monkeypatch.setattr(manager, "devices", lambda: list(devices))
+    return manager
+
+
+def larger(folder: Path) -> bytes:
+    source = write_kind(folder / "source.gguf", "llama")
+    more = {f"blk.9.pad{n}.weight": np.zeros((64, 1024), np.float32) for n in range(2)}
+    return changed(source, folder / "larger.gguf", {"general.name": "Large"}, more).read_bytes()
+
+
+def put(paths: Paths, name: str, content: bytes) -> Path:
+    path = paths.models / "acme" / "Models" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+PAIR = CatalogPair(
+    "x",
+    "draft",
+    CatalogFile("Large", "acme/Large-GGUF", "Large-Q8_0.gguf"),
+    CatalogFile("Small", "acme/Small-GGUF", "Small-Q8_0.gguf"),
+)
+
+
+def test_a_pair_is_fetched_in_the_queue_and_installed_when_it_has_come(
+    server: HubServer, manager: ModelManager, paths: Paths
+) -> None:
+    jobs = manager.fetch_pair(PAIR)
+    assert [manager.downloads.wait(job.id).state for job in jobs] == ["done", "done"]
+    manager.close()  # the last word of a job is its installation
+    installed = {model.name: model for model in manager.installed()}
+    assert installed["large:Q8_0"].sha256 and installed["small:Q8_0"].repo == "acme/Small-GGUF"
+    assert manager.fetch_pair(PAIR) == []
+    assert not manager.verify("large").problem
+
+
+def test_what_an_earlier_run_began_is_in_the_queue_and_goes_on(
+    server: HubServer, manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.hold_after(300_000)
+    came = threading.Event()
+    quant = manager.quants("acme/Large-GGUF")[0].quant
+
+    def stop() -> bool:
+        return came.is_set()
+
+    assert manager.pull(quant, lambda progress: came.set() if progress.done else None, stop) is None
+    server.hold_after(None)
+    with closing(on(monkeypatch, ModelManager(paths), ROOMY)) as later:
+        (job,) = later.jobs()
+        assert isinstance(job, Job) and job.state == "paused"
+        later.resume(job.id)
+        assert later.downloads.wait(job.id).state == "done"
+    assert [model.name for model in manager.installed() if model.origin == "ours"] == ["large:Q8_0"]
+
+
+def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
+    server: HubServer, manager: ModelManager
+) -> None:
+    known = CatalogFile("Small", "acme/Small-GGUF", "Small-Q8_0.gguf", sha256="a" * 64)
+    with pytest.raises(ModelFileError, match="another file than the catalogue knows") as stop:
+        manager.fetch_file(known)
+    assert "models pull acme/Small-GGUF:Q8_0" in stop.value.hint
+
+
+def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy = manager.offers()
+    assert roomy[0].fit and roomy[0].fit.verdict == "memory" and roomy[0].pair.evidence == "documentation"
+    assert roomy[0].pair.target.about < 6e9  # a processor reads no more each token in good time
+    assert set(roomy[0].memory) == set(CONTEXTS) and sorted(roomy[0].memory.values()) == list(roomy[0].memory.values())
+    small = on(monkeypatch, manager, SMALL).offers()
+    assert small[0].fit and small[0].fit.verdict == "memory"
+    assert max(offer.pair.target.about for offer in small if offer.fit and offer.fit.verdict == "memory") < 7 * GB
+    verdicts = [offer.fit is not None and offer.fit.verdict == "too big" for offer in small if offer.fit]
+    assert verdicts == sorted(verdicts)
+    fast = on(monkeypatch, manager, GPU, ROOMY).offers()
+    assert fast[0].fit and fast[0].fit.verdict == "gpu" and fast[0].pair.target.about > roomy[0].pair.target.about
+
+
+def test_a_pair_is_offered_until_a_real_model_is_here(
+    manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer = manager.offer_for_this_machine()
+    assert offer and offer.pair.drafter and offer.fit
+    put(paths, "broken.gguf", b"")
+    assert manager.offer_for_this_machine()
+    put(paths, "Tiny-Q8_0.gguf", tiny_gguf())
+    assert manager.offer_for_this_machine() is None
+
+
+def test_a_model_is_loaded_with_its_best_drafter_or_the_one_that_was_chosen(
+    manager: ModelManager, paths: Paths, tmp_path: Path
+) -> None:
+    large, small = put(paths, "Large.gguf", larger(tmp_path)), put(paths, "Small.gguf", tiny_gguf(seed=2))
+    model = manager.store.find("large")
+    load = manager.load_of(model)
+    assert (load.model, load.draft_model, load.drafter) == (str(large), str(small), "auto")
+    assert load.n_ctx == 0 and load.gpu_layers == -1 and not load.same_text  # the engine sees what fits
+    alone = manager.load_of(manager.store.find("small"))
+    assert alone.draft_model is None and alone.drafter == "auto"
+    bundled = manager.store.find("bundled")
+    assert manager.load_of(bundled).same_text and manager.load_of(bundled).drafter == "auto"
+    medusa = next(pair for pair in manager.pairs("bundled") if pair.method == "medusa")
+    chosen = manager.load_of(bundled, medusa)
+    assert chosen.drafter == "medusa" and chosen.draft_model is None and chosen.same_text
+
+
+def test_a_drafter_that_does_not_fit_beside_its_model_stays_out(
+    manager: ModelManager, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(paths, "Large.gguf", larger(tmp_path))
+    put(paths, "Small.gguf", tiny_gguf(seed=2))
+    model = manager.store.find("large")
+    monkeypatch.setattr("slipstream.app.library.pairs.memory", lambda: (1, 1))
+    assert manager.load_of(model).draft_model
+    fit_alone = manager.fit_of(model)
+    monkeypatch.setattr(
+        "slipstream.app.library.pairs.fit",
+        lambda *_, draft: fit_alone if draft is None else type(fit_alone)("too big", 0, 1, "f16", fit_alone.need, ""),
+    )
+    assert manager.load_of(model).draft_model is None
+
+
+def replied(store: ChatStore, fingerprint: str, drafter: str, tokens: int, speedup: float | None) -> None:
+    chat = store.open_or_create("sea")
+    store.add_user(chat.id, "About the sea")
+    reply = store.begin_reply(chat.id, model="Large", fingerprint=fingerprint, drafter=drafter, seed=1)
+    figures = Figures(Speed(tokens=tokens, speedup=speedup))
+    store.finish_reply(reply.id, text="It is wet.", reason="stop", figures=figures)
+
+
+def test_gains_are_those_that_the_chats_measured(manager: ModelManager, paths: Paths, tmp_path: Path) -> None:
+    path = put(paths, "Large.gguf", larger(tmp_path))
+    put(paths, "Small.gguf", tiny_gguf(seed=2))
+    own = read_header(path).fingerprint
+    with closing(ChatStore(paths.chats)) as store:
+        for fingerprint, drafter, tokens, speedup in (
+            (own, "draft", 300, 2.0),
+            (own, "draft", 100, 1.0),
+            (own, "lookup", 10, 5.0),  # too few to tell
+            (own, "medusa", 500, None),
+            ("another", "draft", 900, 9.0),
+        ):
+            replied(store, fingerprint, drafter, tokens, speedup)
+    (pair,) = [pair for pair in manager.pairs("large") if pair.ready]
+    assert pair.gain == pytest.approx(400 / (300 / 2 + 100))
+    assert manager.removal("large").chats == ("sea",)
+    assert manager.removal("small").chats == ()
+
+
+def test_what_the_autopilot_learnt_counts_where_no_chat_tells(manager: ModelManager, paths: Paths) -> None:
+    own = manager.store.find("bundled").fingerprint
+    memory = Memory(paths.derived, own)
+    assert learned_gains(memory) == {}
+    costs = CostModel({1: 10.0, 2: 11.0, 4: 13.0, 8: 17.0}, {}, 0, 8)
+    arms = {
+        "medusa": Record(judged=40, tokens=3.0, rows=4.5, draft_ms=1.0, observe_ms=0.5, slower=1.1),
+        "kangaroo": Record(judged=40, tokens=1.0, rows=8.0, draft_ms=4.0),
+        "space": Record(judged=3, tokens=9.0),  # too few to tell
+    }
+    memory.write("costs", costs.dump("here"))
+    memory.write("auto", json.dumps({"key": "here", "arms": {n: asdict(each) for n, each in arms.items()}}).encode())
+    gains = learned_gains(memory)
+    assert gains == {"medusa": pytest.approx(30 / (1.1 * 13.5 + 1.5)), "kangaroo": pytest.approx(10 / 21)}
+    offers = manager.pairs("bundled")
+    assert offers[0].method == "medusa" and offers[0].gain == gains["medusa"]
+    kangaroo = next(offer for offer in offers if offer.method == "kangaroo")
+    assert not kangaroo.sound and kangaroo.ready  # it was slower here
+    for name, damage in (("auto", b"[]"), ("auto", b'{"key": "there", "arms": {}}'), ("costs", b"{")):
+        memory.write(name, damage)
+        assert learned_gains(memory) == {}
+
+
+def test_chats_that_cannot_be_read_tell_nothing(manager: ModelManager, paths: Paths) -> None:
+    put(paths, "Small.gguf", tiny_gguf(seed=2))
+    paths.chats.write_bytes(b"no database at all" * 100)
+    assert manager.removal("small").chats == () and manager.pairs("small")

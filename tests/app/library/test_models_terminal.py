@@ -1,0 +1,74 @@
+"""``slipstream models`` on a terminal: it asks, shows how far it is, and takes Ctrl-C for a pause."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.app.cli.test_chat_command import Terminal
+from tests.app.library.test_manager import larger
+from tests.models.hub_models import tiny_gguf
+from tests.models.hub_server import HubServer
+
+PADDING = 3 << 20
+COLUMNS = 44
+Run = Callable[..., Terminal]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / "home" / "catalog.toml"
+    own.parent.mkdir()
+    own.write_text(
+        '[[pair]]\nmethod = "draft"\ntarget = { model = "Large", repo = "acme/Large-GGUF" }\n'
+        'drafter = { model = "Small", repo = "acme/Small-GGUF", file = "Small-Q8_0.gguf" }\n'
+    )
+    with HubServer() as hub:
+        hub.add("acme/Large-GGUF", {"Large-Q8_0.gguf": larger(tmp_path) + bytes(PADDING)})
+        hub.add("acme/Small-GGUF", {"Small-Q8_0.gguf": tiny_gguf(seed=2, q8_0=True)})
+        hub.adopt(monkeypatch, tmp_path)
+        yield hub
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return lambda *words: Terminal(tmp_path / "home", COLUMNS, 20, "models", *words)
+
+
+def test_a_fetch_shows_how_far_it_is_pauses_at_ctrl_c_and_asks_for_the_drafter(server: HubServer, run: Run) -> None:
+    server.hold_after(1 << 20)
+    terminal = run("pull", "acme/Large-GGUF")
+    terminal.read(b"Q8_0: 1.0 MB of ")
+    terminal.process.send_signal(signal.SIGINT)
+    shown = terminal.read()
+    assert terminal.end() == 130 and b"paused at" in shown and b"models pull acme/Large-GGUF" in shown
+    lines = shown.decode().replace("\r", "\n").split("\n")
+    assert max(len(line) for line in lines if line.startswith("Q8_0: ")) < COLUMNS
+
+    sent = server.sent
+    server.hold_after(None)
+    terminal = run("pull", "acme/Large-GGUF")
+    terminal.read(b"[Y/n] ")
+    terminal.type(b"\r")
+    shown = terminal.read()
+    assert terminal.end() == 0, shown
+    small = len(tiny_gguf(seed=2, q8_0=True))
+    assert server.sent - sent < PADDING + small  # what came before the pause was not fetched again
+    assert b"large:Q8_0 is here" in shown and b"small:Q8_0 is here" in shown and b"Traceback" not in shown
+
+
+def test_removing_asks_and_keeps_what_is_not_confirmed(server: HubServer, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "home" / "models" / "acme" / "Tiny" / "Tiny-Q8_0.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(tiny_gguf())
+    terminal = run("rm", "tiny")
+    terminal.read(b"[y/N] ")
+    terminal.type(b"\r")
+    assert b"it stays" in terminal.read() and terminal.end() == 1 and path.exists()
+    terminal = run("rm", "tiny")
+    terminal.read(b"[y/N] ")
+    terminal.type(b"y\r")
+    assert b"models undo" in terminal.read() and terminal.end() == 0 and not path.exists()

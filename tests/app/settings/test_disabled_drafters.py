@@ -1,0 +1,158 @@
+"""Drafters that are switched off: the file that says so, and that the autopilot really leaves them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.cli.main import main
+from slipstream.app.engine.load import load
+from slipstream.app.engine.session import Session
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import AUTO, Generate, Message, Sampling
+from slipstream.app.settings.disabled_drafters import known_left_out, leave_out, left_out
+from slipstream.drafters.autopilot.arm import Record
+from slipstream.drafters.autopilot.profile import Profile
+from slipstream.drafters.memory import Memory
+from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.recycle import TokenRecycling
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.llama.fake import FakeTarget
+
+MODEL, OTHER = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "drafters.toml"
+
+
+def test_choices_are_kept_by_model(file: Path) -> None:
+    assert left_out(file, MODEL) == frozenset()
+    leave_out(file, MODEL, "lookup", off=True)
+    leave_out(file, MODEL, "draft", off=True)
+    leave_out(file, MODEL, "draft", off=True)
+    leave_out(file, OTHER, "medusa", off=True)
+    assert left_out(file, MODEL) == {"lookup", "draft"}
+    assert left_out(file, OTHER) == {"medusa"}
+    assert file.stat().st_mode & 0o777 == 0o600
+    leave_out(file, MODEL, "lookup", off=False)
+    leave_out(file, MODEL, "draft", off=False)
+    leave_out(file, MODEL, "never", off=False)
+    assert not left_out(file, MODEL)
+    assert left_out(file, OTHER) == {"medusa"}
+    assert MODEL not in file.read_text() and file.read_text().startswith("# ")
+
+
+def test_what_its_owner_wrote_stays(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text('# mine\nother = 1\n\n[off]  # these\naaaa = ["x"]\n')
+    leave_out(file, MODEL, "lookup", off=True)
+    for words in ("# mine", "other = 1", "# these", 'aaaa = ["x"]'):
+        assert words in file.read_text()
+
+
+@pytest.mark.parametrize("wrong", ["off = 3", "[off]\n" + MODEL + " = 3", "[off]\n" + MODEL + " = [3]", "off", "\xff"])
+def test_a_broken_file_is_said_and_left_as_it_is(file: Path, wrong: str) -> None:
+    file.parent.mkdir()
+    file.write_bytes(wrong.encode("latin-1"))
+    for change in (lambda: left_out(file, MODEL), lambda: leave_out(file, MODEL, "lookup", off=True)):
+        with pytest.raises(UsageError, match="left as it is"):
+            change()
+    assert file.read_bytes() == wrong.encode("latin-1")
+    assert known_left_out(file, MODEL) == frozenset()
+
+
+def test_a_file_that_cannot_be_written_is_said(file: Path) -> None:
+    file.parent.touch()
+    with pytest.raises(SlipstreamError, match="cannot"):
+        leave_out(file, MODEL, "lookup", off=True)
+
+
+def pool(session: Session) -> set[str]:
+    session.drafters.get(AUTO)
+    pilot = session.drafters.pilot
+    assert pilot
+    return {arm.name for arm in pilot.arms}
+
+
+def reply(session: Session) -> str:
+    request = Generate(1, [Message("user", "Tell me a story.")], Sampling(seed=3), AUTO, max_tokens=60)
+    return session.reply(request, lambda event: None, lambda: False).text
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
+
+
+@pytest.fixture
+def session(paths: Paths) -> Iterator[Session]:
+    made, _ = load(choose(paths), lambda share: None)
+    with closing(made):
+        yield made
+
+
+def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, paths: Paths) -> None:
+    fingerprint = read_header(Path(choose(paths).model)).fingerprint
+    everyone = pool(session)
+    assert {"lookup", "lookahead", "draft"} <= everyone
+    text = reply(session)
+    kept = session.drafters.get(AUTO)
+    assert session.drafters.get(AUTO) is kept  # nothing was changed
+    leave_out(paths.drafters, fingerprint, "lookahead", off=True)
+    leave_out(paths.drafters, fingerprint, "draft", off=True)
+    with closing(load(choose(paths), lambda share: None)[0]) as another:  # from its start
+        assert pool(another) == everyone - {"lookahead", "draft"}
+    assert pool(session) == everyone - {"lookahead", "draft"}
+    assert reply(session) == text  # who drafts changes no text
+    for name in everyone:
+        leave_out(paths.drafters, fingerprint, name, off=True)
+    assert pool(session) == set()
+    assert reply(session) == text
+    for name in everyone - {"draft"}:
+        leave_out(paths.drafters, fingerprint, name, off=False)
+    assert pool(session) == everyone - {"draft"}
+
+
+def test_what_was_learnt_of_them_stays(tmp_path: Path) -> None:
+    target, log = FakeTarget(), Profile(Memory(tmp_path, MODEL), "here")
+    drafters = {"lookup": PromptLookup(), "recycle": TokenRecycling(target.abilities)}
+    everyone = log.autopilot(drafters, target, 0.5, lambda share: None)
+    for arm in everyone.arms:
+        arm.record = Record(asked=40, judged=30, tokens=2.5, rows=4.0)
+    log.keep(everyone)
+    some = log.autopilot({"recycle": TokenRecycling(target.abilities)}, target, 0.5, lambda share: None)
+    some.arms[0].record.judged = 50
+    log.keep(some)
+    again = log.autopilot(drafters, target, 0.5, lambda share: None)
+    assert {arm.name: arm.record.judged for arm in again.arms} == {"lookup": 30, "recycle": 50}
+
+
+def test_the_command_switches_and_the_list_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    model = read_header(Path(choose(Paths.default()).model)).name
+
+    def slipstream(*words: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(["drafters", *words])
+        said = capsys.readouterr()
+        return stop.value.code, said.out + said.err
+
+    assert slipstream("off", "lookup") == (0, f"auto leaves lookup out for {model}\n")
+    slipstream("off", "medusa")
+    _, listed = slipstream("list")
+    marked = {line.split()[0] for line in listed.splitlines() if "yes; off for auto" in line}
+    assert marked == {"lookup", "medusa"}
+    assert slipstream("on", "lookup") == (0, f"auto may choose lookup for {model}\n")
+    assert "lookup  " in slipstream("list")[1]
+    for name in ("none", "auto", "nobody"):
+        code, words = slipstream("off", name)
+        assert code == 2 and "is no drafter that could be switched" in words

@@ -1,0 +1,233 @@
+"""The settings file: whatever it says the program starts, and it says what is wrong, where."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.protocol import Load, Sampling
+from slipstream.app.settings.file import OPTIONS, SettingsFile, given
+from slipstream.app.settings.reading import MOST_BYTES, line_of, load
+from slipstream.app.settings.text import template
+from slipstream.app.settings.values import Settings, all_settings, titles
+from slipstream.models.errors import SlipstreamError, UsageError
+
+MINE = """\
+# mine
+[model]   # as I like it
+context = 4096  # enough
+
+[somewhere]
+else = [1, 2]
+
+[sampling]
+tempature = 0.3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "settings.toml"
+
+
+def test_no_file_and_an_empty_one_are_the_defaults(file: Path) -> None:
+    assert load(file).settings == Settings() and not load(file).problems
+    file.write_text("\n", "utf-8")
+    assert load(file).settings == Settings() and not load(file).problems
+    assert Settings().sampling.sampling(seed=3) == Sampling(seed=3)
+    usual = Load("x.gguf")
+    assert Settings().loading(usual) == usual
+
+
+def test_every_setting_is_explained_and_its_default_is_one_it_may_have() -> None:
+    for name, each in all_settings().items():
+        assert each.checked(each.default) == each.default, name
+        assert each.about.text and not each.about.text.endswith(".") and each.wanted
+        assert each.group in titles()
+        for wrong in (None, [], {}, object()):
+            with pytest.raises(UsageError, match=each.name):
+                each.checked(wrong)
+    assert set(OPTIONS.values()) <= set(all_settings())
+
+
+def test_the_file_that_is_begun_sets_nothing_and_names_everything(file: Path) -> None:
+    file.write_text(template(), "utf-8")
+    assert load(file).settings == Settings() and not load(file).problems and not load(file).values
+    whole = template().replace("\n# ", "\n").splitlines()
+    for each in all_settings().values():
+        assert [line for line in whole if line.startswith(f"{each.key} = ")], each.name
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (b"[model]\ncontext = = 4\n", "line 2, column 11"),
+        (b"[model]\ncontext = 4\ncontext = 5\n", "line 3"),
+        (b"[model\n", "line 1, column 7"),
+        (b'[reply]\nsystem = "\xff"\n', "line 2, column 11: it is not UTF-8"),
+        (b"[reply]\nsystem = 'a\n", "line 2"),
+        (b"\x00", "line 1, column 1"),
+        (b"[model]\ncontext = " + b"9" * 5000, "broken"),
+        (b"a = " + b"[" * 100_000, "nested too deeply"),
+        (b"#" * (MOST_BYTES + 1), "more than settings ever need"),
+    ],
+)
+def test_a_broken_file_is_named_by_line_and_column_and_left_as_it_is(file: Path, text: bytes, where: str) -> None:
+    file.write_bytes(text)
+    read = load(file)
+    assert read.settings == Settings() and read.broken
+    assert len(read.problems) == 1 and where in read.problems[0] and "Until then the defaults hold" in read.problems[0]
+    kept = SettingsFile(file)
+    with pytest.raises(SlipstreamError, match="is broken") as caught:
+        kept.change("ahead.read", False)
+    assert "left as it is" in caught.value.hint and "Until slipstream ends the change holds" in caught.value.hint
+    assert kept.settings.ahead.read is False and kept.where("ahead.read") == "until slipstream ends"
+    assert file.read_bytes() == text and [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_what_is_no_file_is_said(file: Path) -> None:
+    file.mkdir()
+    assert "it is no file" in load(file).problems[0]
+    file.rmdir()
+    os.mkfifo(file)  # reading it would wait for ever
+    assert "it is no file" in load(file).problems[0]
+
+
+def test_wrong_values_and_unknown_names_are_told_with_their_lines(file: Path) -> None:
+    text = (
+        'model = 3\nhub.offline = "yes"\n[sampling]\ntop_p = 0\ntop-k = 3\nthreads = 1\n[screan]\nx = 1\n'
+        '[screen]\nsidebar = "left"\nmouse = 1\n[ahead]\nread = false\n[keeping]\ndays = 1.0\nstates_gb = nan\n'
+    )
+    file.write_text(text, "utf-8")
+    read = load(file)
+    said = [problem.split("settings.toml, ")[1] for problem in read.problems]
+    assert said == [
+        "line 1: model is no table; write [model] above its keys.",
+        "line 2: hub.offline is 'yes'; it must be true or false; false is taken.",
+        "line 4: sampling.top_p is 0; it must be a number above 0 and at most 1; 0.95 is taken.",
+        "line 5: there is no setting sampling.top-k; it was left there. Did you mean top_k?",
+        "line 6: there is no setting sampling.threads; it was left there. Did you mean model.threads?",
+        "line 7: there are no settings named screan; they were left there. Did you mean screen?",
+        "line 10: screen.sidebar is 'left'; it must be one of fit, open, closed; fit is taken.",
+        "line 11: screen.mouse is 1; it must be true or false; true is taken.",
+        "line 15: keeping.days is 1.0; it must be a whole number from 0 to 36,500; 0 is taken.",
+        "line 16: keeping.states_gb is nan; it must be a number from 0 to 1,000; 4.0 is taken.",
+    ]
+    assert not read.broken and dict(read.values) == {"ahead.read": False}
+    assert read.settings == Settings().having({"ahead.read": False})
+
+
+def test_escape_sequences_in_names_are_not_shown(file: Path) -> None:
+    file.write_text('["\\u001b[2J"]\nx = 1\n[model]\n"\\u202e" = 1\ndrafter = 5\n', "utf-8")
+    said = " ".join(load(file).problems)
+    assert "\x1b" not in said and "\u202e" not in said and len(load(file).problems) == 3
+
+
+def test_a_change_keeps_comments_and_what_it_does_not_know(file: Path) -> None:
+    file.write_text(MINE, "utf-8")
+    kept = SettingsFile(file)
+    assert len(kept.problems) == 2
+    kept.change("model.context", 2048)
+    kept.change("model.threads", 2)
+    kept.change("reply.system", 'Say "arr".\nmöre 海')
+    now = file.read_text("utf-8")
+    assert "# mine" in now and "context = 2048  # enough" in now and "else = [1, 2]" in now and "tempature = 0.3" in now
+    again = SettingsFile(file)
+    assert again.settings.model.context == 2048 and again.settings.model.threads == 2
+    assert again.settings.reply.system == 'Say "arr".\nmöre 海' and again.problems == kept.problems
+    assert again.where("model.context") == "settled" and again.where("model.name") == ""
+    kept.reset("model.context", "model.threads", "reply.system")
+    assert load(file).settings == Settings() and "else = [1, 2]" in file.read_text("utf-8")
+
+
+def test_a_setting_is_written_where_it_is_explained_and_reset_to_what_was_there(file: Path) -> None:
+    kept = SettingsFile(file)
+    kept.change("sampling.top_k", 7)
+    lines = file.read_text("utf-8").splitlines()
+    at = lines.index("top_k = 7")
+    assert "Keep so many of the best tokens" in lines[at - 1]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept.restore({"keys.go-on": "f7", "sampling.top_k": None})
+    assert dict(load(file).settings.keys) == {"go-on": "f7"}
+    kept.restore({"keys.go-on": None})
+    assert file.read_text("utf-8") == template()
+
+
+def test_wrong_values_and_names_change_nothing(file: Path) -> None:
+    kept = SettingsFile(file)
+    for name, value, why in (("sampling.top_k", -1, "whole number"), ("hub.offline", "no", "true or false")):
+        with pytest.raises(UsageError, match=why):
+            kept.change(name, value)
+    with pytest.raises(UsageError, match=r"no setting top_k\. Did you mean sampling\.top_k\?"):
+        kept.reset("top_k")
+    with pytest.raises(UsageError, match=r"Did you mean sampling\.temperature\?"):
+        kept.change("sampling.temprature", 1.0)
+    assert not file.exists() and kept.settings == Settings()
+
+
+def test_typed_words_become_values() -> None:
+    known = all_settings()
+    assert known["ahead.read"].read(" Off ") is False and known["ahead.read"].read("yes") is True
+    assert known["sampling.temperature"].read("0,5") == 0.5 and known["model.context"].read("2048") == 2048
+    assert isinstance(known["sampling.temperature"].read("1"), float)
+    assert known["reply.system"].read(" 5 ") == "5"
+    for name, text in (("model.context", "2.5"), ("model.context", ""), ("sampling.top_p", "much"), ("hub.offer", "x")):
+        with pytest.raises(UsageError, match="must be"):
+            known[name].read(text)
+
+
+def test_the_command_line_wins_until_the_screen_changes_it(file: Path) -> None:
+    options = {"temp": 0.0, "model": None, "read_ahead": False, "context": 0, "seed": 5}
+    assert given(options) == {"sampling.temperature": 0.0, "ahead.read": False, "model.context": 0}
+    file.write_text("[sampling]\ntemperature = 1.5\n[model]\ncontext = 512\n", "utf-8")
+    kept = SettingsFile(file, given(options))
+    assert kept.settings.sampling.temperature == 0.0 and kept.settings.model.context == 0
+    assert kept.kept.sampling.temperature == 1.5 and kept.where("sampling.temperature") == "given at the start"
+    kept.change("sampling.temperature", 0.7)
+    assert kept.settings.sampling.temperature == 0.7 and kept.where("sampling.temperature") == "settled"
+    assert load(file).settings.model.context == 512  # what was given is not written
+
+
+def test_another_slipstream_s_changes_are_kept(file: Path) -> None:
+    one, other = SettingsFile(file), SettingsFile(file)
+    one.change("model.context", 512)
+    other.change("model.threads", 3)
+    assert (load(file).settings.model.context, load(file).settings.model.threads) == (512, 3)
+
+
+def test_a_link_stays_a_link(tmp_path: Path, file: Path) -> None:
+    real = tmp_path / "dots" / "slipstream.toml"
+    real.parent.mkdir()
+    file.symlink_to(real)
+    SettingsFile(file).change("ahead.read", False)
+    assert file.is_symlink() and load(real).settings.ahead.read is False
+
+
+def test_lines_are_found_in_dotted_and_quoted_keys() -> None:
+    text = 'model.context = 1\n"hub" . "offline" = true\n[sampling]\n\n"top_k" = 4\n'
+    assert [line_of(text, *name) for name in (("model", "context"), ("hub", "offline"), ("sampling", "top_k"))] == [
+        1,
+        2,
+        5,
+    ]
+    assert line_of(text, "sampling") == 3 and line_of(text, "hub", "offer") == 0
+
+
+def test_settings_become_a_load_and_a_sampling() -> None:
+    settings = Settings().having(
+        {
+            "model.context": 512,
+            "model.gpu_layers": 0,
+            "model.threads": 2,
+            "keeping.states_gb": 0.5,
+            "sampling.typical": 0.1,
+        }
+    )
+    assert settings.loading(Load("x.gguf")) == replace(
+        Load("x.gguf"), n_ctx=512, gpu_layers=0, threads=2, states_limit=1 << 29
+    )
+    assert settings.sampling.sampling(seed=1) == Sampling(seed=1, typical=0.1)

@@ -1,0 +1,109 @@
+"""``slipstream settings``: the settings without a screen, and what other commands say of a broken file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slipstream.app.cli.main import main
+from slipstream.app.library.manager import ModelManager
+from slipstream.app.platform.paths import Paths
+from slipstream.app.settings.reading import load
+from slipstream.app.settings.values import all_settings
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return tmp_path / "settings.toml"
+
+
+def slipstream(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def test_settings_are_listed_set_and_reset(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = slipstream(capsys, "settings", "list")
+    assert (code, err) == (0, "") and len(out.splitlines()) == len(all_settings()) + 1 and not file.exists()
+    assert slipstream(capsys, "settings") == (code, out, err)
+    code, out, _ = slipstream(capsys, "settings", "set", "sampling.temperature", "0.5")
+    assert (code, out) == (0, "sampling.temperature = 0.5 (counts at once)\n")
+    assert load(file).settings.sampling.temperature == 0.5
+    slipstream(capsys, "settings", "set", "hub.offline", "on")
+    code, out, _ = slipstream(capsys, "settings", "list")
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("* ")] == [
+        "sampling.temperature",
+        "hub.offline",
+        "is",
+    ]
+    code, out, _ = slipstream(capsys, "settings", "list", "--json")
+    rows = {row["name"]: row for row in map(json.loads, out.splitlines())}
+    assert set(rows) == set(all_settings()) and rows["hub.offline"]["value"] is True and rows["hub.offline"]["settled"]
+    code, out, _ = slipstream(capsys, "settings", "reset", "hub.offline", "sampling.temperature")
+    assert code == 0 and not load(file).values
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e999", "9" * 5000, "²", "١", "1_0", "", " ", "-1e308", str(1 << 64)])
+@pytest.mark.parametrize("name", ["sampling.temperature", "sampling.top_k", "model.context", "keeping.states_gb"])
+def test_what_is_no_number_is_refused(name: str, value: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = slipstream(capsys, "settings", "set", name, value)
+    assert (code, out, err.count("\n")) == (2, "", 1) and "it must be a" in err and not file.exists()
+
+
+@pytest.mark.parametrize("name", ["model.name", "model.drafter", "screen.theme", "screen.sidebar"])
+def test_an_empty_text_is_refused_unless_it_is_the_default(
+    name: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in ("", " "):
+        assert slipstream(capsys, "settings", "set", name, value)[0] == 2 and not file.exists()
+    assert slipstream(capsys, "settings", "set", "reply.system", "")[0] == 0
+
+
+def test_wrong_names_and_values_are_refused_in_words(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = slipstream(capsys, "settings", "set", "sampling.top_k", "many")
+    assert (code, out) == (2, "") and "sampling.top_k is 'many'; it must be a whole number" in err
+    code, _, err = slipstream(capsys, "settings", "reset", "top_k")
+    assert code == 2 and "Did you mean sampling.top_k?" in err
+    file.write_text("[model]\ncontext = = 1\n", "utf-8")
+    code, _, err = slipstream(capsys, "settings", "set", "sampling.top_k", "3")
+    assert code != 0 and "line 2, column 11" in err
+    code, out, err = slipstream(capsys, "settings", "list")
+    assert code == 0 and "line 2, column 11" in err and "sampling.top_k" in out
+    assert file.read_text("utf-8") == "[model]\ncontext = = 1\n"
+
+
+def test_the_hub_stays_offline_where_that_is_settled(file: Path) -> None:
+    file.write_text("[hub]\noffline = true\n", "utf-8")
+    manager = ModelManager(Paths.default())
+    assert manager.offline
+    manager.stay_offline(False)
+    assert not manager.offline
+
+
+def test_run_takes_the_settings_says_what_is_wrong_and_options_win(file: Path) -> None:
+    file.write_text(
+        "[model]\ndrafter = 'nobody'\nthreads = 1\n[reply]\nmax_tokens = 3\n[sampling]\ntemperature = 0\nx = 1\n"
+    )
+
+    def reply(*more: str) -> tuple[dict[str, object], str]:
+        command = [sys.executable, "-m", "slipstream.app.cli.main", "run", "-p", "hi", "--json", "--seed", "1", *more]
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=dict(os.environ))
+        assert done.returncode == 0, done.stderr
+        summary: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+        return summary, done.stderr.decode()
+
+    summary, said = reply()
+    assert summary["tokens"] == 3
+    assert "line 8: there is no setting sampling.x" in said
+    assert "the drafter of the settings cannot be used" in said and "Here is auto" in said
+    summary, said = reply("--max-tokens", "5", "--drafter", "none", "--temp", "0.9")
+    assert summary["tokens"] == 5 and summary["drafted"] == 0 and "drafter of the settings" not in said

@@ -1,0 +1,362 @@
+"""The benchmark screen: what it asks for, how it runs beside the chat, what it shows and keeps."""
+
+import json
+import os
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from tests.app.tui.chat.test_hostile import HOSTILE, assert_inert
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted_commands import Commands, result, scripted
+from textual.widgets import Input, Static
+
+from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
+from slipstream.app.bench.unfinished import PREFIX, take_left, unfinished
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import DrafterOffer
+from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan, about
+from slipstream.app.tui.bench.result import BenchResult
+from slipstream.app.tui.bench.screen import BenchScreen
+from slipstream.models.errors import SlipstreamError
+
+WHEN = datetime(2026, 3, 4, 5, 6, 7)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    made = scripted(tmp_path, monkeypatch)
+    made.lines = ("bench: drafters: chat, temperature 0.8, seed 1 (1 of 4, about 9 s left)",)
+    made.written = result(tmp_path / "written.json")
+    return made
+
+
+def benches(tmp_path: Path) -> Path:
+    return tmp_path / "benches"
+
+
+def kept_before(tmp_path: Path, day: int = 4, **facts: bool) -> Path:
+    """A result of an earlier day."""
+    return result(benches(tmp_path) / f"2026-03-{day:02} 05.06.07.json", **facts)
+
+
+async def opened(chat: Driver) -> BenchScreen:
+    await chat.press("f8")
+    screen = chat.app.screen
+    assert isinstance(screen, BenchScreen)
+    await chat.until(lambda: screen.view.ready)
+    return screen
+
+
+def form(chat: Driver) -> BenchForm:
+    screen = chat.app.screen
+    assert isinstance(screen, BenchForm)
+    return screen
+
+
+def said(chat: Driver) -> str:
+    """Everything that is written on the screen."""
+    return " ".join(str(static.content) for static in chat.app.screen.query(Static))
+
+
+def running(chat: Driver) -> bool:
+    job = chat.screen.jobs.job
+    return job is not None and bool(job.line)
+
+
+async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
+    open_chat: Open, tmp_path: Path, commands: Commands
+) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat)
+        assert "No benchmark was run from here yet." in screen.view.words
+        await chat.press("n")
+        assert form(chat).chosen() == BenchPlan(drafters=("draft", "lookup"))
+        assert "put away" in said(chat)
+        await chat.press("enter")
+        await chat.until(lambda: running(chat) and "1 of 4" in screen.view.note)
+        assert screen.view.note.startswith("━━━") and "Benchmark: chat, temperature 0.8" in screen.view.note
+        assert chat.engine.closed and chat.screen.model.loaded is None  # one model is in memory
+        (asked,) = commands.asked
+        words = " ".join(asked)
+        assert asked[0] == "bench" and commands.nice == 0
+        for part in (f"-m {Path('mini.gguf').absolute()}", "--drafters draft,lookup", "--prompts=chat", "--no-memory"):
+            assert part in words
+        assert "--temp 0.8 --limit 2 --tokens 48" in words
+        assert not screen.check_action("new", ())
+        await chat.press("escape", "ctrl+d")
+        assert chat.toasts() == ["The benchmark has the model · F8 shows how far it is."]
+        await chat.say("sent meanwhile", wait=False)  # it waits
+        assert len(chat.engine.loads) == 1 and not chat.engine.asked
+        assert "will be sent afterwards" in str(chat.screen.prompt.border_subtitle)
+        commands.go()
+        await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
+        assert len(chat.engine.loads) == 2
+        assert chat.engine.asked[0].messages[-1].content == "sent meanwhile"
+        (file,) = benches(tmp_path).iterdir()
+        assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
+        screen = await opened(chat)
+        await chat.until(lambda: len(screen.view) == 1)
+        assert "Small model" in chat.shown() and "lookup 1.9x" in chat.shown()
+        assert screen.view.note == "The benchmark is done; Enter opens it."
+        await chat.press("n")
+        assert form(chat).chosen().drafters == ("draft", "lookup")
+
+
+async def test_the_form_says_what_is_missing_and_checks_a_file(
+    open_chat: Open, tmp_path: Path, commands: Commands
+) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+        await chat.press("n")
+        screen = form(chat)
+        await chat.press("space", "down", "space", "enter")
+        assert isinstance(chat.app.screen, BenchForm) and "Choose at least one drafter." in said(chat)
+        await chat.press("space")
+        assert screen.chosen().drafters == ("lookup",)
+        for name, keys in (("sets", ["down", "space"]), ("sampling", ["space"]), ("size", ["down", "space"])):
+            screen.query_one(f"#{name}").focus()
+            await chat.press(*keys)
+        screen.query_one("#file", Input).value = str(tmp_path / "own.txt")
+        await chat.press("enter")
+        await chat.until(lambda: "own.txt" in said(chat) and screen.query_one("#estimate").has_class("wrong"))
+        (tmp_path / "own.txt").write_text("Tell me of the sea.\n")
+        await chat.press("enter")
+        await chat.until(lambda: running(chat))
+        words = " ".join(commands.asked[0])
+        assert f"--prompts=chat --prompts=copy --prompts={tmp_path / 'own.txt'}" in words
+        assert "--temp 0,0.8" in words and "--limit 4 --tokens 96" in words
+        commands.go()
+        await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
+
+
+async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
+    commands.written = None
+    async with open_chat() as chat:
+        screen = await opened(chat)
+        await chat.press("n", "enter")
+        await chat.until(lambda: running(chat))
+        result(Path(commands.asked[0][-1]), stopped=True)
+        await chat.press("c")
+        await chat.until(lambda: len(screen.view) == 1 and chat.screen.model.loaded is not None)
+        assert screen.view.note == "Cancelled; what was measured until then is kept."
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, BenchResult) and "STOPPED before its end" in said(chat)
+        await chat.press("escape", "n", "enter")
+        await chat.until(lambda: running(chat))
+        await chat.press("c")
+        await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
+        await chat.until(lambda: screen.view.note == "Cancelled before anything was measured.")
+        assert len(list(benches(tmp_path).iterdir())) == 1
+
+
+async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
+    open_chat: Open, tmp_path: Path, commands: Commands
+) -> None:
+    left = result(benches(tmp_path) / f"{PREFIX}1234", stopped=True)
+    (benches(tmp_path) / f"{PREFIX}5678").touch()
+    os.utime(left, (WHEN.timestamp(), WHEN.timestamp()))
+    with unfinished(benches(tmp_path)) as held:
+        result(held)
+        async with open_chat() as chat:
+            await chat.until(lambda: any("was cut short" in words for words in chat.toasts()))
+            screen = await opened(chat)
+            assert [kept.when for kept in screen.view.results] == [WHEN]
+            assert screen.view.results[0].report
+        assert {path.name for path in benches(tmp_path).iterdir()} == {held.name, "2026-03-04 05.06.07.json"}
+    assert take_left(benches(tmp_path)) == [] and not held.exists()
+
+
+async def test_it_fails_in_words_and_the_chat_goes_on(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
+    commands.held, commands.error, commands.written = False, "there is no memory left.", None
+    async with open_chat() as chat:
+        screen = await opened(chat)
+        await chat.press("n", "enter")
+        await chat.until(lambda: "The benchmark failed: there is no memory left." in screen.view.note)
+        await chat.press("escape")
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        await chat.say("go on")
+        assert len(chat.engine.asked) == 1
+        assert not list(benches(tmp_path).iterdir())
+
+
+async def test_it_does_not_begin_while_a_reply_is_written(open_chat: Open, commands: Commands) -> None:
+    async with open_chat(Script(hold=3), Script()) as chat:
+        await chat.say("x", wait=False)
+        await chat.held("The ")
+        await opened(chat)
+        await chat.press("n", "enter")
+        await chat.until(lambda: any("A reply is being written" in words for words in chat.toasts()))
+        assert not commands.asked and not chat.engine.closed
+        chat.engine.go()
+        await chat.until(chat.idle)
+
+
+async def test_there_is_nothing_to_measure_before_a_model_is_loaded(open_chat: Open, tmp_path: Path) -> None:
+    kept_before(tmp_path)
+    held = ScriptedEngine(hold_load=True)
+    async with open_chat(engine=held) as chat:
+        screen = await opened(chat)
+        assert len(screen.view) == 1  # earlier results can be seen
+        await chat.press("n")
+        assert chat.toasts() == ["The model is not loaded yet."]
+        held.go_load()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 12)])
+async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: Path, size: tuple[int, int]) -> None:
+    older = kept_before(tmp_path)
+    newer = kept_before(tmp_path, day=9)
+    broken = benches(tmp_path) / "2026-03-07 05.06.07.json"
+    broken.write_text('{"machine": {}}')
+    async with open_chat(size=size) as chat:
+        screen = await opened(chat)
+        assert [kept.path for kept in screen.view.results] == [newer, broken, older]
+        assert "09 Mar 05:06" in chat.shown()
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, BenchResult)
+        words = said(chat)
+        for part in ("auto", "1.70x [1.60, 1.80]", "Same text as plain decoding's: 8 of 8", "do not lean on", "medusa"):
+            assert part in words, part
+        assert all(len(line) == size[0] for line in chat.shown().splitlines())
+        await chat.press("escape", "down")
+        assert "damaged" in said(chat)
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, BenchScreen)  # there is nothing to open
+        await chat.press("x", "n", "x", "y")
+        await chat.until(lambda: len(screen.view) == 2)
+        assert newer.exists() and not broken.exists() and older.exists()
+
+
+async def test_it_is_a_command_too(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("/bench")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, BenchScreen))
+
+
+async def test_the_real_command_measures_the_bundled_model(open_chat: Open, tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("Hello!\n")
+    async with open_chat() as chat:
+        chat.screen.model.load = replace(choose(Paths.default()), drafter="draft")
+        plan = BenchPlan((str(tmp_path / "own.txt"),), ("lookup",), (0.0,), "small")
+        chat.screen.benchmark.begin(plan)
+        await chat.until(lambda: running(chat))
+        await chat.until(lambda: not chat.screen.model.lent)
+        (kept,) = kept_results(benches(tmp_path))
+        assert kept.report and [row.drafter for row in kept.report.rows] == ["none", "lookup"]
+        assert kept.report.reply == SIZES["small"][1] and not kept.report.memory_mb
+        assert chat.screen.benchmark.news == "The benchmark is done; Enter opens it."
+
+
+def test_how_long_it_takes_is_guessed_from_its_size() -> None:
+    plan = BenchPlan(("chat",), ("auto", "lookup"), (0.0,), "small")
+    assert plan.seconds(10.0) == pytest.approx(5 + 1.3 * 2 * 5 * 48 / 10)
+    assert plan.seconds(0.0) > plan.seconds(10.0) > plan.seconds(100.0)
+    assert (about(3), about(200), about(9000)) == ("about 5 s", "about 3 min", "about 2.5 h")
+    assert not plan.lacks
+    assert "prompts" in replace(plan, prompts=()).lacks
+    assert "drafter" in replace(plan, drafters=()).lacks
+    assert "drawn" in replace(plan, temperatures=()).lacks
+
+
+def test_what_is_kept_is_whole_and_never_in_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "benches"
+    place = place_for(folder, WHEN)
+    assert keep(tmp_path / "never", place) is None
+    (tmp_path / "empty").touch()
+    assert keep(tmp_path / "empty", place) is None and not (tmp_path / "empty").exists()
+    kept = keep(result(tmp_path / "new"), place)
+    assert kept and kept.report and kept.when == WHEN and kept.processor == "A processor"
+    second = place_for(folder, WHEN)
+    assert second != place and keep(result(tmp_path / "new"), second)
+    assert [found.when for found in kept_results(folder)] == [WHEN, WHEN]
+    delete(kept)
+    delete(kept)  # it is gone: so it should be
+    assert [found.path for found in kept_results(folder)] == [second]
+    (tmp_path / "file").touch()
+    with pytest.raises(SlipstreamError, match="cannot write"):
+        keep(result(tmp_path / "new"), tmp_path / "file" / "x.json")
+
+
+@pytest.mark.parametrize("wrong", ["", "[]", "{}", "null", "\xff", "[" * 100_000, '{"drafters": {"rows": 1}}'])
+def test_a_damaged_result_is_named_and_harms_nothing(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "x.json").write_bytes(wrong.encode("latin-1"))
+    (kept,) = kept_results(tmp_path)
+    assert kept.report is None and kept.problem
+
+
+def test_every_field_of_a_result_may_be_wrong(tmp_path: Path) -> None:
+    """Whatever stands in one place, a result is either whole or said to be damaged; both can be listed."""
+    whole = json.loads(result(tmp_path / "2026-01-01 00.00.00.json").read_text())
+    found: list[Kept] = []
+    for name in (*whole["drafters"], *(("rows", 0, key) for key in whole["drafters"]["rows"][0])):
+        for value in (None, "x", [], {"value": "x"}, 1e999, [None]):
+            broken = json.loads(json.dumps(whole))
+            if isinstance(name, str):
+                broken["drafters"][name] = value
+            else:
+                broken["drafters"]["rows"][0][name[2]] = value
+            (tmp_path / "2026-01-01 00.00.00.json").write_text(json.dumps(broken))
+            found += kept_results(tmp_path)
+    assert sum(kept.report is None for kept in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_hostile_names_are_shown_as_text(
+    open_chat: Open, tmp_path: Path, commands: Commands, size: tuple[int, int]
+) -> None:
+    place = kept_before(tmp_path)
+    hostile = json.loads(place.read_text())
+    report = hostile["drafters"]
+    hostile["machine"]["processor"] = report["model"] = report["promise"] = HOSTILE
+    report["unusable"], report["prompts"] = {HOSTILE: HOSTILE}, {HOSTILE: 1}
+    for row in (*report["rows"], *report["best"]):
+        row["kind"] = row["drafter"] = HOSTILE
+    place.write_text(json.dumps(hostile))
+    offer = DrafterOffer(HOSTILE.replace("\0", ""), True, about=HOSTILE)  # no argument of a command holds the other
+    loaded = replace(LOADED, name=HOSTILE, device=HOSTILE, drafters=[offer])
+    commands.lines, commands.error, commands.written = (offer.name,), offer.name, None
+    async with open_chat(engine=ScriptedEngine(loaded=loaded), size=size) as chat:
+        screen = await opened(chat)
+        assert screen.view.results[0].report
+        assert_inert(chat)
+        await chat.press("enter")
+        assert_inert(chat)
+        await chat.press("escape", "n")
+        assert_inert(chat)
+        await chat.press("enter")
+        await chat.until(lambda: running(chat))
+        assert_inert(chat)
+        commands.go()
+        await chat.until(lambda: "failed" in screen.view.note and chat.screen.model.loaded is not None)
+        assert_inert(chat)
+        await chat.press("escape", "ctrl+d")
+        await chat.until(lambda: "Drafters for" in chat.shown())
+        assert_inert(chat)
+
+
+async def test_the_form_needs_no_keys(open_chat: Open, commands: Commands) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+
+        async def click(words: str) -> None:
+            lines = chat.shown().splitlines()
+            row = next(row for row, line in enumerate(lines) if words in line)
+            await chat.pilot.click(offset=(lines[row].index(words) + 1, row))
+
+        await click("n New")
+        await click("✓ lookup")
+        await click("· medium")
+        assert form(chat).chosen() == BenchPlan(drafters=("draft",), size="medium")
+        await click("Esc back")
+        assert isinstance(chat.app.screen, BenchScreen)
+        await click("n New")
+        await click("Enter runs")
+        await chat.until(lambda: running(chat))
+        commands.go()
+        await chat.until(lambda: chat.screen.jobs.job is None)

@@ -1,0 +1,215 @@
+"""Files that go into a message."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.app.tui.chat.test_prompt import sent
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from textual.notifications import Notify
+
+from slipstream.app.tui.chat.attach import MOST_BYTES, begun, mentioned, read_attachment, unattached
+from slipstream.models.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Some files in the current folder."""
+    folder = tmp_path / "here"
+    (folder / "my notes").mkdir(parents=True)
+    (folder / "notes.txt").write_text("The sea.\r\nIt is wide.\n", "utf-8", newline="")
+    (folder / "my notes" / "of rivers.md").write_text("```\ncode\n```\n", "utf-8")
+    (folder / "море.txt").write_text("Море широкое.", "utf-8")
+    (folder / "photo.png").write_bytes(b"\x89PNG\0\0")
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "large.txt").write_bytes(b"x" * (MOST_BYTES + 1))
+    (folder / ".hidden").write_text("x", "utf-8")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def names(line: str) -> list[str]:
+    return [found.path for found in begun(line)[1]]
+
+
+def test_names_complete_what_was_typed() -> None:
+    everything = ["my notes/", "large.txt", "latin.txt", "notes.txt", "photo.png", "море.txt"]
+    assert names("@") == everything
+    assert names("see @NO") == ["notes.txt"]
+    assert names("@my no") == ["my notes/"]
+    assert names("see @my notes/of ri") == ["my notes/of rivers.md"]
+    assert names("and @М") == ["море.txt"]
+    assert names("@.hi") == [".hidden"]
+    assert names("@no and @l") == ["large.txt", "latin.txt"]
+    assert begun("see @no")[0] == 4
+    for line in ("", "no", "me@no", "@ no", "@nothing", "@nowhere/x", "@notes.txt/", "@no\0", "@~nobody-here/"):
+        assert names(line) == []
+
+
+def test_files_that_a_text_names_are_found() -> None:
+    text = "@notes.txt, (@notes.txt) and @море.txt? not me@notes.txt nor @nobody @my"
+    assert [text[begin:end] for begin, end, _ in mentioned(text)] == ["@notes.txt", "@море.txt"]
+
+
+def test_names_that_look_like_paths_and_are_no_files_are_told_from_words() -> None:
+    text = "@/no/typo, @note.txt and @~/nothing (@my/x) or @./my: @notes.txt"
+    assert unattached(text) == [
+        ("/no/typo", "no such file"),
+        ("note.txt", "no such file"),
+        ("~/nothing", "no such file"),
+        ("./my", "no such file"),
+    ]
+    Path("src").mkdir()
+    assert unattached("@src/ @src") == [("src/", "it is a folder")]
+    assert unattached("/".join(["@", *(["x" * 250] * 40)]))[0][1] == "no such file"
+    words = '@nobody me@no/where @3.50 @app.get("/x") @dataclasses.dataclass @property. @{a/b} @ @/no\0'
+    assert unattached(words) == [("/no\0", "no such file")]
+
+
+def test_a_file_is_read_into_a_fence_of_its_own() -> None:
+    read = read_attachment("notes.txt")
+    assert read.fenced == "\nnotes.txt:\n```txt\nThe sea.\nIt is wide.\n```\n"
+    assert (read.bytes, read.tokens, read.label) == (22, 6, "notes.txt, 22 B, about 6 tokens")
+    assert "\n````md\n```\ncode\n```\n````\n" in read_attachment("my notes/of rivers.md").fenced
+    assert read_attachment("море.txt").tokens > len("Море широкое.") / 2
+    Path("wide.txt").write_text("wide", "utf-16")
+    Path("empty").touch()
+    assert read_attachment("wide.txt").text == "wide"
+    assert read_attachment("empty").fenced == "\nempty:\n```\n\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("photo.png", "zero bytes"),
+        ("latin.txt", "not text in UTF-8, byte 3"),
+        ("large.txt", "too large"),
+        ("missing.txt", "no such file"),
+        ("my notes", "not a file"),
+        ("no\0name", "cannot attach"),
+    ],
+)
+def test_what_cannot_be_attached_is_refused_in_words(name: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        read_attachment(name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(UsageError, match="not a file"):
+        read_attachment("pipe")
+    assert mentioned("@pipe") == []
+
+
+def told(chat: Driver) -> str:
+    return " ".join(chat.toasts()[-1:])
+
+
+def all_told(chat: Driver) -> list[str]:
+    return [message.notification.message for message in chat.log if isinstance(message, Notify)]
+
+
+async def test_files_are_completed_attached_and_sent(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press(*"see @my", "tab")  # a folder: goes on
+        assert prompt.text == "see @my notes/"
+        assert "of rivers.md" in chat.shown()
+        await chat.press("enter")
+        assert prompt.text == "see [my notes/of rivers.md, 13 B, about 4 tokens] "
+        assert not prompt.choices.open
+        await chat.press(*"and @мо", "tab")
+        first = "\nmy notes/of rivers.md:\n````md\n```\ncode\n```\n````\n"
+        second = "\nморе.txt:\n```txt\nМоре широкое.\n```\n"
+        assert prompt.message == f"see {first} and {second} "
+        assert await sent(chat) == f"see {first} and {second} "
+
+
+async def test_a_name_that_was_typed_whole_is_attached_when_it_is_sent(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("@notes.txt and @notes.txt, or @nobody?\nalso @море.txt")
+        text = await sent(chat)
+        assert text.count("It is wide.") == 2
+        assert text.count("@") == 1
+        assert "Море широкое." in text
+        assert text.index("@nobody?") < text.index("also")
+
+
+async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press(*"@notes.txt", "space", "o", "k")
+        mark = "[notes.txt, 22 B, about 6 tokens]"
+        assert prompt.text == f"{mark} ok"
+        await chat.press("space", *"(@notes.txt", "space")  # no name of its own
+        assert prompt.text == f"{mark} ok (@notes.txt "
+        prompt.put("")
+        await chat.press(*"see @notes.txt,", "space", *"or @notes.txt", "escape", "ctrl+j", "x")
+        assert prompt.text == f"see {mark}, or {mark}\nx"
+        assert prompt.message.count("It is wide.") == 2
+        prompt.put("see @notes.txtwell")
+        prompt.move_cursor((0, len("see @notes.txt")))
+        await chat.press("space")
+        assert prompt.text == f"see {mark} well" and prompt.cursor_location == (0, len(f"see {mark} "))
+        prompt.put("")
+        await chat.press(*"@my", "space", *"no", "tab")  # a name goes on with the space
+        assert prompt.text == "@my notes/"
+        prompt.put("")
+        await chat.press(*"@photo.png", "space")
+        assert "zero bytes" in told(chat) and prompt.text == "@photo.png "
+        prompt.put("")
+        await chat.press(*"/rename @notes.txt", "space")
+        assert prompt.text == "/rename @notes.txt "
+
+
+async def test_a_name_of_no_file_is_told_once_and_sent_as_text(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.press(*"see @/no/typo", "space")
+        assert all_told(chat) == ["@/no/typo: no such file; it is sent as text."]
+        await chat.press(*"and", "space", *"@note.txt")
+        assert await sent(chat) == "see @/no/typo and @note.txt"
+        chat.screen.prompt.put("@note.txt and @/no/typo")
+        assert await sent(chat) == "@note.txt and @/no/typo"
+        first, second = "@/no/typo: no such file; it is sent as text.", "@note.txt: no such file; it is sent as text."
+        assert all_told(chat) == [first, second]
+
+
+async def test_what_is_attached_at_the_last_moment_is_told(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("see @notes.txt and @.hidden")
+        await sent(chat)
+        assert all_told(chat) == ["Attached: notes.txt, 22 B, about 6 tokens; .hidden, 1 B, about 1 token."]
+
+
+async def test_a_file_that_is_no_text_keeps_the_prompt(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        prompt.put("see @photo.png please")
+        await chat.press("enter")
+        assert told(chat) == (
+            "Cannot attach photo.png: it is not text, for it has zero bytes. Only text files can be attached."
+        )
+        assert prompt.text == "see @photo.png please"
+        prompt.put("")
+        await chat.press(*"@lar", "enter")
+        assert "too large" in told(chat)
+        assert prompt.text == "@lar"
+        assert not prompt.choices.open
+        assert not chat.engine.asked
+
+
+async def test_esc_closes_the_list_and_the_command_attaches_too(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press(*"@no", "escape")
+        assert not prompt.choices.open
+        assert await sent(chat) == "@no"
+        prompt.put("/attach notes.txt")
+        await chat.press("enter")
+        await chat.until(lambda: prompt.text == "[notes.txt, 22 B, about 6 tokens] ")
+        prompt.put("/attach photo.png")
+        await chat.press("enter")
+        await chat.until(lambda: "not text" in told(chat))
+        assert prompt.text == "/attach photo.png"

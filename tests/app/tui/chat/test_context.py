@@ -1,0 +1,118 @@
+"""How full the context is, and what the model no longer reads: never silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.top_bar import gauge
+from slipstream.app.tui.chat.transcript import Forgotten
+from slipstream.models.errors import ContextFullError
+
+TEXT = "The sea is wide and blue."
+
+
+def used(chat: Driver) -> int:
+    return chat.screen.top_bar.used
+
+
+def lines(chat: Driver) -> list[str]:
+    return [str(line.content) for line in chat.screen.query(Forgotten)]
+
+
+def below_line(chat: Driver) -> str:
+    """The message that stands right below the line."""
+    children = list(chat.screen.transcript.column.children)
+    places = [at for at, child in enumerate(children) if isinstance(child, Forgotten)]
+    if not places:  # it is on its way
+        return ""
+    after = children[places[0] + 1]
+    return after.text if isinstance(after, Reply) else str(getattr(after, "content", ""))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words", "style"),
+    [
+        (0, "──────── 0 / 1,000", "$primary"),
+        (10, "━─────── 10 / 1,000", "$primary"),
+        (500, "━━━━──── 500 / 1,000", "$primary"),
+        (801, "━━━━━━── 801 / 1,000", "$warning"),
+        (960, "━━━━━━━━ 960 / 1,000", "$error"),
+        (1200, "━━━━━━━━ 1,200 / 1,000 too long", "$error"),
+    ],
+)
+def test_the_gauge_warns_when_it_is_nearly_full(tokens: int, words: str, style: str) -> None:
+    drawn = gauge(tokens, 1000)
+    assert drawn.plain == words
+    assert all(span.style in (style, f"bold {style}", "$foreground 30%", "$foreground 70%") for span in drawn.spans)
+    assert any(style in str(span.style) for span in drawn.spans) or not tokens
+
+
+async def test_what_is_typed_and_attached_is_counted_as_it_grows(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(TEXT), ahead=False) as chat:
+        chat.screen.prompt.put("one two three")
+        await chat.until(lambda: used(chat) == 3)
+        chat.screen.prompt.put("word " * 300)
+        await chat.until(lambda: used(chat) == 300)
+        assert "300 / 1,024" in chat.shown()
+        assert not any(prepare.read for prepare in chat.engine.prepared)  # reading ahead is off; counting is not
+        await chat.press("enter")
+        await chat.until(chat.idle)
+        await chat.until(lambda: used(chat) == 306)
+
+
+async def test_a_reply_counts_while_it_is_written(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=12)) as chat:
+        await chat.say("Hello", wait=False)
+        await chat.until(lambda: used(chat) > 21)
+        assert used(chat) < 27
+        chat.engine.go()
+        await chat.until(chat.idle)
+
+
+async def test_a_line_stands_where_the_model_begins_to_read(open_chat: Open, store: ChatStore) -> None:
+    engine = ScriptedEngine([Script(TEXT), Script(TEXT), Script(TEXT, dropped=2)])
+    async with open_chat(engine=engine) as chat:
+        await chat.say("first")
+        await chat.say("second")
+        assert not lines(chat)
+        engine.leaves_out = (2, 200)
+        await chat.say("third")
+        assert lines(chat) == ["▲ above this line the model no longer reads: 2 messages, 200 tokens"]
+        assert below_line(chat) == "second"
+        engine.leaves_out = (4, 400)
+        await chat.press(*"And")
+        await chat.until(lambda: below_line(chat) == "third")  # while it is typed: nobody is surprised later
+        assert "4 messages, 400 tokens" in lines(chat)[0]
+        engine.leaves_out = (0, 0)
+        await chat.press(*" so")
+        await chat.until(lambda: not lines(chat))
+    (kept,) = store.list_chats()
+    engine = ScriptedEngine(hold_load=True)
+    async with open_chat(engine=engine, chat=kept.id) as chat:  # kept with the reply
+        await chat.until(lambda: bool(lines(chat)))
+        assert below_line(chat) == "second"
+        assert "older messages left out: 2" in chat.footnote()
+        engine.go_load()
+    async with open_chat(chat=kept.id) as chat:
+        await chat.press("ctrl+n")
+        await chat.until(lambda: not lines(chat))
+
+
+async def test_a_message_that_is_too_long_stays_in_the_prompt(open_chat: Open, store: ChatStore) -> None:
+    error = ContextFullError("this message alone makes a prompt of 2,000 tokens, but the context holds 1,024.", "Cut.")
+    engine = ScriptedEngine([Script(fails=error)], loaded=replace(LOADED, n_ctx=1024))
+    async with open_chat(engine=engine) as chat:
+        chat.screen.prompt.put("word " * 2000)
+        await chat.until(lambda: used(chat) == 2000)
+        assert "2,000 / 1,024 too long" in chat.shown()
+        await chat.say("word " * 2000)
+        assert any("this message alone" in notice.lower() for notice in chat.notices())
+        assert chat.screen.prompt.message.split() == ["word"] * 2000
+        assert not chat.texts()

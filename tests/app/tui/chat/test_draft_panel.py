@@ -1,0 +1,191 @@
+"""The panel that shows drafts as they come."""
+
+from __future__ import annotations
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import Script, ScriptedEngine
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import DraftTree, Piece
+from slipstream.app.tui.chat.draft_panel import MOST, DraftTreeLog
+from slipstream.app.tui.engine_service import ReplyStreamed
+
+TEXT = "The sea is wide and blue, and it is never quite still."
+
+
+def tree(number: int) -> DraftTree:
+    return DraftTree(number, [" a"], [-1], [0.5], ["draft"], [0], Piece(" b", "bonus"), 0, 1.0)
+
+
+def shown(log: DraftTreeLog) -> str:
+    """The lines of the trees that are in sight."""
+    return "\n".join(log.render_line(y).text.rstrip() for y in range(log.size.height))
+
+
+async def drawn(chat: Driver, words: str) -> None:
+    await chat.until(lambda: words in shown(chat.screen.drafts.trees))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, int]) -> None:
+    async with open_chat(Script(TEXT, hold=20), size=size) as chat:
+        panel, transcript = chat.screen.drafts, chat.screen.transcript
+        assert not panel.display and "Drafts:" not in chat.shown()
+        await chat.press("f4")
+        await chat.until(lambda: chat.engine.watched)
+        assert "The next reply's drafts come here" in chat.shown()
+        beside = size[0] > 100
+        assert (panel.region.y == transcript.region.y) == beside
+        assert panel.region.x >= transcript.region.right if beside else panel.region.y >= transcript.region.bottom
+        await chat.say("x", wait=False)
+        await drawn(chat, "┯·sea 25━·is 25━·wide 25┯and·")
+        assert chat.screen.reply.writing  # while it is being written
+        assert "2 draft  3 of 5 + bonus" in shown(panel.trees) and "·wrong 50" in shown(panel.trees)
+        await chat.until(lambda: "by depth" in chat.shown() and "draft" in chat.shown())
+        chat.engine.go()
+        await chat.until(chat.idle)
+        await drawn(chat, "still.")
+        assert chat.texts() == ["x", TEXT]
+        await chat.until(lambda: "draft       70 %" in chat.shown() and "75 50" in chat.shown())
+
+
+async def test_it_opens_without_colours(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(Script(TEXT), size=(140, 40)) as chat:
+        await chat.press("f4")
+        assert "The next reply's drafts come here" in chat.shown()
+        await chat.say("x")
+        await drawn(chat, "still.")
+
+
+async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT)) as chat:
+        await chat.say("x")
+        await chat.press("f4")
+        await chat.until(lambda: chat.engine.watched)
+        assert "The next reply's drafts come here" in chat.shown()
+        assert "70 %" in str(chat.screen.drafts.chart.render())  # known from the reply's own figures
+        await chat.press("f4")
+        await chat.until(lambda: not chat.engine.watched)
+        await chat.say("y")
+        steps = [message.step for message in chat.posted(ReplyStreamed)]
+        assert steps and not any(step.watched for step in steps)
+        assert shown(chat.screen.drafts.trees).strip() == ""
+
+
+async def test_it_opens_in_the_middle_of_a_reply(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT, hold=20)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 20)
+        await chat.press("f4")
+        await chat.until(lambda: chat.engine.watched)
+        chat.engine.go()
+        await chat.until(chat.idle)
+        await drawn(chat, " of ")
+
+
+async def test_it_is_a_command_too_and_a_new_reply_begins_anew(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT)) as chat:
+        chat.screen.prompt.put("/trees")
+        await chat.press("enter")
+        await chat.until(lambda: chat.engine.watched and chat.screen.drafts.display)
+        assert chat.screen.prompt.text == ""
+        log = chat.screen.drafts.trees
+        await chat.say("x")
+        await chat.until(lambda: len(log.kept) > 2)
+        before = len(log.kept)
+        await chat.say("y")
+        await chat.until(lambda: len(log.kept) == before)
+        assert log.kept[0].step == 1
+        await chat.press("ctrl+n")
+        await chat.until(lambda: not log.kept)
+        assert "Nothing was drafted yet" in str(chat.screen.drafts.chart.render())
+
+
+async def test_a_plain_reply_says_so_step_by_step(open_chat: Open) -> None:
+    async with open_chat(Script("The sea."), drafter="none") as chat:
+        await chat.press("f4")
+        await chat.until(lambda: chat.engine.watched)
+        await chat.say("x")
+        await drawn(chat, "2 plain sea.")
+        assert "Nothing was drafted yet" in str(chat.screen.drafts.chart.render())
+
+
+async def test_kept_replies_are_in_the_chart(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(TEXT)) as chat:
+        await chat.say("x")
+        await chat.press("f4")
+        await chat.until(lambda: "75 50" in str(chat.screen.drafts.chart.render()))
+        at_once = str(chat.screen.drafts.chart.render())
+    kept = store.list_chats()[0].id
+    async with open_chat(Script(TEXT), chat=kept) as chat:
+        await chat.press("f4")
+        await chat.until(lambda: str(chat.screen.drafts.chart.render()) == at_once)
+        assert "70 %" in at_once
+
+
+async def test_a_picture_is_drawn_once_for_many_steps(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_chat() as chat:
+        await chat.press("f4")
+        log = chat.screen.drafts.trees
+        pictures: list[int] = []
+        draw = log._measure
+
+        def measure() -> None:
+            pictures.append(len(log.kept))
+            draw()
+
+        monkeypatch.setattr(log, "_measure", measure)
+        for number in range(1, 51):
+            log.add([tree(number)])
+        assert not pictures and not log.kept
+        await drawn(chat, "50 draft")
+        assert pictures == [50]
+
+
+async def test_one_scrolls_back_and_the_lines_stay(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.press("f4")
+        log = chat.screen.drafts.trees
+        log.add([tree(number) for number in range(1, MOST + 1)])
+        await drawn(chat, f"{MOST} draft")
+        log.focus()
+        await chat.press("pageup", "pageup")
+        await chat.until(lambda: log.scroll_y == log.max_scroll_y - 2 * log.size.height)
+        before = shown(log)
+        log.add([tree(number) for number in range(MOST + 1, MOST + 11)])
+        await chat.until(lambda: log.kept[-1].step == MOST + 10)
+        assert shown(log) == before  # although the first ten are gone
+        assert log.kept[0].step == 11
+        await chat.press("end")
+        await drawn(chat, f"{MOST + 10} draft")
+        log.add([tree(MOST + 11)])
+        await drawn(chat, f"{MOST + 11} draft")
+        await chat.press("escape")
+        assert chat.screen.prompt.has_focus
+
+
+async def test_closing_it_gives_the_focus_back(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.press("f4")
+        chat.screen.drafts.trees.focus()
+        await chat.press("f4")
+        assert chat.screen.prompt.has_focus and not chat.screen.drafts.display
+
+
+async def test_a_changing_terminal_and_theme_keep_it_whole(open_chat: Open) -> None:
+    async with open_chat(engine=ScriptedEngine([Script(TEXT)])) as chat:
+        await chat.press("f4")
+        await chat.until(lambda: chat.engine.watched)
+        await chat.say("x")
+        await drawn(chat, "still.")
+        for size in ((40, 12), (200, 60), (41, 13), (20, 5), (96, 30), (80, 24)):
+            await chat.pilot.resize_terminal(*size)
+            assert all(len(line) == size[0] for line in chat.shown().splitlines())
+        await drawn(chat, "still.")
+        width = chat.screen.drafts.trees.scrollable_content_region.width
+        assert all(strip.cell_length <= width for strip in chat.screen.drafts.trees._lines)
+        await chat.app.run_action("light_or_dark")
+        await drawn(chat, "still.")

@@ -1,0 +1,130 @@
+"""One step as a drawing: every node, its probability, the path that became text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.app.protocol import DraftTree, Piece
+from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTERS, RECOVERED
+from slipstream.app.tui.chat.draft_tree import MOST_DRAWN, SMALLEST, drawn
+
+TREE = DraftTree(
+    step=1_128,
+    texts=[" sea", " is", " wide", " and", " big", " was", " ocean"],
+    parents=[-1, 0, 1, 2, 1, 0, -1],
+    probs=[0.92, 0.81, 0.4, 0.3, 0.12, 0.1, 0.05],
+    sources=["medusa"] * 7,
+    path=[0, 1, 4],
+    last=Piece(" blue", "recovered"),
+    probes=0,
+    ms=5.24,
+)
+
+
+def lines(tree: DraftTree, width: int = 60) -> list[str]:
+    return drawn(tree, width).plain.split("\n")
+
+
+def styles(tree: DraftTree, width: int = 60) -> dict[str, str]:
+    """The style of each part of the drawing."""
+    content = drawn(tree, width)
+    return {content.plain[span.start : span.end]: str(span.style) for span in content.spans}
+
+
+def test_the_first_line_is_what_was_written_and_the_rest_hangs_below() -> None:
+    assert lines(TREE) == [
+        "1,128 medusa  3 of 7 + recovered · 5.2 ms",
+        "┯·sea 92┯·is 81┯·big 12━·blue",
+        "│       │      └·wide 40─·and 30",
+        "│       └·was 10",
+        "└·ocean 5",
+    ]
+    shown = styles(TREE)
+    assert shown["·sea"] == shown["·is"] == shown["·big"] == DRAFTERS["medusa"]
+    assert shown["·blue"] == RECOVERED
+    assert shown["·wide"] == shown["·ocean"] != shown["·sea"]
+
+
+def test_a_bonus_follows_a_whole_path_and_a_long_chain_goes_on_below() -> None:
+    words = [" and", " it", " is", " never", " quite"]
+    tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3], probs=[0.9] * 5, sources=["lookup"] * 5)
+    tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"), probes=12, ms=31.4)
+    assert lines(tree)[0] == "1,128 lookup  5 of 5 + bonus · 12 probes · 31 ms"
+    assert lines(tree)[1:] == ["━·and 90━·it 90━·is 90━·never 90━·quite 90━·still"]
+    assert lines(tree, 30)[1:] == ["━·and 90━·it 90━·is 90…", "…━·never 90━·quite 90━·still"]
+    assert styles(tree)["·quite"] == COPIED and styles(tree)["·still"] == BONUS
+
+
+def test_nothing_accepted_begins_with_the_targets_own_token() -> None:
+    tree = replace(TREE, texts=[" a", " b"], parents=[-1, 0], probs=[0.6, 1.0], sources=["x"] * 2, path=[])
+    assert lines(tree)[1:] == ["┯·blue", "└·a 60─·b 100"]
+
+
+def test_several_drafters_are_told_apart() -> None:
+    tree = replace(TREE, sources=["medusa", "medusa", "lookup", "lookup", "medusa", "medusa", "medusa"])
+    assert lines(tree)[0].startswith("1,128 medusa¹ + lookup²  3 of 7")
+    assert lines(tree)[2] == "│        │       └·wide² 40─·and² 30"
+
+
+def test_a_plain_step_is_one_line() -> None:
+    tree = DraftTree(3, [], [], [], [], [], Piece("\n", "plain"), 0, 1.04)
+    assert lines(tree) == ["3 plain ↵ · 1.0 ms"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("\x1b[31m", "␛[31m"), ("[b]x[/b]", "[b]x[/b]"), ("\u202eab", "\ufffdab"), ("", "<end>"), ("\u0301", "◌\u0301")],
+)
+def test_tokens_are_inert(text: str, shown: str) -> None:
+    assert lines(replace(TREE, last=Piece(text, "recovered")))[1].endswith(f"━{shown}")
+
+
+def test_of_a_large_tree_the_likeliest_nodes_are_drawn() -> None:
+    size = MOST_DRAWN + 20
+    tree = DraftTree(
+        1,
+        [f"n{node}" for node in range(size)],
+        [-1] * size,
+        [1 / (node + 1) for node in range(size)],
+        ["draft"] * size,
+        [size - 1],
+        Piece("end", "bonus"),
+        0,
+        1.0,
+    )
+    shown = "\n".join(lines(tree))
+    assert "20 not drawn" in shown
+    assert f"n{size - 1} " in shown and "n0 " in shown and f"n{size - 2} " not in shown
+    assert len(lines(tree)) == 1 + MOST_DRAWN
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> DraftTree:
+    size = draw(st.integers(1, 24))
+    parents = [draw(st.integers(-1, node - 1)) for node in range(size)]
+    path: list[int] = []
+    while children := [node for node in range(size) if parents[node] == (path or [-1])[-1]]:
+        if not draw(st.booleans()):
+            break
+        path.append(draw(st.sampled_from(children)))
+    texts = [f"{draw(st.text(st.characters(exclude_characters='…'), max_size=8))}" for _ in range(size)]
+    probs = [draw(st.floats(0, 1)) for _ in range(size)]
+    sources = [draw(st.sampled_from(["draft", "lookup", "x[b]"])) for _ in range(size)]
+    return DraftTree(7, texts, parents, probs, sources, path, Piece("LAST", "recovered"), 0, 3.0)
+
+
+@given(trees(), st.integers(1, 120))
+def test_any_tree_fits_any_width(tree: DraftTree, width: int) -> None:
+    content = drawn(tree, width)
+    for line in content.split("\n", allow_blank=True):
+        assert line.cell_length <= width
+    if width >= SMALLEST:
+        parts = [content.plain[span.start : span.end] for span in content.spans]
+        shares = [part for part in parts if re.fullmatch(r" \d+", part)]
+        assert content.plain.count("LAST") == 1
+        assert len(shares) == len(tree.texts)  # every node is there, with its probability

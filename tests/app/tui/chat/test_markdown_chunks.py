@@ -1,0 +1,72 @@
+"""A reply is cut into passages: nothing is lost, none is long, and each stands by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstream.app.tui.chat.markdown_chunks import CODE_SIZE, LINE, SIZE, Passage, Passages, last_block
+
+CODE = "".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(300)).rstrip()
+TEXTS = {
+    "prose": "".join(f"Paragraph {n} " + "goes on and on " * 20 + "\n\n" for n in range(60)),
+    "code": f"Look:\n\n```python\n{CODE}\n```\n\nThat is all.",
+    "bullets": "".join(f"- item {n} is as long as that\n" for n in range(300)),
+    "numbers": "".join(f"{n}. **item** {n} is as long as that\n\n" for n in range(1, 300)),
+    "table": "| a | b |\n|---|---|\n" + "".join(f"| {n} | a word |\n" for n in range(500)),
+    "quote": "".join(f"> A thought, number {n}.\n>\n" for n in range(300)),
+    "lines": "".join(f"line {n} of many\n" for n in range(900)),
+    "one line": "word and " * 2500,
+}
+
+
+def fed(text: str, size: int) -> list[Passage]:
+    passages = Passages()
+    for start in range(0, len(text), size):
+        passages.add(text[start : start + size])
+    return [passages[place] for place in range(len(passages))]
+
+
+@pytest.mark.parametrize("size", [7, 130, 1 << 20])
+@pytest.mark.parametrize("name", TEXTS)
+def test_nothing_is_lost_and_none_is_long(name: str, size: int) -> None:
+    passages = fed(TEXTS[name], size)
+    assert "".join(passage.text for passage in passages) == TEXTS[name]
+    most = {"code": 2 * CODE_SIZE, "lines": 3 * SIZE, "one line": LINE + SIZE}.get(name, 3 * SIZE)
+    assert len(passages) > 3 and max(len(passage.text) for passage in passages) < most
+
+
+def test_a_short_reply_is_one_passage() -> None:
+    assert len(fed("# Short\n\nOne line.\n\n```\ncode\n```", 5)) == 1
+    assert len(fed("", 5)) == 1
+
+
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_a_cut_code_block_is_code_in_all_its_parts_and_whole_when_it_is_asked_for(size: int) -> None:
+    passages = Passages()
+    for start in range(0, len(TEXTS["code"]), size):
+        passages.add(TEXTS["code"][start : start + size])
+    assert passages.codes() == [CODE]
+    parts = [passages[place] for place in range(len(passages)) if passages[place].goes_on_in_code]
+    assert len(parts) >= 2
+    assert all(part.source.startswith("```python\n\ndef f") for part in parts)  # between two functions
+
+
+def test_what_is_cut_goes_on_as_what_it_was() -> None:
+    assert all(passage.text[0] == "-" and passage.goes_on for passage in fed(TEXTS["bullets"], 7)[1:])
+    assert all(passage.text[0].isdigit() and passage.goes_on for passage in fed(TEXTS["numbers"], 7)[1:])
+    assert all(passage.text[0] == ">" and passage.goes_on for passage in fed(TEXTS["quote"], 7)[1:])
+    assert all(passage.opening == "| a | b |\n|---|---|\n" for passage in fed(TEXTS["table"], 7)[1:])
+    assert all(passage.text.startswith("line") and passage.goes_on for passage in fed(TEXTS["lines"], 7)[1:])
+    assert not any(passage.goes_on for passage in fed(TEXTS["prose"], 7))
+
+
+def test_a_code_block_without_words_before_it_is_its_own() -> None:
+    passages = Passages()
+    passages.add("```\none\n```\n\n" + "word " * 300 + "\n\n```\ntwo\n```\n\n" + "word " * 300 + "\n\n    three\n")
+    assert passages.codes() == ["one", "two", "three"]
+
+
+def test_the_last_block_is_where_what_is_appended_belongs() -> None:
+    assert last_block("one\n\n```\ncode\nmore") == 2
+    assert last_block("- a\n- b") == 0
+    assert last_block("") == 0

@@ -1,0 +1,130 @@
+"""System prompts and ways to sample, by name and kept with the chat."""
+
+from pathlib import Path
+
+import pytest
+from tests.app.tui.chat.test_slash import command, hints
+from tests.app.tui.conftest import Open
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Sampling
+from slipstream.app.settings.presets import BUILT_IN, Presets, values_of
+from slipstream.models.errors import SlipstreamError, UsageError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "presets.toml"
+
+
+def test_what_is_kept_is_found_again_and_comments_stay(file: Path) -> None:
+    file.write_text("# mine\n[preset.cold]\ntemperature = 0 # none\ntop_k = 5\n", "utf-8")
+    presets = Presets(file)
+    presets.keep_system("море", 'Say "arr".\nAlways.')
+    presets.keep_preset("warm", Sampling(temperature=1.5, top_p=0.9, seed=5))
+    presets.keep_preset("warm", Sampling(temperature=1.25, seed=5))
+    assert presets.systems() == {"море": 'Say "arr".\nAlways.'}
+    own = {"cold": {"temperature": 0.0, "top_k": 5}, "warm": {"temperature": 1.25}}
+    assert presets.presets() == {name: dict(values) for name, values in BUILT_IN.items()} | own
+    assert "# mine" in file.read_text("utf-8")
+    assert "# none" in file.read_text("utf-8")
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"[system]\nx = 'a'\ny = = 1\n", "line 3"),
+        (b"[system]\nx = '\xff'\n", "line 2, column 6: it is not UTF-8"),
+        (b"system = 1\n", "system is no table"),
+        (b"[system]\nx = 1\n", "system.x is no text"),
+    ],
+)
+def test_a_broken_file_names_its_line_and_is_left_alone(file: Path, text: bytes, why: str) -> None:
+    file.write_bytes(text)
+    presets = Presets(file)
+    with pytest.raises(UsageError, match=why):
+        presets.systems()
+    if "x is no text" not in why:
+        with pytest.raises(UsageError, match=why):
+            presets.keep_system("y", "z")
+    assert file.read_bytes() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("preset.a = 1", "preset.a is no table"),
+        ("preset.a.warmth = 1", "preset.a has warmth"),
+        ("preset.a.temperature = true", "preset.a.temperature is not a number"),
+        ("preset.a.top_k = 1.5", "preset.a.top_k is not a number"),
+        ("preset.a.top_p = 2", "top-p is 2.0"),
+    ],
+)
+def test_a_preset_that_cannot_be_is_refused_by_name(file: Path, text: str, why: str) -> None:
+    file.write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=why):
+        Presets(file).presets()
+
+
+def test_names_are_words_and_unwritable_places_are_said(file: Path) -> None:
+    for name in ("", "a b", "none", "x" * 41, "a\x1b"):
+        with pytest.raises(UsageError, match="cannot be a name"):
+            Presets(file).keep_system(name, "x")
+    assert not file.exists()
+    file.mkdir()
+    with pytest.raises(SlipstreamError, match="it is no file"):
+        Presets(file).systems()
+
+
+async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        await command(chat, "/system Be brief.")
+        await command(chat, "/keep-system short")
+        await command(chat, "/preset sober")
+        assert "short · sober · slipstream-mini" in chat.shown()
+        await chat.say("x")
+        asked = chat.engine.asked[0]
+        assert [(m.role, m.content) for m in asked.messages] == [("system", "Be brief."), ("user", "x")]
+        assert asked.sampling == Sampling(temperature=0.3, seed=7)
+        first = store.list_chats()[0].id
+        await command(chat, "/new")
+        await chat.until(lambda: chat.screen.conversation.chat is None)
+        assert "sober" not in chat.shown()
+        await chat.say("y")
+        assert [m.role for m in chat.engine.asked[1].messages] == ["user"]
+        assert chat.engine.asked[1].sampling == Sampling(seed=7)
+        await command(chat, "/system short")  # a chat that is under way
+        await command(chat, "/temp 0.45")
+        assert "short · temp 0.45 · " in chat.shown()
+        await chat.say("z")
+        assert [m.role for m in chat.engine.asked[2].messages] == ["system", "user", "assistant", "user"]
+        await command(chat, "/keep-preset mine")
+        assert "short · mine · " in chat.shown()
+        await command(chat, "/system none")
+        await command(chat, "/preset usual")
+        await chat.say("z")
+        assert chat.engine.asked[3].messages[0].role == "user"
+        assert not values_of(chat.engine.asked[3].sampling)
+    async with open_chat(chat=first, size=(140, 40)) as chat:
+        await chat.until(lambda: "short · sober · " in chat.shown())
+        await chat.say("again")
+        assert chat.engine.asked[0].messages[0].content == "Be brief."
+        assert chat.engine.asked[0].sampling.temperature == 0.3
+
+
+async def test_what_cannot_be_used_is_said(open_chat: Open, file: Path) -> None:
+    async with open_chat() as chat:
+        await command(chat, "/preset")
+        assert hints(chat)[-1] == "Presets: usual, greedy, sober, lively. Now: usual."
+        await command(chat, "/preset wild")
+        assert "There is no preset wild" in hints(chat)[-1]
+        await command(chat, "/keep-system x")
+        assert "no system prompt to keep" in hints(chat)[-1]
+        await command(chat, "/system")
+        assert hints(chat)[-1] == "System prompt: none."
+        file.write_text("[system]\nx = = 1\n", "utf-8")
+        await command(chat, "/system x")
+        assert "line 2" in hints(chat)[-1]
+        assert chat.screen.prompt.text == "/system x"
+        assert chat.screen.conversation.system == ""

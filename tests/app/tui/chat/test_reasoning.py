@@ -1,0 +1,211 @@
+"""What a model thinks: folded, counted, kept, and neither copied nor mistaken for the answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.app.tui.chat.test_hostile import HOSTILE, assert_inert
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import Script
+
+from slipstream.app.chats.exporting import exported
+from slipstream.app.chats.reasoning import Thinking, begins_inside, leaves_open, split
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Piece
+from slipstream.app.tui.chat.reasoning import ThinkingHead, ThinkingView
+
+ANSWER = "The sea is wide and blue."
+REPLY = f"<think>\nThe user asks about the sea.\nI will be brief.\n</think>\n\n{ANSWER}"
+KINDS = {
+    "qwen": (REPLY, 0),
+    "deepseek": (REPLY.removeprefix("<think>\n"), 12),
+    "magistral": (REPLY.replace("<think>", "[THINK]").replace("</think>", "[/THINK]"), 0),
+    "gemma": (REPLY.replace("<think>", "<|channel>thought").replace("</think>", "<channel|>"), 0),
+    "gpt-oss": (
+        "<|channel|>analysis<|message|>The user asks about the sea.\nI will be brief.<|end|>"
+        f"<|start|>assistant<|channel|>final<|message|>{ANSWER}",
+        0,
+    ),
+    "gpt-oss as llama.cpp writes it": (
+        "<|channel|>analysis<|message|>The user asks about the sea.\nI will be brief."
+        f"<|start|>assistant<|channel|>final<|message|>{ANSWER}",
+        0,
+    ),
+}
+THOUGHTS = "The user asks about the sea.\nI will be brief."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_is_told_from_the_thoughts_however_it_comes_in_pieces(kind: str) -> None:
+    text, thought = KINDS[kind]
+    parts = split(text, begins_inside(text, thought))
+    assert (parts.thoughts, parts.answer) == (THOUGHTS, ANSWER)
+    for size in (1, 2, 3, 7, 50):
+        mind = Thinking(thought > 0)
+        fed = [mind.feed(text[at : at + size]) for at in range(0, len(text), size)] + [mind.finish()]
+        assert "".join(thoughts for thoughts, _ in fed).strip() == THOUGHTS
+        assert "".join(answer for _, answer in fed) == ANSWER
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_are_divided_until_the_answer_begins(kind: str) -> None:
+    text, thought = KINDS[kind]
+    mind = Thinking(thought > 0)
+    chunks = [text[at : at + 7] for at in range(0, len(text), 7)]
+    steps = [(chunk, mind.divide([Piece(chunk, "plain")])) for chunk in chunks]
+    assert "".join(step.reasoning for _, step in steps if step).strip() == THOUGHTS
+    said = ["".join(piece.text for piece in step.answer) if step else chunk for chunk, step in steps]
+    assert "".join(said) == ANSWER
+    assert steps[0][1] is not None and steps[-1][1] is None
+
+
+def test_a_reply_that_does_not_reason_is_not_divided() -> None:
+    mind = Thinking()
+    assert mind.divide([Piece("The sea", "plain")]) is None
+    assert mind.divide([Piece(" has <think> in it.", "plain")]) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Use <think> and </think> around it.",
+        "  indented",
+        "<thinker> is a tag",
+        "<",
+        "<|channel",
+        "\n",
+        "",
+        "[THIN] ice",
+        "</think> closes it",
+    ],
+)
+def test_what_only_looks_like_thinking_is_the_answer(text: str) -> None:
+    assert split(text).answer == text and not split(text).thoughts
+
+
+@given(st.text(alphabet="<think>/[THINK]|channel \nfial", max_size=80), st.booleans(), st.integers(1, 9))
+def test_no_character_is_lost_or_made_up(text: str, opened: bool, size: int) -> None:
+    whole = Thinking(opened)
+    thoughts, answer = whole.feed(text)
+    end = whole.finish()
+    pieces = Thinking(opened)
+    parts = [pieces.feed(text[at : at + size]) for at in range(0, len(text), size)] + [pieces.finish()]
+    assert "".join(part for part, _ in parts) == thoughts + end[0]
+    assert "".join(part for _, part in parts) == answer + end[1]
+    if not whole._thought:
+        assert answer + end[1] == text
+
+
+def test_a_prompt_that_opens_a_thinking_part_is_known() -> None:
+    assert leaves_open("<|Assistant|><think>\n")
+    assert not leaves_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert not leaves_open("<|im_start|>assistant\n")
+
+
+def head(chat: Driver, at: int = -1) -> str:
+    return chat.replies()[at].query_one(ThinkingHead).render().plain
+
+
+def view(chat: Driver) -> ThinkingView:
+    return chat.replies()[-1].thinking
+
+
+async def test_thoughts_stream_in_one_line_and_fold_when_the_answer_begins(open_chat: Open) -> None:
+    async with open_chat(Script(REPLY, hold=len("<think>\nThe user asks about"))) as chat:
+        await chat.say("Tell me", wait=False)
+        await chat.until(lambda: "asks about" in chat.replies()[-1].text)
+        assert head(chat).startswith("▸ thinking  ") and " tokens · " in head(chat)
+        assert head(chat).endswith(chat.replies()[-1].text.split()[-1])
+        assert ANSWER not in chat.shown()
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert head(chat).startswith("▸ thought for ") and "tokens" in head(chat)
+        assert "The user asks" not in chat.shown() and ANSWER in chat.shown()
+        assert chat.replies()[-1].text == REPLY
+
+
+@pytest.mark.parametrize("how", ["ctrl+t", "t", "mouse"])
+async def test_they_open_and_fold_by_key_and_mouse(open_chat: Open, how: str) -> None:
+    async with open_chat(Script(REPLY)) as chat:
+        await chat.say("Tell me")
+        if how == "t":
+            await chat.press("ctrl+up")
+        for opened in (True, False):
+            if how == "mouse":
+                await chat.pilot.click(ThinkingHead)
+            else:
+                await chat.press(how)
+            await chat.pilot.pause()
+            assert view(chat).opened is opened
+            assert ("I will be brief" in chat.shown()) is opened
+            assert ANSWER in chat.shown()
+
+
+async def test_they_are_kept_with_the_message(open_chat: Open, store: ChatStore) -> None:
+    text, _ = KINDS["deepseek"]
+    async with open_chat(Script(text, opened=True)) as chat:
+        await chat.say("Tell me")
+        before = head(chat)
+        assert "thought for" in before and ANSWER in chat.shown()
+    (kept,) = store.list_chats()
+    async with open_chat(chat=kept.id) as chat:
+        await chat.until(lambda: chat.shows(2))
+        assert head(chat) == before
+        assert "The user asks" not in chat.shown() and ANSWER in chat.shown()
+        await chat.press("ctrl+t")
+        await chat.until(lambda: "The user asks" in chat.shown())
+
+
+async def test_a_reply_that_is_stopped_amid_its_thoughts_goes_on_there(open_chat: Open) -> None:
+    begun = "<think>\nThe user asks about the sea.\n"
+    async with open_chat(Script(REPLY, hold=len(begun)), Script("I will be brief.\n</think>\n\n" + ANSWER)) as chat:
+        await chat.say("Tell me", wait=False)
+        await chat.until(lambda: view(chat).empty is False)
+        await chat.press("escape")
+        await chat.until(chat.idle)
+        assert not chat.replies()[-1].answer and "The user asks" in chat.shown()  # there is no answer to see instead
+        await chat.press("ctrl+g")
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+        assert chat.replies()[-1].answer == ANSWER
+        assert head(chat).startswith("▸ thought for")
+
+
+async def test_the_answer_alone_is_copied(open_chat: Open) -> None:
+    async with open_chat(Script(REPLY)) as chat:
+        await chat.say("Tell me")
+        await chat.press("ctrl+y")
+        assert chat.app.clipboard == ANSWER
+        chat.app.copy_to_clipboard("")
+        await chat.press("ctrl+up", "c")
+        assert chat.app.clipboard == ANSWER
+
+
+async def test_they_are_inert_folded_and_open(open_chat: Open) -> None:
+    async with open_chat(Script(f"<think>{HOSTILE}", hold=9), size=(140, 40)) as chat:
+        await chat.say("x", wait=False)
+        await chat.until(lambda: "thinking" in head(chat))
+        assert_inert(chat)
+        chat.engine.go()
+        await chat.until(chat.idle)
+        assert view(chat).opened
+        assert_inert(chat)
+        assert "[@click=app.exit()]click[/]" in " ".join(chat.shown().split())
+
+
+async def test_an_export_folds_them(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(KINDS["deepseek"][0], opened=True)) as chat:
+        await chat.say("Tell me")
+    (kept,) = store.list_chats()
+    written = exported(store, [kept.id], "md")
+    assert f"<details><summary>Thoughts</summary>\n\n{THOUGHTS}\n\n</details>\n\n{ANSWER}\n" in written
+
+
+async def test_without_thoughts_there_is_nothing_to_open(open_chat: Open) -> None:
+    async with open_chat(Script(f"<think>\n\n</think>\n\n{ANSWER}")) as chat:
+        await chat.say("Tell me")
+        assert not view(chat).display
+        await chat.press("ctrl+t")
+        assert chat.toasts() == ["The last reply has no thoughts."]
+        assert ANSWER in chat.shown()

@@ -1,0 +1,147 @@
+"""Commands that are typed, and the same ones in the palette."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from textual.content import Content
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.help import HelpScreen
+from slipstream.app.tui.chat.recall import RecallScreen
+from slipstream.app.tui.chat.slash import COMMANDS, is_command, literal, matching, parsed
+from slipstream.app.tui.drafters.screen import DraftersScreen
+from slipstream.models.errors import UsageError
+
+
+def hints(chat: Driver) -> list[str]:
+    return chat.toasts()
+
+
+async def command(chat: Driver, text: str) -> None:
+    """Types a command without the list, and waits until it was done or refused."""
+    chat.screen.prompt.put(text)
+    told = len(hints(chat))
+    await chat.press("enter")
+    await chat.until(
+        lambda: chat.screen.prompt.text != text or len(hints(chat)) > told or chat.app.screen != chat.screen
+    )
+
+
+def test_the_table_is_sound() -> None:
+    names = [one.name for one in COMMANDS]
+    assert len(set(names)) == len(names)
+    assert all(one.about for one in COMMANDS)
+    assert len({one.title for one in COMMANDS}) == len(names)
+    assert all(re.fullmatch(r"[a-z-]+", name) for name in names)
+    for one in COMMANDS:
+        assert parsed(f"/{one.name} {'x' * bool(one.argument)}") == (one, "x" * bool(one.argument))
+        if one.needs:
+            with pytest.raises(UsageError, match="needs"):
+                parsed(f"/{one.name} ")
+        if not one.argument:
+            with pytest.raises(UsageError, match="nothing was sent"):
+                parsed(f"/{one.name} x")
+    assert matching("mod") == [one for one in COMMANDS if one.name in ("model", "models")]
+
+
+def test_a_slash_is_sent_as_two() -> None:
+    assert is_command("/x")
+    assert not is_command("//x")
+    assert not is_command("a /x")
+    assert (literal("/x"), literal("x")) == ("//x", "x")
+    for text in ("/", "/ ", "/nonsense", "/home/me/file.txt"):
+        with pytest.raises(UsageError, match="there is no command"):
+            parsed(text)
+
+
+async def test_an_unknown_command_is_said_and_stays(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await command(chat, "/nonsense of mine")
+        assert "There is no command /nonsense" in hints(chat)[-1]
+        assert chat.screen.prompt.text == "/nonsense of mine"
+        assert not chat.engine.asked
+        await chat.say("//etc/hosts is a file")
+        assert chat.engine.asked[0].messages[-1].content == "/etc/hosts is a file"
+        await chat.press("up")
+        assert chat.screen.prompt.text == "//etc/hosts is a file"
+
+
+async def test_the_list_completes_a_command(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        prompt = chat.screen.prompt
+        await chat.press("/")
+        assert prompt.choices.open
+        assert "/new" in chat.shown()
+        assert "begin a chat" in chat.shown()
+        await chat.press("s", "e", "tab")
+        assert prompt.text == "/search"
+        await chat.press("escape")
+        assert not prompt.choices.open
+        prompt.put("")
+        await chat.press("/", "s", "e", "down", "tab", "4", "2", "enter")
+        await chat.until(lambda: prompt.text == "")
+        assert chat.screen.conversation.sampling.seed == 42
+        await chat.press("/", "h", "e", "enter")  # nothing needs to follow: it is done at once
+        await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
+
+
+async def test_seed_and_temperature_are_those_of_the_next_reply(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await command(chat, "/seed 11")
+        await command(chat, "/temp 0,5")
+        await chat.say("x")
+        sampling = chat.engine.asked[0].sampling
+        assert (sampling.seed, sampling.temperature) == (11, 0.5)
+        for wrong in ("/seed -1", "/seed 1.5", "/seed ٣", "/temp warm", "/temp -1", "/temp nan", "/temp inf"):
+            await command(chat, wrong)
+            assert " is no " in hints(chat)[-1]
+            assert chat.screen.prompt.text == wrong
+        assert chat.screen.conversation.sampling == sampling
+
+
+async def test_drafters_and_models_by_name(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await command(chat, "/drafter lookup")
+        assert chat.screen.model.drafter == "lookup"
+        await command(chat, "/drafter medusa")
+        assert "no heads are trained" in hints(chat)[-1]
+        await command(chat, "/drafter nobody")
+        assert "there is no such drafter" in hints(chat)[-1]
+        assert chat.screen.model.drafter == "lookup"
+        await command(chat, "/drafter")
+        await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))
+        await chat.press("escape")
+        await command(chat, "/model no-such-model")
+        await chat.until(lambda: "No model is called no-such-model" in hints(chat)[-1])
+
+
+async def test_the_chat_is_exported(open_chat: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_chat() as chat:
+        await command(chat, "/export")
+        assert "Nothing was said yet" in hints(chat)[-1]
+        await chat.say("Seas and rivers")
+        await command(chat, "/export")
+        assert "Seas and rivers" in (tmp_path / "seas-and-rivers.md").read_text("utf-8")
+        await command(chat, "/export of mine.json")
+        assert json.loads((tmp_path / "of mine.json").read_text("utf-8"))
+        await command(chat, "/new")
+        await chat.until(lambda: chat.screen.conversation.chat is None)
+
+
+async def test_the_palette_has_all_commands(open_chat: Open, store: ChatStore) -> None:
+    store.add_user(store.create().id, "before")
+    async with open_chat() as chat:
+        offered = {one.title: one for one in chat.app.get_system_commands(chat.screen)}
+        assert list(offered) == [one.title for one in COMMANDS]
+        assert all(one.usage in Content.from_markup(offered[one.title].help).plain for one in COMMANDS)
+        await offered["Seed"].callback()
+        assert chat.screen.prompt.text == "/seed "
+        await offered["Search earlier prompts"].callback()
+        await chat.until(lambda: isinstance(chat.app.screen, RecallScreen))
+        plain = {one.title for one in chat.app.get_system_commands(chat.app.screen)}
+        assert plain == {one.title for one in COMMANDS if one.plain}

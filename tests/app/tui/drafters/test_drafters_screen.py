@@ -1,0 +1,423 @@
+"""The drafters screen: what it shows, what it refuses, the work it begins, and what the status line says."""
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.app.cli.test_drafters_command import WIDTH, write
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from tests.app.tui.scripted_commands import Commands, scripted
+from tests.models.conftest import small_model
+from textual.widgets import Input, Static
+
+from slipstream.app.library.load_request import drafting_arguments, load_of, model_name
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import DrafterOffer, Stepped
+from slipstream.app.settings.disabled_drafters import left_out
+from slipstream.app.tui.drafters.dialogs import PathScreen, TrainScreen
+from slipstream.app.tui.drafters.screen import NO_TORCH, DraftersScreen
+from slipstream.app.tui.drafters.work import TRAINED
+from slipstream.app.tui.jobs import Background, Job
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.check import METHODS
+
+WHY = "it needs indexed text, and there is none: slipstream drafters index FOLDER makes it of your own texts"
+OFFERS = [
+    DrafterOffer("none", True, about="plain decoding, nothing is guessed"),
+    DrafterOffer("draft", True, about="a smaller model writes ahead"),
+    DrafterOffer("lookahead", True, about="the model guesses phrases ahead of itself in the same pass"),
+    DrafterOffer("space", False, "it needs space heads, and this model has none", "masks guess what follows"),
+    DrafterOffer("retrieval", False, WHY, "what followed the same words in your past chats and files"),
+]
+
+
+def engine(*scripts: Script) -> ScriptedEngine:
+    return ScriptedEngine(list(scripts) or [Script()], loaded=replace(LOADED, drafters=OFFERS))
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    return scripted(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the model that the chat has loaded."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mini.gguf"
+    path.write_bytes(small_model().number("llama.embedding_length", WIDTH).bytes())
+    return path
+
+
+def engine_of(model: Path, *scripts: Script) -> ScriptedEngine:
+    """An engine that has loaded a file."""
+    fingerprint = read_header(model).fingerprint
+    return ScriptedEngine(list(scripts) or [Script()], loaded=replace(LOADED, drafters=OFFERS, fingerprint=fingerprint))
+
+
+async def go_to(chat: Driver, name: str) -> DraftersScreen:
+    """Opens the screen, with the bar on a drafter."""
+    screen = await opened(chat)
+    screen.browser.rows.highlighted = screen.view.find(name)
+    await chat.pilot.pause()
+    return screen
+
+
+def told(screen: DraftersScreen) -> str:
+    """What is said of work."""
+    return screen.view.note
+
+
+def said(screen: DraftersScreen) -> str:
+    """Everything that is written on the screen."""
+    return " ".join(str(static.content) for static in screen.query(Static))
+
+
+def row_of(chat: Driver, name: str) -> str:
+    """The row of the list that a name begins."""
+    return next(line for line in chat.shown().splitlines() if line.strip(" ●✗").startswith(f"{name} "))
+
+
+def listed(chat: Driver) -> DraftersScreen:
+    screen = chat.app.screen
+    assert isinstance(screen, DraftersScreen)
+    return screen
+
+
+async def opened(chat: Driver) -> DraftersScreen:
+    """Opens the screen and waits for what is known of the drafters."""
+    await chat.press("ctrl+d")
+    await chat.until(lambda: listed(chat).view.standing is not None)
+    return listed(chat)
+
+
+def hints(chat: Driver) -> list[str]:
+    return chat.toasts()
+
+
+async def test_a_drafter_is_chosen_from_the_list_for_the_next_reply(open_chat: Open) -> None:
+    async with open_chat(engine=engine()) as chat:
+        screen = await opened(chat)
+        assert screen.browser.key == "draft"
+        for offer in OFFERS[:2]:
+            assert offer.about in row_of(chat, offer.name)
+        assert "● draft" in chat.shown()
+        await chat.press("down", "enter")
+        assert not isinstance(chat.app.screen, DraftersScreen)
+        assert chat.screen.status.next_drafter == "lookahead"
+        await chat.say("x")
+        assert [request.drafter for request in chat.engine.asked] == ["lookahead"]
+        await opened(chat)
+        assert "● lookahead" in chat.shown() and "● draft" not in chat.shown()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 12)])
+async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: Open, size: tuple[int, int]) -> None:
+    async with open_chat(engine=engine(), size=size) as chat:
+        screen = await opened(chat)
+        await chat.press("end")
+        assert screen.browser.key == "retrieval"
+        shown = "\n".join(str(static.content) for static in screen.query(Static))
+        assert WHY in shown
+        assert "f indexes a folder" in shown
+        await chat.until(lambda: "✗ retrieval" in chat.shown())
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, DraftersScreen)
+        assert hints(chat) == ["retrieval cannot draft for this model."]
+        await chat.press("escape")
+        assert chat.screen.model.drafter == "draft"
+
+
+async def test_what_cannot_be_chosen_is_dimmed(open_chat: Open) -> None:
+    async with open_chat(engine=engine()) as chat:
+        await opened(chat)
+        brightness: dict[str, int] = {}
+        for strip in chat.app.screen._compositor.render_strips():
+            for segment in strip:
+                name = segment.text.strip(" ✗").split(" ")[0]
+                if name in ("none", "lookahead", "retrieval") and segment.style and segment.style.color:
+                    brightness.setdefault(name, sum(segment.style.color.get_truecolor()))
+        assert brightness["none"] == brightness["lookahead"] > 1.5 * brightness["retrieval"]
+
+
+async def test_the_keys_of_the_list(open_chat: Open) -> None:
+    async with open_chat(engine=engine()) as chat:
+        for key in ("escape", "ctrl+d"):
+            await chat.press("ctrl+d")
+            assert isinstance(chat.app.screen, DraftersScreen)
+            await chat.press("up", key)
+            assert not isinstance(chat.app.screen, DraftersScreen)
+        assert chat.screen.model.drafter == "draft"
+        assert chat.screen.prompt.has_focus
+
+
+async def test_while_the_model_loads_there_is_no_list_yet(open_chat: Open) -> None:
+    held = ScriptedEngine(hold_load=True)
+    async with open_chat(engine=held) as chat:
+        await chat.press("ctrl+d")
+        assert not isinstance(chat.app.screen, DraftersScreen)
+        assert chat.toasts() == ["The model is not loaded yet."]
+        held.go_load()
+
+
+async def test_a_chain_that_the_chat_began_with_can_be_chosen_again(open_chat: Open) -> None:
+    async with open_chat(engine=engine(), drafter="lookup+draft") as chat:
+        await chat.press("f2")
+        assert chat.screen.model.drafter == "none"
+        await chat.press("ctrl+d")
+        assert "what this chat began with" in row_of(chat, "lookup+draft")
+        await chat.press("home", "enter")
+        assert chat.screen.model.drafter == "lookup+draft"
+
+
+async def test_the_status_line_says_who_of_a_chain_is_at_work(open_chat: Open) -> None:
+    async with open_chat(engine=engine(), drafter="lookup+draft") as chat:
+        strip = chat.screen.status
+        strip.begin("lookup+draft")
+        for drafter, label in (
+            ("none", "drafter"),
+            ("lookup", "now: lookup"),
+            ("draft", "now: draft"),
+            ("none", "now: draft"),
+        ):
+            strip.step(Stepped(1, [], [1], drafter, 0, 0, 1.0, strip.speed))
+            await chat.pilot.pause()
+            assert label in chat.shown().splitlines()[-2]
+        strip.end(strip.speed)
+        await chat.pilot.pause()
+        assert "now:" not in chat.shown()
+        strip.begin("draft")
+        strip.step(Stepped(1, [], [1], "draft", 0, 0, 1.0, strip.speed))
+        await chat.pilot.pause()
+        assert "now:" not in chat.shown()  # alone, it has been named already
+
+
+@pytest.mark.parametrize("size", [(140, 40), (80, 24), (60, 12), (40, 12)])
+async def test_typical_acceptance_is_marked_on_the_status_line(open_chat: Open, size: tuple[int, int]) -> None:
+    async with open_chat(size=size, typical=0.09) as chat:
+        await chat.say("x")
+        bottom = " ".join(chat.shown().splitlines()[-3:])
+        assert "typical" in bottom and "changes the text" in bottom
+        assert "same text" not in bottom
+        assert "typical: changes the text" in chat.footnote()
+        assert [request.sampling.typical for request in chat.engine.asked] == [0.09]
+    async with open_chat(size=size) as chat:
+        await chat.say("x")
+        assert "changes the text" not in chat.shown()
+        assert "typical" not in chat.footnote()
+
+
+async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, model: Path, tmp_path: Path) -> None:
+    write(tmp_path / "heads" / "mini-space.gguf", model)
+    write(tmp_path / "heads" / "old-space.gguf", model, target="0" * 64)
+    (tmp_path / "heads" / "broken.gguf").write_bytes(b"GGUF")
+    async with open_chat(engine=engine_of(model, Script("word " * 90))) as chat:
+        await chat.say("x")
+        screen = await go_to(chat, "draft")
+        assert "1.7x" in row_of(chat, "draft")
+        assert "1.7x in your chats" in said(screen)
+        assert "1.7x" not in row_of(chat, "lookahead")
+        await chat.press("end", "up")
+        assert screen.browser.key == "space"
+        words = said(screen)
+        assert "t trains it here" in words and "first guess right 61 % of the time" in words
+        assert str(tmp_path / "heads" / "mini-space.gguf") in words
+        assert "Does not serve: trained for another version of it." in words
+
+
+async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model: Path, tmp_path: Path) -> None:
+    file, fingerprint = tmp_path / "drafters.toml", read_header(model).fingerprint
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "lookahead")
+        assert " on " in row_of(chat, "lookahead")
+        await chat.press("space")
+        await chat.until(lambda: " off " in row_of(chat, "lookahead"))
+        assert left_out(file, fingerprint) == {"lookahead"}
+        assert "off for auto" in said(screen)
+        await chat.press("space")
+        await chat.until(lambda: " on " in row_of(chat, "lookahead"))
+        assert not left_out(file, fingerprint)
+        for name in ("none", "retrieval"):  # plain decoding is always there, the other never
+            screen.browser.rows.highlighted = screen.view.find(name)
+            await chat.press("space")
+        assert not left_out(file, fingerprint)
+        file.write_text("off = 3")
+        screen.browser.rows.highlighted = screen.view.find("draft")
+        await chat.press("space")
+        await chat.until(lambda: any("is broken: off is no table" in hint for hint in hints(chat)))
+        assert file.read_text() == "off = 3"
+
+
+async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
+    open_chat: Open, model: Path, tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "slipstream.app.library.drafter_status.find_spec", lambda name: name
+    )  # as if torch were installed
+    made = tmp_path / "made.gguf"
+    write(made, model)
+    commands.copies = [(made, tmp_path / "heads" / "mini-space.gguf")]
+    (tmp_path / "heads").mkdir()
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "space")
+        await chat.press("t")
+        assert isinstance(chat.app.screen, TrainScreen)
+        chat.app.screen.query_one("#tokens", Input).value = "0"
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, TrainScreen)
+        chat.app.screen.query_one("#tokens", Input).value = "9000"
+        await chat.press("enter")
+        await chat.until(lambda: "Training space: step 1 of 4" in told(screen))
+        assert commands.asked == [
+            ["drafters", "train", "space", "-m", str(model), "--on", "answers", "--tokens", "9000"]
+        ]
+        assert commands.nice > 0
+        assert not any(screen.check_action(action, ()) for action in ("train", "import", "index", "load"))
+        await chat.press("escape")
+        await chat.say("meanwhile")  # the chat does not wait
+        screen = await go_to(chat, "space")
+        assert "Training space: step 1 of 4" in told(screen)
+        commands.go()
+        await chat.until(lambda: "Training space is done: outcome of it." in told(screen))
+        await chat.until(lambda: bool(screen.view.standing and screen.view.standing.of("space")))
+        await chat.press("enter")  # the loaded model knows nothing of it yet
+        await chat.until(lambda: len(chat.engine.loads) == 2 and chat.screen.model.loaded is not None)
+        load = chat.engine.loads[-1]
+        assert load.drafter == "space" and str(tmp_path / "heads" / "mini-space.gguf") in load.heads
+        assert not chat.screen.drafters.fresh
+
+
+async def test_work_is_cancelled_and_says_what_is_kept(open_chat: Open, model: Path, commands: Commands) -> None:
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "retrieval")
+        await chat.press("f")
+        assert isinstance(chat.app.screen, PathScreen)
+        await chat.press(*"~/texts", "enter")
+        await chat.until(lambda: "Indexing: step 1 of 4" in told(screen))
+        assert commands.asked == [["drafters", "index", "~/texts", "-m", str(model), "--progress"]]
+        await chat.press("x", "n")
+        assert chat.screen.jobs.job
+        await chat.press("x", "y")
+        await chat.until(lambda: chat.screen.jobs.job is None)
+        assert told(screen) == "Indexing was cancelled. What was read is kept; the same folder goes on."
+        assert not chat.screen.drafters.fresh
+
+
+async def test_work_that_fails_says_why_wherever_one_is(open_chat: Open, model: Path, commands: Commands) -> None:
+    commands.held, commands.error = False, "there is no such file \x1b[31m."
+    async with open_chat(engine=engine_of(model)) as chat:
+        screen = await go_to(chat, "space")
+        await chat.press("i")
+        await chat.press(*"/x", "enter")
+        await chat.until(lambda: "Importing heads failed" in told(screen))
+        assert told(screen) == "Importing heads failed: there is no such file ␛[31m."
+        assert commands.asked == [["drafters", "import", "/x", "-m", str(model)]]
+        commands.held = True
+        await chat.press("i")
+        await chat.press("/", "enter")
+        await chat.until(lambda: chat.screen.jobs.job is not None and bool(chat.screen.jobs.job.line))
+        await chat.press("escape")
+        commands.go()
+        await chat.until(lambda: any("Importing heads failed" in hint for hint in hints(chat)))
+
+
+async def test_without_torch_training_says_what_is_missing(
+    open_chat: Open, model: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.app.library.drafter_status.find_spec", lambda name: None)
+    async with open_chat(engine=engine_of(model)) as chat:
+        await go_to(chat, "space")
+        await chat.press("t")
+        assert hints(chat) == [NO_TORCH]
+        assert not commands.asked
+
+
+async def test_work_ends_with_the_chat(open_chat: Open, model: Path, commands: Commands) -> None:
+    async with open_chat(engine=engine_of(model)) as chat:
+        await go_to(chat, "retrieval")
+        await chat.press("f", "/", "enter")
+        await chat.until(lambda: chat.screen.jobs.job is not None and bool(chat.screen.jobs.job.line))
+        background = chat.screen.jobs._background
+        assert background and background._process
+    assert background._process.returncode is not None
+
+
+async def test_a_command_ends_when_whoever_began_it_is_gone(tmp_path: Path) -> None:
+    """Nobody stops it: only its pipe closes, as the system closes it when the chat is killed."""
+    program = (
+        "from slipstream.app.cli import main as cli, supervised_command; "
+        "cli.main = lambda _: __import__('signal').pause(); supervised_command.main()"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, "0", stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin
+    process.stdin.close()
+    assert await process.wait() != 0
+
+
+async def test_a_command_that_cannot_be_run_says_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+    lines: list[str] = []
+    ended = await Background(["drafters", "index", "/nowhere/at/all", "-m", "bundled"]).run(lines.append)
+    assert ended.code == 2 and not ended.said
+    assert "no such file or folder" in ended.error and lines[-1].endswith(ended.error)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(SlipstreamError, match="the command's process cannot be started: no such file"):
+        await Background([]).run(lines.append)
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("step 3 of 4", 0.75),
+        ("own answers: 1,000 of 2,000 tokens", 0.5),
+        ("step 10  tokens 0.1M  25.5%  3 min left", 0.255),
+        ("0 of 0", None),
+        ("trying", None),
+    ],
+)
+def test_how_far_work_is(line: str, share: float | None) -> None:
+    job = Job("Working", line)
+    assert job.share == (None if share is None else pytest.approx(share))
+    assert str(job).endswith(f"Working: {line}") and ("━" in str(job)) == bool(share)
+
+
+def test_a_loaded_model_is_named_to_commands(tmp_path: Path) -> None:
+    paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
+    bundled = choose(paths)
+    assert model_name(bundled, paths) == "bundled"
+    own = load_of(paths, tmp_path / "a.gguf", str(tmp_path / "b.gguf"), None, 0, heads=[tmp_path / "c.gguf"])
+    assert model_name(own, paths) == str(tmp_path / "a.gguf")
+    assert drafting_arguments(own, paths) == [
+        "--draft-model", str(tmp_path / "b.gguf"), "--heads", str(tmp_path / "c.gguf")
+    ]  # fmt: skip
+
+
+def test_what_can_be_trained_is_what_the_command_trains() -> None:
+    assert TRAINED == METHODS
+
+
+def test_the_screens_open_without_waiting_for_the_engine() -> None:
+    """They are imported where keys are answered: llama.cpp and its like take long to load."""
+    screens = "slipstream.app.tui.drafters.screen, slipstream.app.tui.bench.screen"
+    heavy = "{'llama_cpp', 'gguf', 'torch', 'jinja2'}"
+    program = f"import sys, {screens}; sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+async def test_secrets_do_not_reach_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hidden")
+    program = "import os; print('HF_TOKEN' in os.environ, 'PATH' in os.environ)"
+    monkeypatch.setattr("slipstream.app.tui.jobs.command", lambda *_: [sys.executable, "-c", program])
+    assert (await Background([]).run(print)).said == ("False True",)

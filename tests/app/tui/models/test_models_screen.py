@@ -1,0 +1,387 @@
+"""The model manager: what it lists, finds and fetches, and that nothing stops it."""
+
+import asyncio
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted_models import BUNDLED, GB, OFFERS, QWEN, ScriptedModels
+from textual import events
+from textual.widgets import Input, Markdown
+
+from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, RECOMMENDED, SEARCH
+from slipstream.app.tui.models.pairs import PairsScreen
+from slipstream.app.tui.models.repo import LONGEST, MOST_CELLS, MOST_LINES, NONE, REST, RepoScreen, pieces
+from slipstream.app.tui.models.screen import ModelsScreen
+from slipstream.models.errors import SlipstreamError
+
+
+def manager(chat: Driver) -> ModelsScreen:
+    screen = chat.screen.downloads.manager
+    assert screen is not None
+    return screen
+
+
+async def opened(chat: Driver, tab: int = INSTALLED) -> ModelsScreen:
+    """Opens the manager and waits for its lists."""
+    await chat.press("ctrl+l")
+    screen = manager(chat)
+    listing = screen.listing
+    await chat.until(lambda: listing.installed.ready and listing.recommended.ready and chat.app.screen is screen)
+    await chat.until(lambda: len(listing.installed.facts) == len(listing.installed.models))
+    screen.listing.go_to(tab)
+    await chat.pilot.pause()
+    return screen
+
+
+def words(chat: Driver) -> list[str]:
+    """What the notifications say."""
+    return chat.toasts()
+
+
+def under(screen: ModelsScreen) -> str | None:
+    """The row under the bar."""
+    return screen.browser.key
+
+
+async def search(chat: Driver, screen: ModelsScreen, text: str) -> None:
+    """Types and asks; waits for the answer."""
+    screen.listing.line.value = text
+    await chat.press("enter")
+    await chat.until(lambda: screen.listing.search.ready)
+
+
+async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat)
+        shown = chat.shown()
+        for words in (
+            "● bundled",
+            "Installed (6)",
+            "qwen3-0.6b 1.7x",
+            "LM Studio",
+            "Ollama",
+            "✗ mistral-small",
+            "128k",
+        ):
+            assert words in shown, words
+        assert shown.count("● bundled") == 1 and "● qwen3-4b" not in shown
+        assert "NVIDIA RTX 4070: 12 GB of 13 GB free" in shown
+        await chat.press("end")
+        assert under(screen) == "mistral-small:Q4_K_M"
+        await chat.until(lambda: "The file ends too early." in chat.shown())
+        assert "Remove it and fetch it again." in chat.shown()
+        await chat.pilot.resize_terminal(40, 12)
+        await chat.until(lambda: "Remove it and fetch" not in chat.shown())
+        await chat.press("shift+down", "shift+down")
+        await chat.until(lambda: "Remove it and fetch" in chat.shown())
+        await chat.press("shift+up", "shift+up", "shift+up", "escape")
+        assert isinstance(chat.app.screen, ChatScreen)
+        assert chat.screen.prompt.has_focus
+
+
+async def test_every_tab_fits_every_screen(open_chat: Open) -> None:
+    models = ScriptedModels()
+    models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen")
+        for size in ((140, 40), (80, 24), (40, 12), (20, 5), (100, 30)):
+            await chat.pilot.resize_terminal(*size)
+            for tab in (INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS):
+                screen.listing.go_to(tab)
+                await chat.pilot.pause()
+                lines = chat.shown().splitlines()
+                assert len(lines) == size[1] and {len(line) for line in lines} == {size[0]}
+                room = screen.browser.rows.room
+                for line in screen.browser.view.lines(room) if size[0] >= 40 else []:
+                    assert all(part.cell_length <= room for part in line.split("\n"))
+        await chat.until(lambda: "5.0 GB" in chat.shown())
+
+
+async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat)
+        await chat.press("tab")
+        assert screen.listing.tab == RECOMMENDED and "★ Qwen3-8B" in chat.shown()
+        await chat.press("tab")
+        assert screen.listing.tab == SEARCH and screen.listing.line.has_focus
+        await chat.press("tab", "tab")
+        assert screen.listing.tab == INSTALLED
+        await chat.press("shift+tab")
+        assert screen.listing.tab == DOWNLOADS
+        await chat.press("slash")
+        assert screen.listing.tab == SEARCH and screen.listing.line.value == ""
+        await chat.pilot.click(screen.listing.tabs, offset=(24, 0))
+        assert screen.listing.tab == RECOMMENDED
+        await chat.pilot.click(screen.browser.rows, offset=(5, 1))
+        assert under(screen) == OFFERS[1].pair.id
+        assert chat.app.screen is screen  # the first click only moves the bar
+        await chat.pilot.click(screen.browser.rows, offset=(5, 1))
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))  # it is here already: it is used
+
+
+async def test_the_bar_stays_on_its_row_when_the_tabs_change(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat)
+        await chat.press("down", "down", "2", "down", "1")
+        assert under(screen) == "qwen3-0.6b:Q8_0"
+        await chat.press("2")
+        assert under(screen) == OFFERS[1].pair.id
+
+
+async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, RECOMMENDED)
+        await chat.until(lambda: "best for this machine" in chat.shown())
+        assert "With its drafter it needs 6.4 GB" in chat.shown()
+        await chat.press("enter")
+        await chat.until(lambda: len(models.queue) == 2 and screen.listing.tab == DOWNLOADS)
+        assert models.called("fetch_pair") == [OFFERS[0].pair.id]
+        await chat.press("2", "end", "enter")
+        await chat.until(lambda: any("too big for this machine" in word for word in words(chat)))
+        assert len(models.called("fetch_pair")) == 1
+
+
+async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(size=(140, 40), models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        shown = chat.shown()
+        for text in ("Qwen/Qwen3-8B-GGUF", "412k", "231", "gated", "7 months", "8.2B"):
+            assert text in shown, text
+        assert "[bold red]Qwen[/]␛[2J-evil" in shown and "\x1b" not in shown
+        await chat.press("down", "down")
+        await chat.until(lambda: "accept its licence" in chat.shown())
+        assert "Downloads ▾" in chat.shown()
+        await chat.press("ctrl+s")
+        await chat.until(lambda: screen.listing.search.ready and "Likes ▾" in chat.shown())
+        assert models.called("search") == [("qwen3", "downloads"), ("qwen3", "likes")]
+        await search(chat, screen, "nothing")
+        assert "Nothing was found" in chat.shown()
+
+
+async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) -> None:
+    models = ScriptedModels(holds={"search"})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        screen.listing.line.value = "first"
+        await chat.press("enter")
+        await chat.until(lambda: "Asking the hub for “first”" in chat.shown())
+        await chat.press("tab", "shift+tab")  # nothing waits for the hub
+        screen.listing.line.value = "nothing"
+        await chat.press("enter")
+        await chat.until(lambda: len(models.called("search")) == 2)
+        models.go("search")
+        await chat.until(lambda: screen.listing.search.ready)
+        await asyncio.sleep(0)
+        assert screen.listing.search.asked == "nothing" and len(screen.listing.search) == 0
+
+
+async def test_an_error_of_the_hub_is_shown_in_words_and_enter_asks_again(open_chat: Open) -> None:
+    models = ScriptedModels(fails={"search": SlipstreamError("the hub cannot be reached.", "Try again later.")})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        assert "The hub cannot be reached." in chat.shown() and "Try again later." in chat.shown()
+        await search(chat, screen, "qwen3")
+        assert "Qwen/Qwen3-8B-GGUF" in chat.shown() and "cannot be reached" not in chat.shown()
+
+
+async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open) -> None:
+    models = ScriptedModels(offline=True)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        await chat.until(lambda: screen.listing.offline)
+        await chat.press("slash")
+        assert "Offline: the hub is not asked." in chat.shown()
+        await chat.press(*"gemma")
+        assert [model.name for model in screen.listing.here.models] == ["gemma-3-12b-it:Q4_K_M"]
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.loads) == 2)
+        assert "gemma" in chat.engine.loads[1].model
+        assert not models.called("search")
+
+
+async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        repo = chat.app.screen
+        assert isinstance(repo, RepoScreen)
+        await chat.until(lambda: len(repo.quants) == 6)
+        assert repo.browser.key == "Q4_K_M"  # the best for this machine
+        for text in ("★ Q4_K_M", "● GPU", "◐ GPU + memory", "○ memory", "✗ too big", "4 files", "32k"):
+            assert text in chat.shown(), text
+        await chat.press("end", "enter")
+        assert chat.app.screen is repo and any("Q8_0 would fit" in word for word in words(chat))
+        assert "Its drafter comes along: Qwen3-0.6B, 640 MB" in chat.shown()
+        await chat.press("home", "enter")
+        await chat.until(lambda: screen.listing.tab == DOWNLOADS and chat.app.screen is screen)
+        assert models.called("fetch") == ["Q2_K"]
+        assert [job.files[0].name for job in models.jobs()] == ["Qwen3-8B-Q2_K.gguf", "Qwen3-0.6B-Q8_0.gguf"]
+
+
+async def test_a_model_comes_even_where_its_drafter_cannot(open_chat: Open) -> None:
+    models = ScriptedModels(fails={"fetch_pair": SlipstreamError("the drafter is gone from the hub.", "")})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RepoScreen) and chat.app.screen.browser.key == "Q4_K_M")
+        await chat.press("enter")
+        await chat.until(lambda: screen.listing.tab == DOWNLOADS and len(screen.listing.downloads) == 1)
+        await chat.until(lambda: any("The drafter is gone from the hub." in word for word in words(chat)))
+
+
+async def test_the_card_is_shown_inert(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        repo = chat.app.screen
+        assert isinstance(repo, RepoScreen)
+        await chat.until(lambda: "llama-cli" in repo.card.source)
+        assert "llama-cli" not in chat.shown()
+        await chat.press("c")
+        await chat.until(lambda: "parameters" in chat.shown() and "llama-cli" in chat.shown())
+        assert "[bold]not bold[/bold]" in chat.shown() and "␛[31mred" in chat.shown()
+        repo.card.post_message(Markdown.LinkClicked(repo.card, "https://example.org/paper"))
+        await chat.until(lambda: any("opens no links" in word for word in words(chat)))
+        assert chat.app.clipboard == "https://example.org/paper"
+        await chat.press("c", "escape")
+        assert chat.app.screen is screen
+
+
+async def test_a_repository_that_cannot_be_read_says_why(open_chat: Open) -> None:
+    error = SlipstreamError("the licence was not accepted yet.", "Accept it on the page and set HF_TOKEN.")
+    models = ScriptedModels(fails={"quants": error, "card": error})
+    async with open_chat(size=(40, 12), models=models) as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen3")
+        await chat.press("enter")
+        await chat.until(lambda: "The licence was not" in chat.shown())
+        await chat.press("enter")
+        assert isinstance(chat.app.screen, RepoScreen)
+
+
+async def test_downloads_show_how_far_they_are_and_obey(open_chat: Open) -> None:
+    models = ScriptedModels()
+    models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
+    models.job("x/Split-GGUF", "Split-Q8_0-00001-of-00004.gguf", GB)
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, DOWNLOADS)
+        models.move("j0", 0.5)
+        await chat.until(lambda: "2.5 GB of 5.0 GB · 41 MB/s · 61 s left" in chat.shown())
+        assert "50 %" in chat.shown() and "Downloads (2)" in chat.shown()
+        assert under(screen) == "j1" and "Split-Q8_0 " in chat.shown()
+        await chat.press("down", "enter")
+        await chat.until(lambda: models.queue["j0"].state == "paused")
+        await chat.until(lambda: "2.5 GB of 5.0 GB · paused" in chat.shown())
+        await chat.press("enter")
+        await chat.until(lambda: models.queue["j0"].state == "running")
+        models.set_state("j0", state="failed", error=("the disk is full.", "Free 3 GB, then go on."))
+        await chat.until(lambda: "Free 3 GB, then go on." in chat.shown())
+        await chat.press("enter")
+        await chat.until(lambda: models.queue["j0"].state == "running")
+        await chat.press("up", "x")
+        assert "Give up fetching “Split-Q8_0”?" in chat.shown()
+        await chat.press("n")
+        assert models.queue["j1"].state == "running"
+        await chat.press("x", "y")
+        await chat.until(lambda: [job.id for job in screen.listing.downloads.jobs] == ["j0"])
+        assert any("Gave up Split-Q8_0" in word for word in words(chat))
+        models.move("j0", 1)
+        await chat.until(lambda: "checked and installed" in chat.shown() and "Installed (7)" in chat.shown())
+
+
+@pytest.mark.parametrize("call", ["installed", "pairs", "search"])
+async def test_nothing_waits_for_a_slow_answer(open_chat: Open, call: str) -> None:
+    models = ScriptedModels(holds={call})
+    async with open_chat(models=models) as chat:
+        await chat.press("ctrl+l")
+        screen = manager(chat)
+        await chat.press("3", *"qwen", "enter", "enter", "escape", "ctrl+l")
+        for tab in (RECOMMENDED, SEARCH, DOWNLOADS, INSTALLED):
+            screen.listing.go_to(tab)
+            await chat.press("down", "up")
+        await chat.press("escape")
+        models.go(call)
+        await chat.say("x")
+        assert len(chat.engine.asked) == 1
+
+
+async def test_leaving_the_program_pauses_the_downloads(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        await opened(chat)
+    assert models.called("close") == [None]
+
+
+async def test_the_help_and_the_palette_name_it(open_chat: Open) -> None:
+    async with open_chat(size=(100, 40)) as chat:
+        assert "^l Models" in chat.shown()
+        await chat.press("f1")
+        assert "Ctrl-L" in chat.shown()
+        await chat.press("escape")
+        assert "Models" in [command.title for command in chat.app.get_system_commands(chat.screen)]
+
+
+async def test_keys_that_come_at_once_count_in_their_order(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat, RECOMMENDED)
+        for key in ("1", "down", "d"):
+            chat.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await chat.until(lambda: isinstance(chat.app.screen, PairsScreen))
+        assert screen.listing.tab == INSTALLED and under(screen) == QWEN.name
+
+
+async def test_the_search_line_takes_letters_that_are_keys_elsewhere(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat, SEARCH)
+        await chat.press(*"dvxui123")
+        assert screen.query_one(Input).value == "dvxui123"
+        assert chat.app.screen is screen and screen.listing.tab == SEARCH
+
+
+async def test_a_model_that_only_drafts_cannot_be_used(open_chat: Open) -> None:
+    broken = ScriptedModels(here=[BUNDLED, ScriptedModels().here[-1]])
+    async with open_chat(models=broken, engine=ScriptedEngine([Script()])) as chat:
+        await opened(chat)
+        await chat.press("end", "enter")
+        await chat.until(lambda: any("cannot chat: the file ends too early." in word for word in words(chat)))
+        assert len(chat.engine.loads) == 1
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        "|" + "a|" * 400 + "\n|" + "-|" * 400 + "\n" + ("|" + "b|" * 400 + "\n") * 20,
+        "| a | b |\n|---|---|\n" + "| c | d |\n" * 5000,
+        "\n\n".join(f"# heading {n}" for n in range(5000)),
+        "x" * 100_000,
+        "> " * 50_000,
+        "- a\n" * 5000,
+    ],
+)
+def test_a_card_that_would_keep_the_screen_busy_is_cut(card: str) -> None:
+    shown = pieces(card)
+    text = "\n".join(shown)
+    assert shown[-1] == REST
+    assert len(text) <= LONGEST + len(shown) * 2 + len(REST)
+    assert text.count("\n") <= MOST_LINES + 3 * len(shown)
+    assert text.count("|") <= MOST_CELLS
+
+
+def test_a_card_is_shown_whole_where_it_is_short() -> None:
+    card = "# Title\n\n" + "A paragraph of some words.\n\n" * 100 + "| a | b |\n|---|---|\n| c | d |"
+    shown = pieces(card)
+    assert len(shown) > 1 and all(len(piece) <= 1300 for piece in shown)
+    assert [line for line in "\n".join(shown).split("\n") if line] == [line for line in card.split("\n") if line]
+    assert pieces("") == pieces(" \n ") == [NONE]

@@ -1,0 +1,287 @@
+"""Models in the running chat: another one takes over, the first one is offered, and what is here is kept in order."""
+
+from pathlib import Path
+
+import pytest
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.models.test_models_screen import opened, under, words
+from tests.app.tui.scripted import Script, ScriptedEngine
+from tests.app.tui.scripted_models import INSTALLED as MODELS
+from tests.app.tui.scripted_models import OFFERS, QWEN, SMALL, ScriptedModels
+from textual.widgets import Input, OptionList, Static
+
+from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.models.import_dialog import ImportScreen
+from slipstream.app.tui.models.listing import DOWNLOADS, RECOMMENDED
+from slipstream.app.tui.models.pairs import PairsScreen
+from slipstream.app.tui.parts.dialogs import ConfirmScreen, completed
+from slipstream.models.errors import SlipstreamError
+
+
+async def use(chat: Driver, name: str = QWEN.name) -> None:
+    """Chooses a model in the manager."""
+    screen = await opened(chat)
+    screen.browser.rows.highlighted = screen.listing.installed.find(name)
+    loads = len(chat.engine.loads)
+    await chat.press("enter")
+    await chat.until(lambda: chat.app.screen is chat.screen and len(chat.engine.loads) > loads)
+
+
+async def test_another_model_goes_on_with_the_chat(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        await chat.say("first")
+        await use(chat)
+        assert chat.engine.loads[1].model == str(QWEN.path)
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        assert chat.screen.model.drafter == "lookup"
+        await chat.until(lambda: models.called("make_usual") == [QWEN.name])  # at the next start, too
+        await chat.say("second")
+        assert [message.content for message in chat.engine.asked[1].messages[::2]] == ["first", "second"]
+        assert chat.engine.asked[1].drafter == "lookup"
+        assert chat.texts()[0] == "first"
+
+
+async def test_a_reply_that_is_being_written_is_kept_first(open_chat: Open) -> None:
+    async with open_chat(Script(hold=3), Script()) as chat:
+        await chat.say("first", wait=False)
+        await chat.held("The ")
+        await use(chat)
+        assert chat.engine.stopped == [chat.engine.asked[0].request]
+        assert chat.texts() == ["first", "The "]
+        assert "stopped" in chat.footnote()
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        await chat.say("second")
+        assert [message.content for message in chat.engine.asked[1].messages] == ["first", "The ", "second"]
+
+
+async def test_a_model_that_is_chosen_while_one_loads_comes_next(open_chat: Open) -> None:
+    engine = ScriptedEngine(hold_load=True)
+    async with open_chat(engine=engine) as chat:
+        screen = await opened(chat)
+        screen.browser.rows.highlighted = screen.listing.installed.find(QWEN.name)
+        await chat.press("enter")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        assert len(engine.loads) == 1
+        engine.go_load()
+        await chat.until(lambda: len(engine.loads) == 2 and chat.screen.model.loaded is not None)
+        assert engine.loads[1].model == str(QWEN.path)
+        await chat.until(chat.idle)
+        await chat.say("x")
+        assert engine.asked[0].drafter == "lookup"
+
+
+async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        await chat.say("first")
+        chat.engine.load_fails.append(SlipstreamError("there is no memory for it.", "Use a smaller one."))
+        await use(chat)
+        await chat.until(lambda: len(chat.engine.loads) == 3 and chat.screen.model.loaded is not None)
+        assert chat.engine.loads[2].model == "mini.gguf"
+        assert any("There is no memory for it." in notice for notice in chat.notices())
+        assert any("Going back to mini" in notice for notice in chat.notices())
+        await chat.say("second")
+        assert chat.engine.asked[1].drafter == "draft"
+        assert not models.called("make_usual")
+
+
+async def test_files_that_cannot_be_read_leave_the_model_as_it_is(open_chat: Open) -> None:
+    models = ScriptedModels(fails={"load_of": SlipstreamError("the file is damaged.", "Fetch it again.")})
+    async with open_chat(models=models) as chat:
+        await opened(chat)
+        await chat.press("down", "enter")
+        await chat.until(lambda: any("The file is damaged. Fetch it again." in word for word in words(chat)))
+        await chat.press("escape")
+        await chat.say("x")
+        assert len(chat.engine.loads) == 1
+
+
+async def test_the_model_in_use_is_not_loaded_again(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+        await chat.press("home", "enter")
+        assert isinstance(chat.app.screen, ChatScreen)
+        assert len(chat.engine.loads) == 1
+
+
+async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        await chat.press("down", "d")
+        assert isinstance(chat.app.screen, PairsScreen)
+        for text in ("● qwen3-0.6b:Q8_0", "1.7x measured here", "↓ qwen3-4b eagle3", "fetch 480 MB", "it is larger"):
+            assert text in chat.shown(), text
+        assert "A drafter of at most 1B parameters pays." in chat.shown()
+        await chat.press("end", "enter")
+        assert isinstance(chat.app.screen, PairsScreen)
+        assert any("cannot draft for this model" in word for word in words(chat))
+        await chat.press("up", "enter")
+        await chat.until(lambda: screen.listing.tab == DOWNLOADS and chat.app.screen is screen)
+        assert models.called("fetch_file") == ["AngelSlim/Qwen3-4B_eagle3"]
+        await chat.press("1", "d", "enter")
+        await chat.until(lambda: len(chat.engine.loads) == 2)
+        assert models.called("load_of") == [(QWEN.name, SMALL.name)]
+
+
+async def test_a_model_without_drafters_says_what_drafts_for_every_model(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await opened(chat)
+        await chat.press("down", "down", "d")
+        await chat.until(lambda: isinstance(chat.app.screen, PairsScreen))
+        assert "lookup and lookahead draft for every model" in " ".join(chat.shown().replace("│", " ").split())
+        assert not chat.app.screen.query_one(OptionList).display
+
+
+async def test_verifying_shows_how_far_it_is_and_can_be_stopped(open_chat: Open) -> None:
+    models = ScriptedModels(holds={"verify"})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        await chat.press("down", "v")
+        await chat.until(lambda: "25 % verified" in chat.shown())
+        await chat.press("v")
+        assert "verified" not in chat.shown()
+        models.go("verify")
+        models.holds.clear()
+        await chat.press("v")
+        await chat.until(lambda: any("every byte is right" in word for word in words(chat)))
+        assert not screen.listing.installed.verifying
+
+
+async def test_removing_says_what_it_frees_and_can_be_undone(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        await chat.press("down", "x")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        asked = str(chat.app.screen.query_one(".detail", Static).content)
+        assert "Remove “qwen3-4b:Q4_K_M”?" in chat.shown() and "frees 2.5 GB" in asked
+        assert "It wrote in 2 chats, which stay: “On the sea”, “A fox”" in asked
+        await chat.press("escape")
+        assert not models.called("remove")
+        await chat.press("x")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.press("y")
+        await chat.until(lambda: len(screen.listing.installed) == len(MODELS) - 1)
+        assert "qwen3-4b" not in chat.shown().splitlines()[6]
+        await chat.press("u")
+        await chat.until(lambda: len(screen.listing.installed) == len(MODELS))
+        assert any("qwen3-4b:Q4_K_M is here again" in word for word in words(chat))
+        await chat.press("u")
+        await chat.until(lambda: any("Nothing was removed" in word for word in words(chat)))
+
+
+@pytest.mark.parametrize(
+    "row, why",
+    [(0, "is in use"), (3, "Another program keeps this model"), (4, "Another program keeps this model")],
+)
+async def test_what_is_not_ours_or_in_use_stays(open_chat: Open, row: int, why: str) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        screen.browser.rows.highlighted = row
+        await chat.press("x")
+        assert any(why in word for word in words(chat))
+        assert not models.called("removal")
+
+
+@pytest.mark.parametrize("key, how", [("enter", "link"), ("ctrl+y", "copy")])
+async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, key: str, how: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine.gguf").write_bytes(b"x")
+    models = ScriptedModels(holds={"import"})
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat)
+        await chat.press("i")
+        assert isinstance(chat.app.screen, ImportScreen)
+        line = chat.app.screen.query_one(Input)
+        line.value = f"{tmp_path}/fo"
+        await chat.until(lambda: line._suggestion.endswith("/folder/"))
+        await chat.press("right")
+        line.value = str(tmp_path / "folder" / "mine.gguf")
+        await chat.press(key)
+        await chat.until(lambda: "Taking in mine.gguf: 50 %" in chat.shown())
+        models.go("import")
+        await chat.until(lambda: len(screen.listing.installed) == len(MODELS) + 1)
+        assert "Taking in" not in chat.shown()
+        assert models.called("import") == [(tmp_path / "folder" / "mine.gguf", how)]
+
+
+def test_paths_complete_to_folders_and_models_alone(tmp_path: Path) -> None:
+    for name in ("notes.txt", "b.gguf", ".hidden.gguf"):
+        (tmp_path / name).write_bytes(b"x")
+    assert completed(f"{tmp_path}/") == f"{tmp_path}/b.gguf"
+    assert completed(f"{tmp_path}/n") is None
+    assert completed(f"{tmp_path}/.h") == f"{tmp_path}/.hidden.gguf"
+    assert completed(f"{tmp_path}/no/such/") is None
+    assert completed("relative") is None
+    assert completed("~nobody-of-that-name/x") is None
+
+
+# --- the first model --------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_start_offers_a_model_and_one_key_fetches_and_uses_it(open_chat: Open) -> None:
+    models = ScriptedModels(first=OFFERS[0])
+    async with open_chat(models=models) as chat:
+        await chat.until(lambda: "F6 fetches Qwen3-8B with its drafter, 5.7 GB" in chat.shown())
+        assert {name for name, _ in models.calls} == {"offer"}  # nothing else was asked, and no network
+        await chat.press("f6")
+        await chat.until(lambda: len(models.queue) == 2)
+        models.move("j0", 0.5)
+        models.move("j1", 0.5)
+        await chat.until(lambda: "↓ 50 %" in chat.shown())
+        await chat.say("hello")  # it replies meanwhile
+        models.move("j1", 1)
+        models.move("j0", 1)
+        await chat.until(lambda: chat.screen.downloads.fetched is not None)
+        assert "↓" not in chat.shown()
+        await chat.press("f6")
+        await chat.until(lambda: len(chat.engine.loads) == 2)
+        assert chat.engine.loads[1].model == str(models.queue["j0"].path)
+        await chat.press("f6")
+        assert len(chat.engine.loads) == 2
+
+
+async def test_where_there_is_nothing_to_offer_the_welcome_says_nothing(open_chat: Open) -> None:
+    models = ScriptedModels(fails={"offer": SlipstreamError("no.", "")})
+    async with open_chat(models=models) as chat:
+        await chat.until(lambda: models.called("offer") == [None])
+        await chat.press("f6", "ctrl+n")
+        assert "F6" not in chat.shown() and not words(chat)
+        assert models.called("offer") == [None]
+
+
+async def test_offline_the_key_says_so_and_nothing_else_happens(open_chat: Open) -> None:
+    models = ScriptedModels(first=OFFERS[0], offline=True)
+    async with open_chat(models=models) as chat:
+        await chat.until(lambda: "F6 fetches" in chat.shown())
+        await chat.press("f6")
+        await chat.until(lambda: any("Slipstream is offline" in word for word in words(chat)))
+        assert not models.queue
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (140, 40)])
+async def test_the_offer_leaves_room_for_the_rest(open_chat: Open, size: tuple[int, int]) -> None:
+    async with open_chat(models=ScriptedModels(first=OFFERS[4]), size=size) as chat:
+        await chat.until(lambda: "F6 fetches" in chat.shown())
+        assert "Tell me about the sea." in chat.shown()
+        assert chat.screen.prompt.size.height >= 1
+
+
+async def test_a_finished_download_is_told_in_the_chat(open_chat: Open) -> None:
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        screen = await opened(chat, RECOMMENDED)
+        assert under(screen) == OFFERS[0].pair.id
+        await chat.press("enter")
+        await chat.until(lambda: len(models.queue) == 2)
+        await chat.press("escape")
+        await chat.until(lambda: "↓ 0 %" in chat.shown())
+        models.move("j0", 1)
+        models.set_state("j1", state="failed", error=("the hub refused.", "Set HF_TOKEN."))
+        await chat.until(lambda: any("Qwen3-8B-Q4_K_M is here. Ctrl-L lists it." in word for word in words(chat)))
+        await chat.until(lambda: any("Qwen3-0.6B-Q8_0: the hub refused. Set HF_TOKEN." in word for word in words(chat)))
+        await chat.until(lambda: "↓" not in chat.shown())

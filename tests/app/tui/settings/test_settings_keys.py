@@ -1,0 +1,128 @@
+"""The key map: what the settings say of keys, what cannot be, and that the keys do it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.app.tui.conftest import Open
+from textual.binding import Binding
+from textual.widgets import Static
+
+from slipstream.app.tui.chat.help import KEYS
+from slipstream.app.tui.chat.screen import ChatScreen
+from slipstream.app.tui.keys import KeyMap, named, shown
+
+
+def made(**keys: str) -> KeyMap:
+    return KeyMap.made({name.replace("_", "-"): key for name, key in keys.items()}, ChatScreen.BINDINGS)
+
+
+def test_every_key_of_the_chat_has_a_name_and_no_two_the_same_key() -> None:
+    assert all(isinstance(each, Binding) and each.id for each in ChatScreen.BINDINGS)
+    usual = made().usual
+    taken = [key for keys in usual.values() for key in keys.split(",")]
+    assert len(taken) == len(set(taken))
+    assert usual["stop"] == "escape" and usual["message-before"] == "ctrl+up,alt+up" and usual["quit"] == "ctrl+q"
+    assert not made().problems and not made().own
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [
+        ("f7", "f7"),
+        ("Ctrl-B", "ctrl+b"),
+        ("control+b", "ctrl+b"),
+        ("alt+X", "alt+x"),
+        ("shift+ctrl+right", None),  # selects what is typed
+        ("Shift-F5", None),
+        ("f7, alt+g", "f7,alt+g"),
+        ("PgUp", None),  # another action's
+        ("ctrl+g", ""),  # its own already
+    ],
+)
+def test_keys_are_read_as_people_write_them(typed: str, key: str | None) -> None:
+    keys = made(go_on=typed)
+    assert bool(keys.problems) == (key is None)
+    assert keys.own.get("go-on") == (key or None)
+
+
+@pytest.mark.parametrize(
+    ("action", "typed", "why"),
+    [
+        ("go-onn", "f7", "there is no action go-onn. Did you mean go-on?"),
+        ("go-on", "ctrl+nothing", "ctrl+nothing is no key; write one as ctrl+g, alt+x, f6 or pageup."),
+        ("go-on", "f7,", "nothing is no key"),
+        ("go-on", "f99", "f99 is no key"),
+        ("go-on", "<any>", "is no key"),
+        ("go-on", "x", "x alone is what one types"),
+        ("go-on", "ctrl+i", "terminals send Ctrl-I as Tab"),
+        ("go-on", "ctrl+k", "Ctrl-K is needed for typing"),
+        ("go-on", "enter", "Enter is needed for typing"),
+        ("go-on", "ctrl+p", "Ctrl-P is needed for typing"),
+        ("go-on", "f1", "F1 is the key of both go-on and help; go-on keeps its own."),
+        ("go-on", "\x1b[2J", "is no key"),
+    ],
+)
+def test_what_cannot_be_is_named_and_left_out(action: str, typed: str, why: str) -> None:
+    keys = KeyMap.made({action: typed}, ChatScreen.BINDINGS)
+    assert not keys.own and len(keys.problems) == 1 and why in keys.problems[0] and "\x1b" not in keys.problems[0]
+
+
+def test_keys_may_change_places_and_clash_only_where_they_end() -> None:
+    swapped = made(help="f2", next_drafter="f1")
+    assert not swapped.problems and dict(swapped.own) == {"help": "f2", "next-drafter": "f1"}
+    clash = made(help="f7", next_drafter="f7")
+    assert len(clash.problems) == 1 and len(clash.own) == 1
+    chain = made(help="f2", next_drafter="f3")  # F3 is taken, so F2 stays taken, too
+    assert not chain.own and len(chain.problems) == 2
+
+
+def test_an_empty_value_takes_the_key_away_which_is_free_then() -> None:
+    keys = made(go_on="", help=" ", colours="f1")
+    assert not keys.problems and dict(keys.own) == {"go-on": "", "help": "", "colours": "f1"}
+    assert keys.of("go-on") == "" and keys.now("Ctrl-G") == "" and keys.now("F3") == "F1"
+    assert made(message_before="").now("Ctrl-Up, Ctrl-Down") == "Ctrl-Down"
+    taken = keys.textual
+    assert taken["colours"] == "f1" and len(set(taken.values())) == 3
+
+
+def test_words_of_the_help_name_the_keys_of_now() -> None:
+    keys = made(help="f7", message_before="alt+k", quit="ctrl+b,f10")
+    assert keys.now("F1") == "F7" and keys.now("Ctrl-Q") == "Ctrl-B, F10"
+    assert keys.now("Ctrl-Up, Ctrl-Down") == "Alt-K, Ctrl-Down"
+    assert keys.now("Enter") == "Enter" and keys.now("/, //") == "/, //"
+    assert shown("ctrl+pagedown") == "Ctrl-PgDn"
+
+
+def test_the_help_names_every_key_that_is_not_mentioned_elsewhere() -> None:
+    words = {word for names, _ in KEYS for word in names.split(", ")}
+    missing = {shown(key.split(",")[0]) for key in made().usual.values()} - words
+    assert not missing
+
+
+def test_a_binding_keeps_its_own_name() -> None:
+    first, second = named([Binding("f1", "app.do_it('x')"), Binding("escape", "leave", id="stop")])
+    assert isinstance(first, Binding) and isinstance(second, Binding)
+    assert (first.id, first.priority) == ("do-it", True) and (second.id, second.priority) == ("stop", False)
+
+
+async def test_the_keys_of_the_file_do_it_and_the_help_says_them(open_chat: Open, tmp_path: Path) -> None:
+    text = '[keys]\nhelp = "f7"\nquit = "f1"\nstopp = "f10"\ncolours = "g"\nbench = ""\nmodels = ""\n'
+    (tmp_path / "settings.toml").write_text(text, "utf-8")
+    async with open_chat(size=(100, 40)) as chat:
+        said = " ".join(chat.notices())
+        assert "no action stopp. Did you mean stop?" in said
+        assert "g alone is what one types" in said
+        await chat.press("f7")
+        await chat.until(lambda: "Esc closes" in chat.shown())
+        rows = " ".join(str(each.content) for each in chat.app.screen.query(Static))
+        assert "F7 " in rows and "F1 " in rows and "Ctrl-Q" not in rows  # F1 quits now
+        assert "fetch, remove" not in rows and "what drafting gains" not in rows  # no key does it
+        await chat.press("escape")
+        await chat.press("f3")
+        assert chat.screen.transcript.coloured  # what cannot be leaves the usual key
+        await chat.press("f8", "ctrl+l")
+        assert chat.app.screen is chat.screen
+        bottom = chat.shown().splitlines()[-1]
+        assert "Models" not in bottom and "none" not in bottom and "Drafters" in bottom

@@ -1,0 +1,328 @@
+"""The settings screen: every setting can be reached and changed, is checked, kept, carried out, reset and undone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from tests.app.settings.test_settings_faults import failing_at
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+from tests.app.tui.scripted_models import ScriptedModels
+from textual.color import Color
+from textual.css.stylesheet import Stylesheet
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.protocol import Sampling
+from slipstream.app.settings.file import SettingsFile
+from slipstream.app.settings.presets import Presets
+from slipstream.app.settings.reading import load
+from slipstream.app.settings.values import Settings, all_settings
+from slipstream.app.tui.settings.screen import SettingsScreen
+from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
+from slipstream.models.errors import SlipstreamError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "settings.toml"
+
+
+async def opened(chat: Driver) -> SettingsScreen:
+    await chat.press("f9")
+    await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen) and chat.app.screen.list.has_focus)
+    screen = chat.app.screen
+    assert isinstance(screen, SettingsScreen)
+    return screen
+
+
+async def at(chat: Driver, name: str) -> SettingsScreen:
+    """Puts the bar on a setting."""
+    screen = chat.app.screen
+    assert isinstance(screen, SettingsScreen)
+    screen.go_to(name)
+    await chat.until(lambda: screen.row.name == name)
+    return screen
+
+
+async def put(chat: Driver, name: str, text: str) -> None:
+    """Types a value, in place of what is there."""
+    screen = await at(chat, name)
+    if screen.editor.row is None:
+        await chat.press("enter")
+    await chat.until(lambda: screen.editor.line.has_focus)
+    screen.editor.line.value = text
+    await chat.until(lambda: screen.editor.line.value == text)
+
+
+def words(chat: Driver) -> str:
+    screen = chat.app.screen
+    assert isinstance(screen, SettingsScreen)
+    return str(screen.words.content)
+
+
+def told(chat: Driver, text: str) -> bool:
+    return any(text in words for words in chat.toasts())
+
+
+async def test_every_setting_is_there_and_reached_with_the_keys(open_chat: Open) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat)
+        assert set(screen.rows) == set(all_settings()) | {f"keys.{action}" for action in chat.app.settled.keys.usual}
+        firsts = [screen.row.name]
+        for _ in range(7):
+            await chat.press("pagedown")
+            firsts.append(screen.row.name)
+        assert firsts[:3] == ["model.name", "sampling.temperature", "reply.system"] and firsts[-1] == "keys.stop"
+        await chat.press("down", "pageup")
+        assert screen.row.name == "hub.offline" and "Never ask the model hub" in words(chat)
+        for name, kinds in (("reply.system", "line"), ("screen.theme", "choices"), ("keys.quit", "line")):
+            await at(chat, name)
+            await chat.press("enter")
+            await chat.until(lambda kinds=kinds: getattr(screen.editor, kinds).has_focus)  # type: ignore[misc]
+            await chat.press("escape")
+            await chat.until(lambda: screen.list.has_focus)
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+
+
+async def test_a_text_is_checked_while_it_is_typed_and_kept_on_enter(open_chat: Open, file: Path) -> None:
+    async with open_chat(size=(80, 24)) as chat:
+        screen = await opened(chat)
+        await put(chat, "sampling.top_p", "3")
+        assert "sampling.top_p is 3; it must be a number above 0 and at most 1." in words(chat)
+        await chat.press("enter")
+        assert not file.exists() and "must be a number" in words(chat) and screen.editor.row is not None
+        await put(chat, "sampling.top_p", "0,5")
+        assert "must be" not in words(chat)
+        await chat.press("enter")
+        await chat.until(lambda: load(file).settings.sampling.top_p == 0.5 and screen.editor.row is None)
+        assert "0.5" in chat.shown()
+        await put(chat, "sampling.top_k", "none")
+        await chat.press("escape")  # leaving it brings back what holds
+        await chat.until(lambda: screen.list.has_focus)
+        assert "must be" not in words(chat)
+        assert load(file).settings.sampling == Settings().having({"sampling.top_p": 0.5}).sampling
+
+
+async def test_changes_are_carried_at_once_reset_and_undone(open_chat: Open, file: Path) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        screen = await opened(chat)
+        assert chat.screen.sidebar.display and not chat.screen.transcript.coloured
+        for key, name in (("enter", "screen.colours"), ("right", "ahead.read"), ("left", "hub.offline")):
+            await at(chat, name)
+            before = load(file).settings.value(name)
+            await chat.press(key)
+            await chat.until(lambda name=name, before=before: load(file).settings.value(name) is not before)  # type: ignore[misc]
+        assert chat.screen.transcript.coloured and chat.screen.engine.ahead.read is False
+        await at(chat, "screen.sidebar")
+        await chat.press("left")  # the last choice comes before the first
+        await chat.until(lambda: not chat.screen.sidebar.display)
+        await at(chat, "screen.theme")
+        await chat.press("enter")
+        await chat.until(lambda: screen.editor.choices.has_focus)
+        await chat.press("down", "down", "enter")
+        await chat.until(lambda: chat.app.theme == CONTRAST.name and screen.list.has_focus)
+        await chat.press("ctrl+r")
+        await chat.until(lambda: chat.app.theme == DARK.name)
+        await chat.press("ctrl+z")
+        await chat.until(lambda: chat.app.theme == CONTRAST.name)
+        await chat.press("ctrl+t")
+        await chat.until(lambda: load(file).settings == Settings() and chat.app.theme == DARK.name)
+        assert chat.screen.sidebar.display and not chat.screen.transcript.coloured
+        assert told(chat, "5 settings are at the default")
+        await chat.press("ctrl+z")
+        await chat.until(lambda: load(file).settings.screen.sidebar == "closed" and chat.app.theme == CONTRAST.name)
+        for _ in range(6):
+            await chat.press("ctrl+z")
+        await chat.until(lambda: load(file).settings == Settings())
+        assert told(chat, "Nothing to undo")
+
+
+async def test_a_key_is_given_and_works(open_chat: Open, file: Path) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        await opened(chat)
+        await put(chat, "keys.colours", "f1")
+        assert "F1 is the key of both colours and help" in words(chat)
+        await put(chat, "keys.colours", "Alt-C")
+        await chat.press("enter")
+        await chat.until(lambda: dict(load(file).settings.keys) == {"colours": "alt+c"})
+        assert "Default: F3" in words(chat)
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen)
+        await chat.press("f3")
+        assert not chat.screen.transcript.coloured
+        await chat.press("alt+c")
+        await chat.until(lambda: chat.screen.transcript.coloured)
+        await opened(chat)
+        await at(chat, "keys.colours")
+        await chat.press("ctrl+r")
+        await chat.until(lambda: not load(file).settings.keys)
+        assert chat.app.settled.keys.of("colours") == "F3"
+
+
+async def test_a_key_is_taken_away_and_comes_back(open_chat: Open, file: Path) -> None:
+    async with open_chat(size=(140, 40)) as chat:
+        await chat.until(lambda: "f3 Colours" in chat.shown())
+        await opened(chat)
+        await put(chat, "keys.colours", "")
+        await chat.press("enter")
+        await chat.until(lambda: dict(load(file).settings.keys) == {"colours": ""})
+        assert "colours               no key" in chat.shown()
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen and "Colours" not in chat.shown())
+        await chat.press("f3")
+        assert not chat.screen.transcript.coloured and chat.app.settled.keys.now("F3") == ""
+        await opened(chat)
+        await at(chat, "keys.colours")
+        await chat.press("ctrl+r")
+        await chat.until(lambda: chat.app.settled.keys.of("colours") == "F3")
+        await chat.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.screen and "f3 Colours" in chat.shown())
+        await chat.press("f3")
+        await chat.until(lambda: chat.screen.transcript.coloured)
+
+
+async def test_a_key_is_taken_away_where_nothing_can_be_kept(open_chat: Open, file: Path) -> None:
+    file.write_text("broken", "utf-8")
+    async with open_chat(size=(140, 40)) as chat:
+        for key in ("", None):
+            with pytest.raises(SlipstreamError, match="is broken"):
+                chat.app.settled.restore({"keys.colours": key})
+            assert chat.app.settled.keys.of("colours") == ("F3" if key is None else "")
+
+
+async def test_sampling_and_replies_follow_the_settings_but_for_what_a_chat_keeps(
+    open_chat: Open, store: ChatStore, tmp_path: Path
+) -> None:
+    Presets(tmp_path / "presets.toml").keep_system("short", "Be brief.")
+    settings = SettingsFile(tmp_path / "settings.toml")
+    settings.restore({"sampling.temperature": 0.3, "reply.system": "short", "reply.max_tokens": 9})
+    async with open_chat() as chat:
+        chat.screen.conversation.settle(Sampling(temperature=0.3), chat.screen.conversation._reply)
+        await chat.say("x")
+        asked = chat.engine.asked[0]
+        assert [m.content for m in asked.messages] == ["Be brief.", "x"] and asked.max_tokens == 9
+        assert asked.sampling == Sampling(temperature=0.3, seed=7)
+        chat.screen.guidance.use_preset("lively")
+        chat.app.settled.restore({"sampling.top_k": 11})
+        chat.app.settled.restore({"reply.max_tokens": 0})
+        await chat.say("y")
+        assert chat.engine.asked[1].sampling == Sampling(temperature=1.2, min_p=0.1, top_k=11, seed=7)
+        assert chat.engine.asked[1].max_tokens == 0
+        assert store.sampling(store.list_chats()[0].id) == {"temperature": 1.2, "min_p": 0.1}
+        chat.screen.guidance.use_preset("usual")
+        assert chat.screen.conversation.sampling == Sampling(temperature=0.3, top_k=11, seed=7)
+        assert store.sampling(store.list_chats()[0].id) == {}
+
+
+async def test_what_can_only_be_loaded_anew_counts_with_the_next_load(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert chat.engine.loads[0].n_ctx == 0
+        for name, value in (("model.context", 512), ("model.gpu_layers", 0), ("model.threads", 1)):
+            chat.app.settled.restore({name: value})
+        chat.app.settled.restore({"keeping.states_gb": 0.0})
+        chat.screen.model.loaded = None
+        await chat.say("x")
+        load_again = chat.engine.loads[1]
+        assert (load_again.n_ctx, load_again.gpu_layers, load_again.threads, load_again.states_limit) == (512, 0, 1, 0)
+
+
+async def test_the_hub_is_told_to_stay_offline_and_offers_can_be_off(open_chat: Open, file: Path) -> None:
+    SettingsFile(file).restore({"hub.offline": True, "hub.offer": False})
+    models = ScriptedModels()
+    async with open_chat(models=models) as chat:
+        chat.screen.downloads.look_for_offer()
+        assert not chat.screen.downloads.offer_looked_for
+        chat.app.desk.open()
+        assert models.stays_offline == [True]
+        chat.app.settled.restore({"hub.offline": False})
+        assert models.stays_offline == [True, False]
+
+
+async def test_a_broken_file_is_told_left_alone_and_changes_hold_until_the_end(open_chat: Open, file: Path) -> None:
+    file.write_text("[screen]\ntheme = = 1\n", "utf-8")
+    async with open_chat(size=(140, 40)) as chat:
+        said = " ".join(chat.notices())
+        assert "broken at line 2, column 9" in said and "Until then the defaults hold" in said
+        await opened(chat)
+        assert "Nothing can be kept" in words(chat)
+        await at(chat, "screen.colours")
+        await chat.press("enter")
+        await chat.until(lambda: chat.screen.transcript.coloured)
+        assert "Until slipstream ends" in words(chat)
+        assert told(chat, "is broken")
+        assert file.read_text("utf-8") == "[screen]\ntheme = = 1\n"
+
+
+async def test_a_disk_that_refuses_is_told_and_the_change_holds(
+    open_chat: Open, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat() as chat:
+        with monkeypatch.context() as patch:
+            failing_at(patch, 1, errno.EROFS, [])
+            chat.app.theme = LIGHT.name  # as /light and the list of themes do
+            await chat.until(lambda: told(chat, os.strerror(errno.EROFS).lower()))
+        assert chat.app.theme == LIGHT.name and not file.exists()
+
+
+async def test_the_styles_are_read_once_for_the_theme_of_the_settings(
+    open_chat: Open, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Stylesheet] = []
+    reparse = Stylesheet.reparse
+
+    def again(sheet: Stylesheet) -> None:
+        read.append(sheet)
+        reparse(sheet)
+
+    monkeypatch.setattr(Stylesheet, "reparse", again)
+    SettingsFile(file).change("screen.theme", LIGHT.name)
+    async with open_chat() as chat:
+        assert chat.screen.styles.background == Color.parse(str(LIGHT.background)) and not read
+        assert chat.app.has_class("-light-mode")
+        chat.app.theme = DARK.name
+        await chat.until(lambda: chat.screen.styles.background == Color.parse(str(DARK.background)))
+        assert len(read) == 1
+
+
+async def test_themes_are_kept_and_an_unknown_one_is_named(open_chat: Open, file: Path) -> None:
+    async with open_chat() as chat:
+        assert chat.app.theme == DARK.name
+        await chat.app.run_action("light_or_dark")
+        await chat.until(lambda: load(file).settings.screen.theme == LIGHT.name)
+    async with open_chat() as chat:
+        assert chat.app.theme == LIGHT.name
+    SettingsFile(file).change("screen.theme", "slipstream-drak")
+    async with open_chat() as chat:
+        assert chat.app.theme == DARK.name and "Did you mean slipstream-dark?" in " ".join(chat.notices())
+        assert load(file).settings.screen.theme == "slipstream-drak"  # the file is its owner's
+
+
+async def test_without_colours_everything_is_told_in_words(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(size=(140, 40)) as chat:
+        assert chat.app.no_color
+        await opened(chat)
+        assert "● on" in chat.shown() and "○ off" in chat.shown()
+
+
+async def test_the_screen_stands_on_the_smallest_terminal(open_chat: Open) -> None:
+    async with open_chat(size=(40, 12)) as chat:
+        await opened(chat)
+        for name in ("model.name", "hub.offer", "keys.stop"):
+            await at(chat, name)
+            await chat.until(lambda name=name: name in chat.shown())  # type: ignore[misc]
+
+
+async def test_settings_whose_file_was_deleted_are_said_and_written_again(open_chat: Open, file: Path) -> None:
+    file.write_text("[sampling]\ntemperature = 0.25\n")
+    async with open_chat() as chat:
+        await opened(chat)
+        file.unlink()
+        await put(chat, "sampling.top_k", "7")
+        await chat.press("enter")
+        await chat.until(lambda: told(chat, "settings.toml was deleted or emptied"))
+        assert load(file).settings.sampling.temperature == 0.25 and load(file).settings.sampling.top_k == 7

@@ -1,0 +1,70 @@
+"""Measurements for developers: ``python -m tests.bench NAME… [options of slipstream bench]``.
+
+startup: the help, the chat's screen and the first token. plain: the loop against bare ``llama_decode``. overhead: time
+outside of it. memory: peak of a process. topics: how soon the autopilot notices prose, a quoted document and code.
+typing: a long prompt that is pasted, typed and sent. interface: the screen alone, over replies that are played. peers:
+other engines at their best on the same prompts. With ``--inflate``, topics, typing and peers measure widened models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.bench.parts import NAMES, OF_A_MODEL, DevelopersParts, Sizes
+from tests.bench.peers.choice import PeerChoice
+
+from slipstream.app.bench.runner import Parts, Setup
+from slipstream.app.cli.bench import measure
+from slipstream.app.cli.options import bench_options
+from slipstream.app.cli.parser import Parser
+from slipstream.app.cli.values import path
+from slipstream.models.errors import SlipstreamError, UsageError
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads a command line."""
+    about, _, more = (__doc__ or "").partition("\n\n")
+    parser = Parser(prog="python -m tests.bench", description=about, epilog=more)
+    parser.add_argument("names", nargs="+", metavar="NAME", choices=NAMES, help=", ".join(NAMES))
+    bench_options(parser)
+    parser.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="ENGINE",
+        help="llama.cpp, llama-server, llama-cpp-python or all, or one kind of drafting of it, such as"
+        " llama-server:draft; may be repeated",
+    )
+    parser.add_argument("--peer-python", type=path, metavar="PATH", help="a Python with xllamacpp, for llama-server")
+    parser.set_defaults(model=None, draft_model=None, typical=None)
+    return parser.parse_args(arguments)
+
+
+def bench(asked: argparse.Namespace, sizes: Sizes | None = None) -> int:
+    """Runs the parts that are asked for; returns the exit code.
+
+    Raises:
+        UsageError: If something is asked of a part that does not do it.
+        SlipstreamError: See ``slipstream.app.cli.bench.measure``.
+    """
+    if asked.svg:
+        raise UsageError("--svg draws what slipstream bench measures.", "Leave it out.")
+    unfit = [name for name in asked.names if name not in OF_A_MODEL]
+    if asked.inflate and unfit:
+        raise UsageError(f"part {unfit[0]} measures no inflated model.", f"Parts that do: {', '.join(OF_A_MODEL)}.")
+    peers = PeerChoice.of(asked.peer, asked.peer_python)
+    given = sizes or (Sizes.brief() if asked.inflate else Sizes())
+
+    def parts(setup: Setup) -> Parts:
+        return DevelopersParts(setup, given, peers).all()
+
+    return measure(asked, asked.names, parts, given.plan)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(bench(options(sys.argv[1:])))
+    except SlipstreamError as error:
+        sys.exit(f"{error.title} {error.hint}")

@@ -1,0 +1,196 @@
+"""The developers' parts: each measures one property of the program, on models made for it where that matters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.bench.interface import interface_text, measure_interface
+from tests.bench.memory import measure_memory, memory_text
+from tests.bench.overhead import measure_overhead, overhead_text
+from tests.bench.peers.choice import PeerChoice
+from tests.bench.peers.compare import compare_peers
+from tests.bench.peers.tables import peers_text
+from tests.bench.plain import compare_with_bare, opened, plain_text
+from tests.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
+from tests.bench.startup import measure_startup, startup_text
+from tests.bench.topic_tables import topics_text
+from tests.bench.topics import replay_topics
+from tests.bench.typing_ahead import measure_typing, typing_text
+from tests.bench.weights import ModelShape, write_model
+
+from slipstream.app.bench.plan import Settings
+from slipstream.app.bench.runner import Outcome, Parts, Setup
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.models.llama.target import ContextOptions
+
+OF_A_MODEL: Final = ("topics", "typing", "peers")
+"""The parts that measure the model that is asked for."""
+NAMES: Final = ("startup", "plain", "overhead", "memory", "topics", "typing", "interface", "peers")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes and repetitions; the defaults take a few minutes on two cores.
+
+    Rounds are short and many, so that the median is that of rounds that nothing else disturbed; in part ``overhead`` a
+    round is whole turns of every script.
+
+    Attributes:
+        plan: How much the parts that write replies write.
+        large: The model whose plain step should take 10 ms or more.
+        wide: The tiny model with a large vocabulary, where everything but the model itself is expensive.
+        threads: Threads of a pass; 0 for as many as the engine chooses.
+        large_ctx: Context of the large model, in tokens.
+        wide_ctx: Context of the wide model, in tokens.
+        plain_rounds: Rounds of part ``plain``; each runs every kind of loop once.
+        large_steps: Steps a round on the large model.
+        bundled_steps: Steps a round on the bundled model.
+        start: Tokens in the cache where part ``plain`` begins.
+        used: Tokens in the cache where the rounds of part ``overhead`` begin.
+        trees: The trees of part ``overhead``.
+        overhead_rounds: Rounds for each tree.
+        overhead_steps: Steps a round.
+        topic_rounds: How often part ``topics`` replays its text with each drafter.
+        memory_steps: Tokens that part ``memory`` writes.
+        startup_rounds: Starts of each program of part ``startup``.
+        typing_rounds: Replies of each kind of part ``typing``.
+        typing_s: Seconds that it types before each.
+        interface_keys: Letters that part ``interface`` types.
+        interface_tokens: Tokens of its long reply.
+        interface_messages: Messages of its long chat.
+        interface_rounds: How often that is opened.
+    """
+
+    plan: Settings = field(default_factory=Settings)
+    large: ModelShape = field(default_factory=ModelShape.large)
+    wide: ModelShape = field(default_factory=ModelShape.wide)
+    threads: int = 0
+    large_ctx: int = 2048
+    wide_ctx: int = 8192
+    plain_rounds: int = 40
+    large_steps: int = 8
+    bundled_steps: int = 48
+    start: int = 64
+    used: tuple[int, ...] = (100, 6000)
+    trees: tuple[TreeShape, ...] = (NODES_1, NODES_4, NODES_16)
+    overhead_rounds: int = 36
+    overhead_steps: int = 12
+    topic_rounds: int = 3
+    memory_steps: int = 64
+    startup_rounds: int = 7
+    typing_rounds: int = 3
+    typing_s: float = 10.0
+    interface_keys: int = 40
+    interface_tokens: int = 20_000
+    interface_messages: int = 500
+    interface_rounds: int = 5
+
+    @staticmethod
+    def brief() -> Sizes:
+        """Less of everything, for models whose every token takes long."""
+        return Sizes(Settings.brief(), topic_rounds=1, typing_rounds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DevelopersParts:
+    """All parts, with what they are given; models are made when they are first needed.
+
+    Attributes:
+        setup: What is measured.
+        sizes: How large and how long.
+        peers: Other engines that write the same replies.
+    """
+
+    setup: Setup
+    sizes: Sizes
+    peers: PeerChoice
+
+    def all(self) -> Parts:
+        """Every part by its name."""
+        return {
+            "startup": self._startup,
+            "plain": self._plain,
+            "overhead": self._overhead,
+            "memory": self._memory,
+            "topics": self._topics,
+            "typing": self._typing,
+            "interface": self._interface,
+            "peers": self._peers,
+        }
+
+    def _startup(self) -> Outcome:
+        figures = measure_startup(self.sizes.startup_rounds, self.setup.tell)
+        return Outcome(startup_text(figures), asdict(figures))
+
+    def _plain(self) -> Outcome:
+        sizes, rows = self.sizes, []
+        for (name, path, options), steps in (
+            (self._large(), sizes.large_steps),
+            (self._bundled(), sizes.bundled_steps),
+        ):
+            with opened(path, options) as target:
+                size, rounds = path.stat().st_size, sizes.plain_rounds
+                rows.append(compare_with_bare(name, size, target, sizes.start, steps, rounds, self.setup.tell))
+        return Outcome(plain_text(rows), [asdict(row) for row in rows])
+
+    def _overhead(self) -> Outcome:
+        sizes, rows = self.sizes, []
+        # 32-bit sums, so that the drafter's script stays right whatever branch wins; the cost of the cache is
+        # inside llama_decode
+        options = ContextOptions(n_ctx=sizes.wide_ctx, kv="f32", flash=False, threads=sizes.threads)
+        with opened(self._made(sizes.wide), options) as target:
+            for used in sizes.used:
+                for tree in sizes.trees:
+                    steps, rounds = sizes.overhead_steps, sizes.overhead_rounds
+                    rows.append(measure_overhead(target, tree, used, steps, rounds, self.setup.tell))
+        return Outcome(overhead_text(rows, sizes.wide.n_vocab, sizes.wide_ctx), [asdict(row) for row in rows])
+
+    def _memory(self) -> Outcome:
+        rows = []
+        for name, path, options in (self._bundled(), self._large()):
+            self.setup.tell(f"memory: {name}")
+            rows.append(measure_memory(name, path, options, self.sizes.memory_steps))
+        return Outcome(memory_text(rows), [asdict(row) for row in rows])
+
+    def _topics(self) -> Outcome:
+        rounds = max(self.sizes.topic_rounds, len(self.setup.plan.seeds))
+        report = replay_topics(self.setup.measured, self.setup.plan, rounds, self.setup.tell)
+        return Outcome(topics_text(report), asdict(report))
+
+    def _typing(self) -> Outcome:
+        sizes, log = self.sizes, self.setup.folder / "typing.log"
+        figures = measure_typing(self.setup.measured, log, sizes.typing_rounds, sizes.typing_s, self.setup.tell)
+        return Outcome(typing_text(figures), asdict(figures), figures.passed)
+
+    def _interface(self) -> Outcome:
+        sizes = self.sizes
+        figures = measure_interface(
+            sizes.interface_keys,
+            sizes.interface_tokens,
+            sizes.interface_messages,
+            sizes.interface_rounds,
+            self.setup.tell,
+        )
+        return Outcome(interface_text(figures), asdict(figures))
+
+    def _peers(self) -> Outcome:
+        report = compare_peers(self.setup.measured, self.setup.plan, self.peers, self.setup.tell)
+        return Outcome(peers_text(report), asdict(report))
+
+    def _bundled(self) -> tuple[str, Path, ContextOptions]:
+        options = ContextOptions(kv="q8_0", flash=True, same_text=True, threads=self.sizes.threads)  # as it is loaded
+        return "bundled", Path(choose(Paths.default()).model), options
+
+    def _large(self) -> tuple[str, Path, ContextOptions]:
+        shape = self.sizes.large
+        return shape.name, self._made(shape), ContextOptions(n_ctx=self.sizes.large_ctx, threads=self.sizes.threads)
+
+    def _made(self, shape: ModelShape) -> Path:
+        path = self.setup.folder / f"{shape.n_vocab}-{shape.n_embd}-{shape.n_layer}.gguf"
+        if not path.exists():
+            self.setup.tell("writing a model of random weights")
+            write_model(path, shape)
+        return path

@@ -1,0 +1,154 @@
+"""What part ``peers`` found, from replies to figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
+
+from tests.bench.peers.sweep import Timing, Tried, Variant, rate
+
+from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, speedup
+from slipstream.drafters.none import Plain
+
+OURS: Final = "slipstream"
+OUR_PLAIN: Final = Variant(OURS, Plain.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFigures:
+    """One engine with one way to draft, over all prompts.
+
+    Attributes:
+        engine: Its name; "slipstream" for our own.
+        version: Its version.
+        drafter: Who drafts, by the engine's own name; "none" for plain decoding.
+        settings: What was set of it: the fastest of those that were tried.
+        tok_per_s: Tokens a second by the engine's own clock, the prompts' reading left out.
+        wall_tok_per_s: The same by the time of whole requests, the prompts' reading included.
+        against_our_plain: Its speed over that of slipstream's plain decoding of the same turns.
+        against_own_plain: Its speed over that of its own plain decoding; None where that was left out.
+        ours_against_it: Slipstream's speed over its: plain decoding's over plain decoding's, else that of slipstream's
+            fastest drafter; None for slipstream itself.
+        acceptance: Accepted over drafted tokens; None where nothing was drafted, or the engine does not say.
+        tokens: Tokens that were timed.
+        equal_texts: Replies that were the same as slipstream's plain ones.
+        texts: Replies.
+    """
+
+    engine: str
+    version: str
+    drafter: str
+    settings: dict[str, float]
+    tok_per_s: float
+    wall_tok_per_s: float
+    against_our_plain: Ratio
+    against_own_plain: Ratio | None
+    ours_against_it: Ratio | None
+    acceptance: float | None
+    tokens: int
+    equal_texts: int
+    texts: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReport:
+    """What part ``peers`` found.
+
+    Attributes:
+        model: The model's own name.
+        threads: Threads of every pass, in every engine.
+        kv: Type of every KV cache.
+        flash: Flash attention on, off, or None for llama.cpp's choice.
+        reply: Most tokens of a reply.
+        prompts: Prompts of each kind of text that were replied to.
+        too_long: Prompts of each kind of text with a turn that does not fit the context.
+        builds: What each engine's llama.cpp was built for.
+        rows: Slipstream's rows, then the others'.
+        tried: Settings that were tried before, and how fast they were.
+        left_out: Who is missing, refused or died, and why.
+    """
+
+    model: str
+    threads: int
+    kv: str
+    flash: bool | None
+    reply: int
+    prompts: dict[str, int]
+    too_long: dict[str, int]
+    builds: dict[str, str]
+    rows: list[PeerFigures]
+    tried: list[Tried]
+    left_out: list[str]
+
+
+@dataclass(slots=True)
+class Replies:
+    """What one variant has written.
+
+    Attributes:
+        timings: Every reply.
+        pairs: Per prompt: the sums of its replies, and of slipstream's plain ones.
+        equal: Replies that were the same as slipstream's plain ones.
+    """
+
+    timings: list[Timing] = field(default_factory=list)
+    pairs: dict[tuple[str, int], Paired] = field(default_factory=dict)
+    equal: int = 0
+
+    def add(self, prompt: tuple[str, int], timing: Timing, plain: Timing) -> None:
+        """Takes a reply; one that ended with its first token has no speed and counts only as a text."""
+        self.timings.append(timing)
+        self.equal += timing.text == plain.text
+        if timing.seconds and plain.seconds and timing.tokens and plain.tokens:
+            pair = Paired(Work(timing.tokens, timing.seconds), Work(plain.tokens, plain.seconds))
+            self.pairs[prompt] = self.pairs[prompt] + pair if prompt in self.pairs else pair
+
+
+def peer_figures(replies: Mapping[Variant, Replies], versions: Mapping[str, str]) -> list[PeerFigures]:
+    """Sums up.
+
+    Args:
+        replies: What each variant wrote; slipstream's plain decoding must be among them.
+        versions: The version of each engine.
+    """
+    timed = {variant: written for variant, written in replies.items() if written.pairs}
+    drafted = [variant for variant in timed if variant.engine == OURS and variant != OUR_PLAIN]
+    fastest = max(drafted, key=lambda variant: speedup(_pairs(timed[variant])).value, default=OUR_PLAIN)
+    rows = []
+    for variant, written in timed.items():
+        own = next((v for v in timed if v.engine == variant.engine and v.drafter == Plain.name), None)
+        rival = OUR_PLAIN if variant.drafter == Plain.name else fastest
+        known = [t for t in written.timings if t.drafted is not None and t.accepted is not None]
+        total = sum(t.drafted or 0 for t in known)
+        rows.append(
+            PeerFigures(
+                engine=variant.engine,
+                version=version("slipstream") if variant.engine == OURS else versions[variant.engine],
+                drafter=variant.drafter,
+                settings=dict(variant.settings),
+                tok_per_s=rate(written.timings),
+                wall_tok_per_s=sum(t.tokens for t in written.timings) / sum(t.wall for t in written.timings),
+                against_our_plain=Ratio(1.0) if variant == OUR_PLAIN else speedup(_pairs(written)),
+                against_own_plain=None if own is None or own == variant else _over(written, timed[own]),
+                ours_against_it=None if variant.engine == OURS else _over(timed[rival], written),
+                acceptance=sum(t.accepted or 0 for t in known) / total if total else None,
+                tokens=sum(t.tokens for t in written.timings),
+                equal_texts=written.equal,
+                texts=len(written.timings),
+            )
+        )
+    return rows
+
+
+def _pairs(written: Replies) -> list[Paired]:
+    return list(written.pairs.values())
+
+
+def _over(ours: Replies, theirs: Replies) -> Ratio | None:
+    """One's speed over the other's, on the prompts where both have one."""
+    both = [prompt for prompt in ours.pairs if prompt in theirs.pairs]
+    if not both:
+        return None
+    return advantage([ours.pairs[prompt] for prompt in both], [theirs.pairs[prompt] for prompt in both])

@@ -1,0 +1,93 @@
+"""Replays a known text through the real loop: drafters see the target's own logits, but the text is the script's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from slipstream.app.engine.budget import FixedBudget, Room
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.stats import drafter_of
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.accept import Over, Spreader, accept
+from slipstream.drafters.autopilot.policy import Autopilot
+from slipstream.drafters.base import Draft, Drafter, Step
+from slipstream.models.errors import ContextFullError
+from slipstream.models.llama.target import Target
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Evaluation, Floats, History, Token
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One step of a replay.
+
+    Attributes:
+        start: Index of its first token in the script.
+        tokens: Tokens that it wrote.
+        milliseconds: What it took, everything around it included.
+        choice: Who was chosen to draft, "none" for nobody; None where the autopilot only tried somebody.
+    """
+
+    start: int
+    tokens: int
+    milliseconds: float
+    choice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Accepts what is written, whatever the target would say.
+
+    It is an accept rule and its picker; a drafter that guesses the script is right, one that guesses the target may not
+    be.
+
+    Attributes:
+        tokens: The text.
+        start: Index in the history of its first token.
+    """
+
+    tokens: Sequence[Token]
+    start: int
+
+    def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
+        """The token that is written after ``history`` and ``ahead``."""
+        return self.tokens[len(history.tokens) + len(ahead) - self.start]
+
+    def accept(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History, over: Over) -> Step:
+        """Walks the tree along the script; the sampler is not asked."""
+        return accept(draft, evaluation, self, history, over)
+
+
+def replay(target: Target, drafter: Drafter, prompt: Sequence[Token], text: Sequence[Token]) -> list[Replayed]:
+    """Writes ``text`` after ``prompt`` with a drafter, as the engine would a reply, at temperature 0.
+
+    Raises:
+        ContextFullError: If both do not fit the context.
+    """
+    n_ctx = target.abilities.n_ctx
+    if len(prompt) + len(text) > n_ctx:
+        raise ContextFullError(
+            f"the text to replay has {len(prompt) + len(text):,} tokens, but the context holds {n_ctx:,}.",
+            "Take less of it (--tokens), or another model.",
+        )
+    history, script = History(list(prompt)), Script(text, len(prompt))
+    rules = Rules(frozenset(), n_ctx - len(prompt), len(text), (), lambda _token: b"")
+    budget = FixedBudget(rules)
+    pilot = drafter if isinstance(drafter, Autopilot) else None
+    should_extend = Room(rules) if pilot else budget
+    target.request(drafter.needs.hidden)
+    drafter.begin(history)
+    target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
+    steps, start = list[Replayed](), 0
+    before = perf_counter()
+    for step in generate(
+        target, drafter, Sampler(temperature=0), history, should_extend, rules, lambda: False, script.accept
+    ):
+        now = perf_counter()
+        choice = drafter_of(step) if not pilot else None if pilot.decision.trial else pilot.decision.drafter
+        steps.append(Replayed(start, len(step.tokens), 1e3 * (now - before), choice))
+        budget.step += 1
+        start, before = start + len(step.tokens), now
+    return steps

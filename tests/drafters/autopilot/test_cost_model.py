@@ -1,0 +1,107 @@
+"""What passes cost: measured, interpolated, followed, kept."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
+
+from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
+from slipstream.models.types import EMPTY_TREE, Evaluation, Token, TokenTree
+
+
+def test_widths_between_those_measured_are_interpolated_and_those_beyond_go_on() -> None:
+    rows = CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {}, 0, 8).rows
+    assert rows[1:] == pytest.approx([10, 16, 18, 20, 22, 24, 26, 28])
+
+
+def test_text_in_the_cache_makes_passes_longer() -> None:
+    costs = CostModel({1: 10.0, 2: 16.0, 4: 20.0}, {1: 30.0, 4: 80.0}, 1016, 4)
+    assert costs.rows[1] == pytest.approx(10)
+    costs.set_length(516)
+    assert costs.rows[1] == pytest.approx(20)
+    assert costs.rows[4] == pytest.approx(50)
+
+
+def test_the_price_of_a_row_is_that_of_the_best_width() -> None:
+    costs = CostModel({1: 10.0, 2: 17.0, 4: 22.0, 8: 40.0}, {}, 0, 8)
+    assert costs.row_ms(2) == pytest.approx(7)
+    assert costs.row_ms(8) == pytest.approx(4)  # (22 - 10) / 3
+    assert costs.row_ms(1) == 10
+
+
+def test_a_width_is_refined_by_its_steps_alone_at_first() -> None:
+    costs = CostModel({1: 10.0, 8: 24.0}, {}, 0, 8)
+    before = [*costs.rows]
+    for _ in range(8):
+        costs.observe(4, 20.0)
+    assert costs.rows[4] == pytest.approx(20, rel=0.02)
+    assert costs.rows[1:4] == before[1:4] and costs.drift == 1
+
+
+def test_a_slower_machine_makes_all_widths_slower() -> None:
+    costs, rng = CostModel(DEAR, {}, 0, 64), random.Random(3)
+    for _ in range(400):
+        rows = rng.choice((1, 1, 2))
+        costs.observe(rows, 1.5 * CostModel(DEAR, {}, 0, 64).rows[rows] * rng.uniform(0.9, 1.1))
+    assert costs.rows[1] == pytest.approx(15, rel=0.06)
+    assert costs.rows[16] == pytest.approx(78, rel=0.15)  # never seen
+    assert costs.drift == pytest.approx(1.5, rel=0.15)
+
+
+def test_a_step_that_was_held_up_moves_little() -> None:
+    costs = CostModel(DEAR, {}, 0, 64)
+    for _ in range(20):
+        costs.observe(1, 10.0)
+    costs.observe(1, 5000.0)
+    assert costs.rows[1] < 11
+
+
+def test_the_costs_of_a_target_are_measured_within_their_time() -> None:
+    for budget, worst in ((4.0, 0.01), (0.0, 0.5)):  # with time for all widths; with that of 20 passes
+        clock = Clock()
+        target = TimedTarget(clock, DEAR)
+        costs = measure_costs(target, 10.0, budget, clock)
+        assert clock.now <= max(budget, 0.2) + 0.001
+        assert not target.tokens
+        for rows in (1, 2, 3, 4, 8):
+            assert costs.rows[rows] == pytest.approx(CostModel(DEAR, {}, 0, 64).rows[rows], rel=worst)
+
+
+def test_a_single_row_is_measured_after_another_one() -> None:
+    clock, last = Clock(), 0
+
+    class Rebuilding(TimedTarget):
+        """Takes half as long again where the pass before had another width."""
+
+        def evaluate(self, token: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+            nonlocal last
+            last, before = 1 + len(tree), last
+            clock.now += (0.5 * DEAR[1] if last != before else 0.0) / 1e3
+            return super().evaluate(token, tree)
+
+    costs = measure_costs(Rebuilding(clock, DEAR), 10.0, 4.0, clock)
+    assert costs.rows[1] == pytest.approx(DEAR[1])
+    assert costs.rows[2] == pytest.approx(DEAR[2] + 0.5 * DEAR[1])
+
+
+def test_kept_costs_are_taken_only_where_they_hold() -> None:
+    packed = CostModel(DEAR, {1: 14.0}, 1016, 64).dump("here")
+    kept = CostModel.load(packed, "here", 11.0, 64)
+    assert kept is not None
+    assert kept.drift == pytest.approx(1.1)
+    assert kept.rows[2] == pytest.approx(18.7)
+    kept.set_length(1016)
+    assert kept.rows[1] == pytest.approx(1.1 * 14)
+    assert CostModel.load(packed, "elsewhere", 11.0, 64) is None
+    assert CostModel.load(packed, "here", 30.0, 64) is None  # another machine, or a busy one
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[1]", "null", '{"key": "here"}', "\x00"])
+def test_damaged_costs_are_measured_anew(damage: str) -> None:
+    assert CostModel.load(damage.encode(), "here", 10.0, 64) is None
+    kept = json.loads(CostModel(DEAR, {}, 0, 64).dump("here"))
+    for short in ({}, {"1": -3}, {"x": 1}, {"1": "ten"}, 5):
+        assert CostModel.load(json.dumps(kept | {"short": short}).encode(), "here", 10.0, 64) is None

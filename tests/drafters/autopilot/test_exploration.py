@@ -1,0 +1,208 @@
+"""What probabilities mean, how much of a draft pays, and whose turn it is to be tried."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from slipstream.drafters.autopilot.arm import Arm, Calibration
+from slipstream.drafters.autopilot.exploration import Exploration, Trial, trials
+from slipstream.drafters.autopilot.settings import EXPLORE_SHARE
+from slipstream.drafters.autopilot.tree_pruning import Candidate, Objective, prune
+from slipstream.drafters.base import NO_DRAFT, Draft
+from slipstream.drafters.none import Plain
+from slipstream.drafters.tree import TreeBuilder, chain_draft
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import History
+
+NOTHING = History([1])
+
+
+def test_a_depth_is_corrected_by_what_came_of_it_and_what_was_not_reached_is_left() -> None:
+    calibration, rng = Calibration(), random.Random(1)
+    draft = chain_draft([5, 6, 7], [0.8, 0.8, 0.8], "x")
+    for _ in range(500):
+        first, second = rng.random() < 0.4, rng.random() < 0.8
+        depth = calibration.observe(draft, [5 if first else 9, 6 if second else 9, 9][: 2 if first else 1])
+        assert depth == (0 if not first else 1 + second)
+    probs = calibration.probs(draft)
+    assert probs[0] == pytest.approx(0.4, abs=0.12)
+    assert probs[1] == pytest.approx(0.8, abs=0.12)
+    assert probs[2] == pytest.approx(0.8)  # never decided
+    assert calibration.paths[2] == pytest.approx(probs[0] * probs[1] / 0.64)
+
+
+def test_what_lies_below_the_first_wrong_guess_is_censored() -> None:
+    """A guess that was not verified is compared with tokens that another drafter's path brought."""
+    calibration, draft = Calibration(), chain_draft([5, 6, 7], [0.8, 0.8, 0.8], "x")
+    for _ in range(100):
+        assert calibration.observe(draft, [9, 6, 7]) == 0
+    assert calibration.probs(draft)[0] < 0.05
+    assert calibration.probs(draft)[1:] == pytest.approx([0.8, 0.8])
+
+
+def test_siblings_share_a_correction_and_probes_have_none() -> None:
+    builder = TreeBuilder()
+    builder.add(-1, 5, 0.5, "x")
+    builder.add(-1, 6, 0.3, "x")
+    builder.add(-1, 8, 0.0, "x", probe=True)
+    draft, calibration = builder.build(), Calibration()
+    for _ in range(200):
+        assert calibration.observe(draft, [8]) == 0
+    first, second, probe = calibration.probs(draft)
+    assert first < 0.05 and second < 0.05 and probe == 0
+    assert first / second == pytest.approx(5 / 3)
+
+
+def terms(*rows: float, rate: float = 0.1) -> Objective:
+    return Objective(rate, 1.0, (0.0, *rows))
+
+
+def test_the_part_that_pays_is_kept() -> None:
+    draft = chain_draft([1, 2, 3], [0.9, 0.9, 0.1], "x")
+    part = prune(draft, draft.probs, terms(10, 14, 18, 22))
+    assert part.draft.tree.tokens == (1, 2)
+    assert part.draft.probs == (0.9, 0.9) and part.draft.sources == ("x", "x")
+    assert part.tokens == pytest.approx(2.71)
+    assert part.value == pytest.approx(2.71 - 1.8)
+
+
+def test_rows_that_pay_only_together_are_kept_together() -> None:
+    draft = chain_draft([1, 2, 3], [0.6, 1.0, 1.0], "x")
+    assert len(prune(draft, draft.probs, terms(10, 17, 18, 19)).draft.tree) == 3
+    assert not len(prune(draft, draft.probs, terms(10, 17, 22, 30)).draft.tree)
+
+
+def test_what_was_said_too_often_in_vain_is_believed_less() -> None:
+    draft = chain_draft([1], [0.6], "x")
+    assert len(prune(draft, draft.probs, terms(10, 15)).draft.tree) == 1
+    assert not len(prune(draft, draft.probs, terms(10, 15), trust=0.7).draft.tree)
+    assert not len(prune(draft, draft.probs, terms(10, 15), slower=1.5).draft.tree)
+
+
+def test_of_a_tree_the_most_probable_paths_are_kept_in_order() -> None:
+    builder = TreeBuilder()
+    left, right = builder.add(-1, 1, 0.3, "a"), builder.add(-1, 2, 0.6, "b")
+    builder.add(left, 3, 0.9, "a")
+    builder.add(right, 4, 0.8, "b")
+    builder.add(right, 5, 0.1, "b")
+    draft = builder.build()
+    part = prune(draft, draft.probs, terms(10, 12.8, 15.6, 18.4, 21.2, 24.0))
+    assert part.draft.tree.tokens == (2, 4, 1)
+    assert part.draft.sources == ("b", "b", "a")
+    assert part.tokens == pytest.approx(1 + 0.6 + 0.48 + 0.3)
+
+
+def test_a_draft_with_probes_stays_whole() -> None:
+    builder = TreeBuilder()
+    builder.add(-1, 1, 0.01, "x")
+    builder.add(-1, 2, 0.0, "x", probe=True)
+    draft = builder.build()
+    part = prune(draft, draft.probs, terms(10, 20, 30))
+    assert part.draft is draft
+    assert part.tokens == pytest.approx(1.01)
+
+
+def test_trials_are_paid_and_the_one_that_waited_longest_for_its_price_comes_first() -> None:
+    arm = Arm("x", Plain())
+    budget = Exploration(10.0, 2.0, known=True)
+    near, far = Trial(arm, 1.0, 10), Trial(None, 20.0, 100)
+    budget.begin([near, far])
+    assert budget.trial is None and not budget.affordable
+    budget.earn(1.5 / EXPLORE_SHARE, 10.0)
+    budget.begin([near, far])
+    assert budget.trial is near and budget.arm is arm
+    assert budget.milliseconds == pytest.approx(0.5)
+    for _ in range(100):
+        budget.earn(10 / EXPLORE_SHARE, 10.0)
+    assert budget.milliseconds == 120.0  # no more than twelve plain steps
+    budget.begin([near, Trial(None, 20.0, 1000)])
+    assert budget.trial and budget.trial.waited == 1000 and budget.arm is None
+    assert budget.milliseconds == 100.0
+
+
+def test_a_trial_that_lost_more_than_its_price_leaves_a_debt() -> None:
+    budget, arm = Exploration(10.0, 2.0, known=True), Arm("x", Plain())
+
+    def tries() -> bool:
+        budget.earn(1 / EXPLORE_SHARE, 10.0)
+        budget.begin([Trial(arm, 1.0, 1000)])
+        return budget.trial is not None
+
+    assert tries() and not budget.lose(-5.0, 10.0)  # it gained
+    assert budget.end(10.0) is arm and budget.milliseconds == 0
+    assert tries() and not budget.lose(16.0, 10.0)  # one and a half plain steps more than its price
+    assert budget.end(10.0) is arm and budget.milliseconds == -15.0
+    assert not tries() and budget.end(10.0) is None
+    assert budget.milliseconds == -14.0
+    budget.earn(14 / EXPLORE_SHARE, 10.0)
+    assert tries() and budget.lose(1e9, 10.0)
+    assert budget.end(10.0) is arm and budget.milliseconds == -1000.0
+
+
+def test_who_takes_longer_than_a_good_step_saves_is_not_tried() -> None:
+    quick, slow = Arm("quick", Plain()), Arm("slow", Plain())
+    quick.record.draft_ms, slow.record.draft_ms = 2.0, 15.0
+    found = trials([quick, slow], None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, own_ms=0)
+    assert [trial.arm for trial in found] == [quick]  # two tokens more for 6 ms of rows and 15 of drafting
+
+
+def test_plain_decoding_is_tried_where_it_was_not_for_long() -> None:
+    def who(since_plain: int) -> list[Arm | None]:
+        found = trials([], None, terms(10, 12, 14, 16), NOTHING, 500, since_plain, own_ms=0)
+        return [trial.arm for trial in found]
+
+    assert who(300) == [None]
+    assert not who(100)
+
+
+class Reader(Plain):
+    """Has a long prompt to read before it can draft."""
+
+    def reading_ms(self, history: History) -> float:
+        return 300.0
+
+
+def test_who_reads_the_text_first_is_tried_later_and_its_reading_is_owed() -> None:
+    quick, reader = Arm("quick", Plain()), Arm("reader", Reader())
+    both = [quick, reader]
+    first, later = trials(both, None, terms(10, 12, 14, 16), NOTHING, 100, since_plain=0, own_ms=0)
+    assert later.milliseconds == first.milliseconds + 300
+    budget = Exploration(10.0, 1.0, known=False)
+    budget.begin([later])
+    assert budget.trial is None  # it holds ten plain steps
+    budget.earn(20 / EXPLORE_SHARE, 10.0)
+    budget.begin([later])
+    assert budget.arm is reader  # it holds twelve, and cannot hold more
+    assert budget.milliseconds == 120 - later.milliseconds
+
+
+def test_drafts_of_one_that_reads_show_nothing_of_it() -> None:
+    arm = Arm("reader", Reader())
+    arm.begin()
+    arm.activate(NOTHING)
+    arm.judge(arm.draft(NOTHING, Sampler(), 7, 4), terms(10, 12), Candidate(NO_DRAFT, 1.0, 0.0))
+    assert (arm.last_step, arm.record.asked, arm.record.judged) == (7, 0, 0)
+
+
+def test_the_first_run_may_try_more_where_rows_are_cheap() -> None:
+    assert Exploration(10.0, 5.0, known=False).milliseconds == 20.0
+    assert Exploration(10.0, 0.1, known=False).milliseconds == 100.0
+    assert Exploration(10.0, 0.1, known=True).milliseconds == 0.0
+
+
+def test_an_arm_believes_what_came_true() -> None:
+    arm = Arm("x", Plain())
+    at_first = arm.trust
+    for _ in range(100):
+        arm.add_outcome(2.0 * arm.trust, 1)
+    assert arm.trust == pytest.approx(at_first / 2, rel=0.1)
+    for _ in range(300):
+        arm.add_outcome(2.0 * arm.trust, 5)
+    assert arm.trust == at_first  # never more than it says
+
+
+def test_an_empty_draft_is_worth_a_plain_step() -> None:
+    part = prune(Draft(), [], terms(10))
+    assert (part.tokens, part.value) == (1.0, 0.0)

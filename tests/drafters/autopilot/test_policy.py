@@ -1,0 +1,308 @@
+"""The autopilot in virtual time: never much slower than plain decoding, near the best choice, and quick to turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from tests.drafters.autopilot.virtual_time import CHEAP, DEAR, PROMPT, Clock, Scripted, TimedTarget, fly, plain_text
+
+from slipstream.drafters.autopilot import AUTO
+from slipstream.drafters.autopilot.cost_model import CostModel
+from slipstream.drafters.autopilot.policy import Autopilot
+from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend
+from slipstream.drafters.tree import TreeBuilder
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import ROOT, History, Token
+
+SIZE = 1500
+
+
+@cache
+def text() -> Sequence[Token]:
+    return plain_text(2 * SIZE)
+
+
+class Flight:
+    """One reply: what it took against plain decoding, and who drafted."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        table: Mapping[int, float],
+        drafters: Callable[[Clock], dict[str, Drafter]],
+        size: int = SIZE,
+        known: bool = False,
+        slower: Callable[[int], float] = lambda passes: 1.0,
+    ) -> None:
+        clock = Clock()
+        clock.install(patch)
+        target: TimedTarget = TimedTarget(clock, table, lambda: slower(target.decodes))
+        self.drafters = drafters(clock)
+        costs = CostModel(table, {}, 0, 64)
+        self.pilot = Autopilot(self.drafters, costs, target.abilities, known, clock)
+        tokens, self.steps = fly(self.pilot, target, size)
+        assert tokens == text()[:size]  # whatever was drafted
+        self.ms = 1e3 * clock.now
+        self.speedup = size * table[1] / self.ms
+
+
+def always(share: float) -> Callable[[int], float]:
+    return lambda at: share
+
+
+def test_where_nothing_is_right_plain_decoding_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table, least in ((DEAR, 0.985), (CHEAP, 0.985)):
+        flight = Flight(
+            monkeypatch,
+            table,
+            lambda clock: {
+                "liar": Scripted(text(), clock, always(0.02), says=0.95),
+                "modest": Scripted(text(), clock, always(0.02)),
+                "slow liar": Scripted(text(), clock, always(0.02), says=0.95, takes=3.0),
+                "needy liar": Scripted(text(), clock, always(0.02), says=0.95, takes=1.0, hidden=True),
+            },
+        )
+        assert flight.speedup > least
+        assert flight.pilot.throughput.tallies[PLAIN].steps > 0.9 * len(flight.steps)
+
+
+def test_a_drafter_that_costs_nothing_and_is_right_is_used_to_the_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.95))})
+    # 16 nodes at 0.95: 11.2 tokens for 1.22 passes
+    assert flight.speedup > 0.85 * 11.2 / 1.22
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_drafter_that_costs_something_leads_where_it_pays(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "good": Scripted(text(), clock, always(0.8), takes=2.0, hidden=hidden),
+            "fair": Scripted(text(), clock, always(0.5), takes=2.0),
+        }
+
+    flight = Flight(monkeypatch, CHEAP, drafters)
+    assert flight.pilot.throughput.tallies["good"].steps > 0.8 * len(flight.steps)
+    # 16 nodes at 0.8: 4.9 tokens for 1.22 passes and 0.2 of drafting
+    assert flight.speedup > 0.85 * 4.9 / 1.42
+
+
+def test_dear_rows_make_drafts_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {"fair": Scripted(text(), clock, always(0.8))}
+
+    dear, cheap = (Flight(monkeypatch, table, drafters) for table in (DEAR, CHEAP))
+    assert dear.speedup > 1.05  # three nodes at 0.8: 2.95 tokens for 2.2 passes
+    assert cheap.speedup > 2 * dear.speedup
+    assert max(count for _, count in dear.steps) < max(count for _, count in cheap.steps)
+
+
+class Greedy(Drafter):
+    """Asks for many rows for the sake of later steps, and never drafts anything."""
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        builder, node = TreeBuilder(), ROOT
+        for token in range(28):
+            node = builder.add(node, token, 0.0, "greedy", probe=True)
+        return builder.build()
+
+
+def test_who_wants_more_rows_than_it_can_bring_in_is_asked_but_never_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    dear, cheap = (Flight(monkeypatch, table, lambda clock: {"greedy": Greedy()}) for table in (DEAR, CHEAP))
+    assert max(decision.nodes for decision, _ in dear.steps) == 0
+    assert dear.pilot.arms[0].record.asked > 0
+    assert max(decision.nodes for decision, _ in cheap.steps) == 28
+    assert dear.speedup > 0.99
+
+
+@pytest.mark.parametrize(("takes", "most"), [(0.01, 24), (2.0, 160)])
+def test_it_turns_when_another_drafter_becomes_right(monkeypatch: pytest.MonkeyPatch, takes: float, most: int) -> None:
+    """One that costs nothing is scored on every step; one that costs something is tried now and then."""
+
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "first": Scripted(text(), clock, lambda at: 0.9 if at < SIZE else 0.05, says=0.9, takes=takes),
+            "second": Scripted(text(), clock, lambda at: 0.05 if at < SIZE else 0.9, says=0.9, takes=takes),
+        }
+
+    flight = Flight(monkeypatch, CHEAP, drafters, size=2 * SIZE)
+    at, after = 0, list[str]()
+    for decision, count in flight.steps:
+        if at >= SIZE:
+            after.append(decision.drafter)
+        at += count
+    right = next(place for place in range(len(after)) if after[place : place + 10].count("second") >= 8)
+    assert right < most
+    assert after[right:].count("second") > 0.85 * len(after[right:])
+
+
+def test_two_drafters_that_are_right_elsewhere_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is right every other token at most; both together are right always."""
+
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "even": Scripted(text(), clock, lambda at: 0.98 if at % 2 else 0.02, says=0.5),
+            "odd": Scripted(text(), clock, lambda at: 0.02 if at % 2 else 0.98, says=0.5),
+        }
+
+    both = Flight(monkeypatch, CHEAP, drafters, size=2 * SIZE)
+    one = Flight(monkeypatch, CHEAP, lambda clock: {"even": drafters(clock)["even"]}, size=2 * SIZE)
+    assert both.speedup > 1.2 * one.speedup
+
+
+def test_a_drafter_that_is_seldom_right_is_called_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bursts(at: int) -> float:
+        return 0.98 if at % 40 < 10 else 0.0
+
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"seldom": Scripted(text(), clock, bursts)})
+    seldom, tallies = flight.drafters["seldom"], flight.pilot.throughput.tallies
+    assert isinstance(seldom, Scripted)
+    assert len(seldom.asked) > 0.95 * len(flight.steps)
+    assert len(set(seldom.asked)) == len(seldom.asked) == flight.pilot.arms[0].record.asked  # once a step
+    assert tallies[PLAIN].tokens < 1.05 * 30 / 40 * SIZE  # of each burst nothing is missed
+    assert 2.0 < flight.pilot.arms[0].record.gain_ms < 7.0  # about 80 ms in 31 steps: those without a draft count, too
+
+
+def test_while_all_are_idle_three_steps_of_four_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = 0
+    record = Throughput.record
+
+    def counted(*arguments: Any) -> float:
+        nonlocal measured
+        measured += 1
+        return record(*arguments)
+
+    monkeypatch.setattr(Throughput, "record", counted)
+    flight = Flight(monkeypatch, DEAR, lambda clock: {}, size=400)
+    assert measured == 400 // 4 - 1 or measured == 400 // 4
+    assert flight.pilot.throughput.tallies[PLAIN].steps in (399, 400)
+    assert flight.pilot.throughput.total_ms == pytest.approx(4000.0, rel=0.01)
+
+
+def test_those_that_rest_hear_nothing_and_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(
+        monkeypatch,
+        DEAR,
+        lambda clock: {"needy": Scripted(text(), clock, always(0.02), says=0.9, takes=4.0, hidden=True)},
+    )
+    needy = flight.drafters["needy"]
+    assert isinstance(needy, Scripted)
+    assert 0 < needy.heard < 0.1 * len(flight.steps)
+    assert len(needy.asked) < needy.heard
+    assert not flight.pilot.needs.hidden or flight.pilot.decision.trial
+
+
+def test_a_machine_that_slows_down_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(
+        monkeypatch,
+        DEAR,
+        lambda clock: {"fair": Scripted(text(), clock, always(0.7))},
+        slower=lambda passes: 1.0 if passes < 300 else 1.8,
+    )
+    costs = flight.pilot.throughput.costs
+    assert costs.rows[1] == pytest.approx(18.0, rel=0.1)
+    assert costs.drift == pytest.approx(1.8, rel=0.15)
+
+
+def test_plain_decoding_is_measured_again_while_drafting_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.7))})
+    plain = [place for place, (decision, _) in enumerate(flight.steps) if decision.drafter == PLAIN]
+    assert plain and max(plain) > len(flight.steps) / 2
+    assert len(plain) < 0.1 * len(flight.steps)
+
+
+def test_the_reason_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, DEAR, lambda clock: {"copy": Scripted(text(), clock, always(0.9))}, size=400)
+    decision = max((decision for decision, _ in flight.steps), key=lambda decision: decision.expected)
+    assert decision.drafter == "copy" and decision.nodes > 2 and decision.expected > 2 and decision.cost > 1.5
+    said = str(decision)
+    assert said.removeprefix("trying ").startswith(
+        f"copy {decision.nodes}, C({decision.nodes + 1})={decision.cost:.1f}x, expect "
+    )
+    assert "plain would be 100 tok/s, the latest steps " in said
+    idle = Flight(monkeypatch, DEAR, lambda clock: {}, size=50)
+    assert str(idle.pilot.decision) == "plain: no drafter would help here; the latest steps 100 tok/s"
+
+
+def test_the_tallies_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, DEAR, lambda clock: {"fair": Scripted(text(), clock, always(0.8))})
+    tallies = flight.pilot.throughput.tallies
+    last = flight.steps[-1]  # accounted for at the start of the step after it
+    assert sum(tally.steps for tally in tallies.values()) == len(flight.steps) - 1
+    assert sum(tally.tokens for tally in tallies.values()) == SIZE - last[1]
+    fair = tallies["fair"]
+    assert fair.expected == pytest.approx(fair.tokens, rel=0.15)
+    assert fair.plain_ms > fair.ms
+
+
+def test_a_reply_that_is_nearly_over_is_not_drafted_past_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(1.0))}, size=40)
+    assert sum(count for _, count in flight.steps) == 40
+
+
+def test_it_closes_and_rewinds_its_drafters() -> None:
+    calls: list[str] = []
+
+    class Noted(Drafter):
+        def draft(self, *_: object) -> Draft:
+            raise AssertionError
+
+        def rewind(self, length: int) -> None:
+            calls.append(f"rewind {length}")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    pilot = Autopilot({"a": Noted(), "b": Noted()}, CostModel(DEAR, {}, 0, 64), TimedTarget(Clock(), DEAR).abilities)
+    assert pilot.name == AUTO
+    pilot.rewind(len(PROMPT))
+    pilot.close()
+    assert calls == ["rewind 5"] * 2 + ["close"] * 2
+
+
+class Failing(Scripted):
+    """Fails in the middle of the reply, and drafts nothing from then on, as a guarded drafter does."""
+
+    closed = False
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        if len(history.tokens) > SIZE // 2:
+            self.failed = "it raised an error"
+            return NO_DRAFT
+        return super().draft(history, should_extend, sampler)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("takes", [0.01, 2.0])  # cheap; the leader
+def test_a_failed_drafter_leaves_and_another_one_takes_over(monkeypatch: pytest.MonkeyPatch, takes: float) -> None:
+    flight = Flight(
+        monkeypatch,
+        CHEAP,
+        lambda clock: {
+            "failing": Failing(text(), clock, always(0.95), takes=takes),
+            "fair": Scripted(text(), clock, always(0.6), takes=takes),
+        },
+    )
+    failing = flight.drafters["failing"]
+    assert isinstance(failing, Failing) and failing.failed
+    assert [arm.name for arm in flight.pilot.arms] == ["fair"]
+    assert failing.asked and len(failing.asked) < len(flight.steps) / 2
+    drafted = [decision.drafter for decision, _ in flight.steps]
+    assert drafted[: len(drafted) // 8].count("failing") > 10 and drafted[-50:].count("fair") > 40
+    flight.pilot.close()
+    assert failing.closed
+
+
+def test_a_drafter_that_failed_between_replies_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    flight = Flight(monkeypatch, CHEAP, lambda clock: {"right": Scripted(text(), clock, always(0.9), hidden=True)})
+    assert flight.pilot.needs.hidden
+    right = flight.drafters["right"]
+    right.failed, right.needs = "its file is damaged", Needs()
+    monkeypatch.setattr(right, "begin", lambda history: pytest.fail("it was begun"))
+    flight.pilot.begin(History(list(PROMPT)))
+    assert not flight.pilot.arms and not flight.pilot.needs.hidden

@@ -1,0 +1,121 @@
+"""Steps that nobody timed count as much as those that were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slipstream.drafters.autopilot.arm import Arm
+from slipstream.drafters.autopilot.cost_model import CostModel
+from slipstream.drafters.autopilot.settings import DECAY, PRIOR
+from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
+from slipstream.drafters.base import NO_DRAFT, Step
+from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.tree import chain_draft
+from slipstream.models.types import Evaluation
+
+ROWS = {1: 10.0, 2: 11.0, 4: 13.0, 64: 73.0}
+
+
+def plain_step() -> Step:
+    step = Step(NO_DRAFT, (), (1,), Evaluation(np.zeros((1, 4), np.float32)))
+    step.timings.evaluate, step.timings.accept = 10.0, 0.5
+    return step
+
+
+def drafted_step() -> Step:
+    draft = chain_draft([1, 2, 3], [0.9] * 3, "lookup")
+    step = Step(draft, (0, 1), (1, 2, 9), Evaluation(np.zeros((4, 4), np.float32)))
+    step.timings.evaluate, step.timings.accept = 13.0, 1.5
+    return step
+
+
+def throughput_and_arm() -> tuple[Throughput, Arm]:
+    throughput, arm = Throughput(CostModel(ROWS, {}, 0, 64)), Arm("lookup", PromptLookup())
+    throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)  # so that sampling and the rest are known
+    return throughput, arm
+
+
+def test_every_step_is_added_to_the_sums_of_its_drafter() -> None:
+    throughput, arm = throughput_and_arm()
+    for _ in range(3):
+        assert throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None) == pytest.approx(0.0)
+    took = 13.0 + 3 * 0.5 + 0.5
+    lost = throughput.record(drafted_step(), took + 0.2, 0.2, arm, 2.8, None)
+    assert lost == pytest.approx(took + 0.2 - 33.0) and throughput.total_ms == pytest.approx(44.0 + took + 0.2)
+    tallies = throughput.tallies
+    assert tallies[PLAIN].steps == tallies[PLAIN].tokens == 4 and tallies[PLAIN].ms == pytest.approx(44.0)
+    assert (tallies["lookup"].steps, tallies["lookup"].tokens, tallies["lookup"].expected) == (1, 3, 2.8)
+    assert tallies["lookup"].ms == pytest.approx(took + 0.2) and tallies["lookup"].plain_ms == pytest.approx(33.0)
+    assert arm.record.outcomes.observed == pytest.approx(DECAY * PRIOR + 2)
+
+
+def test_the_parts_of_a_step_are_told_apart() -> None:
+    throughput, arm = throughput_and_arm()
+    assert (throughput.sample_ms, throughput.rest_ms) == pytest.approx((0.5, 0.5))
+    assert throughput.plain_ms == pytest.approx(11.0)
+    for _ in range(100):  # a longer time in drafters is no part of the rest
+        throughput.record(drafted_step(), 20.0, 5.0, arm, 2.8, None)
+    assert (throughput.sample_ms, throughput.rest_ms) == pytest.approx((0.5, 0.5))
+    for _ in range(100):
+        throughput.record(plain_step(), 12.0, 0.0, None, 1.0, None)
+    assert throughput.rest_ms == pytest.approx(1.5, rel=0.01)
+
+
+def test_the_rate_is_that_of_the_latest_steps() -> None:
+    throughput, arm = throughput_and_arm()
+    assert throughput.rate == pytest.approx(1 / 11)
+    for _ in range(40):
+        throughput.record(drafted_step(), 15.0, 0.0, arm, 2.8, None)
+        for _ in range(3):
+            throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)
+    assert throughput.rate == pytest.approx(6 / 48, rel=0.02)
+    objective = throughput.objective()
+    assert objective.rate == throughput.rate and objective.token == pytest.approx(1 - throughput.rate * 0.5)
+    for _ in range(100):  # drafts in vain: worth less than plain decoding, which is the least that is reached
+        throughput.record(drafted_step(), 60.0, 45.0, arm, 2.8, None)
+    assert throughput.rate < 0.06 and throughput.objective().rate == pytest.approx(1 / throughput.plain_ms)
+
+
+def test_a_disturbed_step_counts_as_three_usual_ones() -> None:
+    throughput, _ = throughput_and_arm()
+    for _ in range(20):
+        throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)
+    disturbed = plain_step()
+    disturbed.timings.evaluate, disturbed.timings.accept = 1000.0, 100.0
+    before = throughput.total_ms
+    throughput.record(disturbed, 2000.0, 0.0, None, 1.0, None)
+    assert throughput.total_ms - before == pytest.approx(3 * 11.0, rel=0.1)
+    assert throughput.plain_ms < 12.0
+
+
+def test_passes_with_hidden_states_are_charged_to_their_drafter() -> None:
+    throughput, arm = throughput_and_arm()
+    for _ in range(100):
+        slow = plain_step()
+        slow.timings.evaluate = 15.0
+        throughput.record(slow, 16.0, 0.0, None, 1.0, arm)
+    assert throughput.costs.rows[1] == 10.0 and arm.record.slower == pytest.approx(1.5, rel=0.01)
+
+
+def test_plain_steps_that_are_not_measured_take_what_such_steps_take() -> None:
+    measured, _ = throughput_and_arm()
+    coasting, _ = throughput_and_arm()
+    for _ in range(40):
+        for throughput, drafting_ms in ((measured, 4.0), (coasting, 4.0)):
+            throughput.record(drafted_step(), 15.0 + drafting_ms, drafting_ms, None, 2.8, None)
+        for _ in range(3):
+            measured.record(plain_step(), 11.0, 0.0, None, 1.0, None)
+        coasting.unmeasured += 3
+    assert coasting.tallies[PLAIN].steps == measured.tallies[PLAIN].steps == 161
+    assert coasting.tallies[PLAIN].tokens == measured.tallies[PLAIN].tokens == 1 + 40 * 6
+    assert coasting.tallies[PLAIN].ms == pytest.approx(measured.tallies[PLAIN].ms, rel=0.01)
+    assert coasting.total_ms == pytest.approx(measured.total_ms, rel=0.01)
+    assert coasting.rate == pytest.approx(measured.rate, rel=0.01)
+
+
+def test_a_new_reply_begins_without_the_steps_of_the_last_one() -> None:
+    throughput, _ = throughput_and_arm()
+    throughput.unmeasured += 2
+    throughput.begin()
+    assert not throughput.tallies and throughput.total_ms == pytest.approx(11.0)

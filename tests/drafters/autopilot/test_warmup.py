@@ -1,0 +1,84 @@
+"""Before the first reply every drafter has been asked, those on the target's hidden states too, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import pytest
+
+from slipstream.drafters.autopilot.arm import Arm
+from slipstream.drafters.autopilot.cost_model import measure_costs
+from slipstream.drafters.autopilot.profile import warm_up
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.draft_model import DraftModel
+from slipstream.drafters.prompt_lookup import PromptLookup
+from slipstream.drafters.tree import chain_draft
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import LAST_HIDDEN, Floats, History, Token
+
+
+class Needy(Drafter):
+    """Drafts where it has heard the hidden state of every token but the last."""
+
+    name = "needy"
+    needs = Needs(frozenset({LAST_HIDDEN}))
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        assert len(hidden[LAST_HIDDEN]) == len(tokens)
+        self.heard += len(tokens)
+
+    def observe(self, history: History, step: Step) -> None:
+        self.heard += len(step.evaluation.hidden[LAST_HIDDEN])
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        assert self.heard == len(history.tokens) - 1
+        return chain_draft([1, 2], [0.5, 0.5], self.name) if should_extend(1.0, 2) else NO_DRAFT
+
+    def rewind(self, length: int) -> None:
+        self.heard = min(self.heard, length)
+
+
+def test_each_is_timed_and_forgets_what_it_heard() -> None:
+    target, model, needy = FakeTarget(), FakeTarget(blur=0.3), Needy()
+    drafters = [PromptLookup(), DraftModel(model, target.abilities), needy]
+    arms = [Arm(drafter.name, drafter) for drafter in drafters]
+    warm_up(arms, target, plain_ms=1.0)
+    assert [arm.record.asked for arm in arms] == [4, 4, 4]
+    assert all(arm.record.draft_ms > 0 and not arm.record.judged for arm in arms)
+    assert not target.tokens and needy.heard == 0 and not arms[2].ready
+    assert drafters[1].reading_ms(History([5] * 400)) > 0  # how fast it reads is known
+    assert not target.evaluate(1, chain_draft([2], [0.5], "x").tree).hidden
+
+
+def test_nothing_begins_when_time_is_up() -> None:
+    now = count(0.0)
+    arms = [Arm("lookup", PromptLookup()), Arm("needy", Needy())]
+    target = FakeTarget()
+    warm_up(arms, target, 1.0, lambda: next(now))
+    assert [arm.record.asked for arm in arms] == [0, 0] and not target.decodes
+
+
+def test_a_failing_one_leaves_the_target_in_order() -> None:
+    class Broken(Needy):
+        def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+            raise ValueError
+
+    target = FakeTarget()
+    with pytest.raises(ValueError):
+        warm_up([Arm("needy", Broken())], target, plain_ms=1.0)
+    assert not target.tokens
+
+
+@pytest.mark.parametrize("n_ctx", [8, 16, 17, 32, 48, 64, 72, 96, 128])
+def test_measuring_and_warming_up_stay_within_a_small_context(n_ctx: int) -> None:
+    target, model = FakeTarget(n_ctx=n_ctx), FakeTarget(n_ctx=n_ctx, blur=0.3)
+    costs = measure_costs(target, 0.5, 0.1)
+    assert len(costs.rows) == target.abilities.max_rows + 1 and min(costs.rows[1:]) > 0
+    arms = [Arm("lookup", PromptLookup()), Arm("draft", DraftModel(model, target.abilities)), Arm("needy", Needy())]
+    warm_up(arms, target, plain_ms=1.0)
+    assert not target.tokens and arms[1].record.asked == 4

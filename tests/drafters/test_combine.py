@@ -1,0 +1,260 @@
+"""Drafters over drafters: in order, and merged to one tree; and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from tests.drafters.test_same_text import SHAPES, TEMPERATURES, write
+
+from slipstream.app.engine.load import load
+from slipstream.app.engine.session import Session
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Done, Generate, Message, Sampling
+from slipstream.drafters import registry
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.combine import Combined, in_order, together
+from slipstream.drafters.resources import Resources
+from slipstream.drafters.tree import TreeBuilder, chain_draft
+from slipstream.models.errors import UsageError
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import ROOT, Floats, History, Token
+
+ABILITIES = FakeTarget().abilities
+HISTORY = History([1, 2, 3])
+
+
+class Says(Drafter):
+    """Drafts what it is told, and notes what it hears."""
+
+    name = "says"
+
+    def __init__(self, draft: Draft = NO_DRAFT, needs: Needs = Needs()) -> None:  # noqa: B008 (frozen)
+        self.said, self.heard = draft, list[str]()
+        self.needs = needs
+
+    def begin(self, history: History) -> None:
+        self.heard.append("begin")
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        self.heard.append("on_prefill")
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        self.heard.append("draft")
+        return self.said
+
+    def observe(self, history: History, step: Step) -> None:
+        self.heard.append("observe")
+
+    def rewind(self, length: int) -> None:
+        self.heard.append(f"rewind {length}")
+
+    def close(self) -> None:
+        self.heard.append("close")
+
+
+def always(_path: float, _depth: int) -> bool:
+    return True
+
+
+def path(*tokens: Token, prob: float, source: str = "says") -> Draft:
+    return chain_draft(tokens, [prob] * len(tokens), source)
+
+
+def probes_only() -> Draft:
+    builder = TreeBuilder()
+    builder.add(ROOT, 9, 0.0, "probing", probe=True)
+    return builder.build()
+
+
+def asked(drafter: Drafter) -> Draft:
+    return drafter.draft(HISTORY, always, Sampler())
+
+
+def test_the_first_confident_drafter_drafts_and_later_ones_are_not_asked() -> None:
+    unsure, sure, last = Says(path(4, prob=0.4)), Says(path(5, 6, prob=0.6)), Says(path(7, prob=0.9))
+    assert asked(in_order([unsure, sure, last])) == sure.said
+    assert last.heard == []
+
+
+def test_where_none_is_confident_the_likeliest_draft_is_taken() -> None:
+    best = Says(path(5, prob=0.4))
+    assert asked(in_order([Says(), Says(path(4, prob=0.3)), best, Says(path(6, prob=0.4))])) == best.said
+    assert asked(in_order([Says(), Says()])) == NO_DRAFT
+
+
+def test_probes_alone_come_after_every_guess_but_before_nothing() -> None:
+    probing = Says(probes_only())
+    assert asked(in_order([Says(), probing])) == probing.said
+    guess = Says(path(4, prob=0.1))
+    assert asked(in_order([probing, guess])) == guess.said
+
+
+@pytest.mark.parametrize("kind", [in_order, lambda drafters: together(drafters, ABILITIES)])
+def test_all_observe_every_step_and_their_needs_are_united(kind: Callable[[list[Says]], Combined]) -> None:
+    ones = [Says(needs=Needs(frozenset({1}), 2)), Says(needs=Needs(frozenset({0, 1}), 5))]
+    both = kind(ones)
+    assert both.needs == Needs(frozenset({0, 1}), 5)
+    both.begin(HISTORY)
+    both.on_prefill([1], {})
+    both.observe(HISTORY, Step(NO_DRAFT, (), (1,), FakeTarget().evaluate(0)))
+    both.rewind(2)
+    both.close()
+    assert [one.heard for one in ones] == 2 * [["begin", "on_prefill", "observe", "rewind 2", "close"]]
+
+
+def test_a_merge_evaluates_once_what_two_drafters_guess_alike() -> None:
+    ones = [Says(path(4, 5, 6, prob=0.9, source="a")), Says(path(4, 5, 7, prob=0.6, source="b"))]
+    draft = asked(together(ones, ABILITIES))
+    tree = draft.tree
+    assert len(tree) == 4 and tree.leaves == 2
+    four = tree.child(ROOT, 4)
+    assert four is not None and draft.sources[four] == "a" and draft.probs[four] == 0.9
+    five = tree.child(four, 5)
+    assert five is not None
+    ends = [tree.child(five, token) for token in (6, 7)]
+    assert [draft.sources[end] for end in ends if end is not None] == ["a", "b"]
+
+
+def test_a_merge_keeps_the_most_probable_paths_within_what_the_target_takes() -> None:
+    few = replace(ABILITIES, max_rows=6, max_leaves=2)
+    drafts = [path(4, 5, 6, prob=0.9), path(14, 15, 16, prob=0.7), path(24, 25, 26, prob=0.5)]
+    tree = asked(together([Says(draft) for draft in drafts], few)).tree
+    assert len(tree) == 5 and tree.leaves == 2
+    assert set(tree.tokens) == {4, 5, 6, 14, 15}
+    short = asked(together([Says(draft) for draft in drafts], replace(ABILITIES, n_ctx=5))).tree
+    assert set(short.tokens) == {4, 5}
+
+
+def test_probes_are_never_merged_but_a_lone_draft_keeps_its_own() -> None:
+    builder = TreeBuilder()
+    builder.add_path([4, 5], [0.9, 0.9], "probing")
+    builder.add(ROOT, 9, 0.0, "probing", probe=True)
+    both = builder.build()
+    assert asked(together([Says(both), Says()], ABILITIES)) == both
+    merged = asked(together([Says(both), Says(path(7, prob=0.8))], ABILITIES))
+    assert sorted(merged.tree.tokens) == [4, 5, 7] and not merged.tree.probes
+    assert asked(together([Says(probes_only()), Says()], ABILITIES)) == probes_only()
+
+
+def parts(blur: float = 0.3) -> Resources:
+    return Resources(FakeTarget(n_vocab=24, order=1).abilities, FakeTarget(n_vocab=24, order=1, blur=blur))
+
+
+def test_names_join_methods_and_the_bar_binds_closer() -> None:
+    def names(drafter: Drafter) -> object:
+        return (drafter.name, *map(names, drafter.drafters)) if isinstance(drafter, Combined) else drafter.name
+
+    assert names(registry.make("lookup+draft", parts())) == ("chain", "lookup", "draft")
+    assert names(registry.make("lookup|draft", parts())) == ("merged", "lookup", "draft")
+    assert names(registry.make("lookup+draft|recycle", parts())) == ("chain", "lookup", ("merged", "draft", "recycle"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lookup+", "no drafter ''"),
+        ("lookup+magic", "no drafter 'magic' (in 'lookup+magic')"),
+        ("draft+lookup|draft", "names 'draft' twice"),
+        ("recycle|recycle", "names 'recycle' twice"),
+    ],
+)
+def test_a_wrong_name_is_refused_in_words(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.check_name(name)
+    assert words in caught.value.title and caught.value.hint
+    with pytest.raises(UsageError):
+        registry.make(name, parts())
+
+
+def test_the_part_that_cannot_serve_is_named() -> None:
+    none = replace(parts(), draft_model=None)
+    assert registry.why_not("lookup+draft", none) == "draft: it needs a draft model, and this model has none"
+    assert registry.why_not("lookup|recycle", none) == ""
+    with pytest.raises(UsageError, match="cannot serve this model: draft: it needs a draft model"):
+        registry.make("lookup|draft", none)
+    chains = replace(parts(), abilities=replace(ABILITIES, max_leaves=1))
+    assert "lookahead: its trees have 10 leaves, and this target takes 1" in registry.why_not("draft|lookahead", chains)
+
+
+JOINED = ["lookup+draft", "lookup|draft", "draft|recycle|lookup", "lookahead+lookup+draft|recycle"]
+
+
+@pytest.mark.parametrize("name", JOINED)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_joined_drafters_give_the_text_of_plain_decoding(name: str, temperature: float) -> None:
+    accepted = rejected = 0
+    for seed, shape in enumerate(SHAPES):
+        sampler = Sampler(temperature=temperature, seed=seed, **shape)  # type: ignore[arg-type]
+        plain, _ = write(registry.make("none", parts()), FakeTarget(n_vocab=24, order=1), sampler, 60)
+        text, stats = write(registry.make(name, parts()), FakeTarget(n_vocab=24, order=1), sampler, 60)
+        assert text == plain
+        accepted += stats.whole.accepted
+        rejected += stats.whole.drafted - stats.whole.accepted
+    assert accepted > 0 and (rejected > 0 or not temperature)
+
+
+class Generous(Drafter):
+    """Tells its drafter that all nodes down to depth 3 are worth it, so that trees are drafted."""
+
+    name = "generous"
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter, self.leaves = drafter, 0
+
+    def begin(self, history: History) -> None:
+        self.drafter.begin(history)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        if not should_extend(1.0, 3):
+            return NO_DRAFT
+        draft = self.drafter.draft(history, lambda path, depth: path >= 0.02 and depth <= 3, sampler)
+        self.leaves = max(self.leaves, draft.tree.leaves)
+        return draft
+
+    def observe(self, history: History, step: Step) -> None:
+        self.drafter.observe(history, step)
+
+
+@pytest.mark.parametrize("name", ["draft", *JOINED])
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_trees_give_the_text_of_plain_decoding(name: str, temperature: float) -> None:
+    leaves = accepted = 0
+    for seed in range(3):
+        sampler = Sampler(temperature=temperature, seed=seed)
+        plain, _ = write(registry.make("none", parts()), FakeTarget(n_vocab=24, order=1), sampler, 60)
+        drafter = Generous(registry.make(name, parts()))
+        text, stats = write(drafter, FakeTarget(n_vocab=24, order=1), sampler, 60)
+        assert text == plain
+        leaves, accepted = max(leaves, drafter.leaves), accepted + stats.whole.accepted
+    assert leaves > 1 and accepted > 0
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Iterator[Session]:
+    session, _ = load(replace(choose(Paths.default({})), derived=None, index=None), lambda _: None)
+    yield session
+    session.close()
+
+
+def reply(session: Session, drafter: str, temperature: float, seed: int) -> Done:
+    sampling = Sampling(temperature=temperature, seed=seed)
+    request = Generate(1, [Message("user", "Tell me a story about a fox.")], sampling, drafter, max_tokens=40)
+    return session.reply(request, lambda _: None, lambda: False)
+
+
+def test_on_the_bundled_pair_joined_drafters_write_what_plain_decoding_writes(bundled: Session) -> None:
+    generous = Generous(bundled.drafters.get("draft"))
+    bundled.drafters.put("generous", generous)
+    drafters = set[str]()
+    for temperature in TEMPERATURES:
+        plain = reply(bundled, "none", temperature, 3)
+        for name in ("generous", "lookup+draft", "draft|recycle|lookup"):
+            drafted = reply(bundled, name, temperature, 3)
+            assert (drafted.text, drafted.tokens, drafted.reason) == (plain.text, plain.tokens, plain.reason), name
+            assert drafted.speed.accepted > 0
+            drafters |= drafted.by_drafter.keys()
+    assert generous.leaves > 1 and {"draft", "lookup"} <= drafters

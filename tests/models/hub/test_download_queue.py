@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.models.download_tests import NAME, QUICK, REPO, Child, leftovers, quant
+from tests.models.hub_models import split_gguf, tiny_gguf
+from tests.models.hub_server import HubServer
+
+from slipstream.models.errors import DownloadError
+from slipstream.models.hub.downloads import Download, Downloads, Job
+from slipstream.models.hub.repositories import Hub, Quant
+
+BODY = tiny_gguf()
+SMALL = tiny_gguf(q8_0=True)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        server.add(REPO, {NAME: BODY, "Tiny-Q8_0.gguf": SMALL, **split_gguf("Tiny-BF16", 3)})
+        server.adopt(monkeypatch, tmp_path / "home")
+        yield server
+
+
+class Watch:
+    """Hears every change, and waits for one."""
+
+    def __init__(self) -> None:
+        self.heard: list[Job] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, job: Job) -> None:
+        with self._changed:
+            self.heard.append(job)
+            self._changed.notify_all()
+
+    def until(self, wanted: Callable[[Job], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(map(wanted, self.heard)), timeout=60)
+
+    def states(self, id: str) -> list[str]:
+        """The states of a job in order, without repeats."""
+        states = [job.state for job in self.heard if job.id == id]
+        return [state for place, state in enumerate(states) if place == 0 or states[place - 1] != state]
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def queue(server: HubServer, watch: Watch) -> Iterator[Downloads]:
+    queue = Downloads(Hub(), at_once=1, tuning=QUICK, on_change=watch)
+    yield queue
+    server.hang_up()
+    server.hold_after(None)
+    queue.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "models"
+
+
+def hold(server: HubServer, queue: Downloads, watch: Watch, folder: Path, chosen: Quant, count: int) -> str:
+    """Puts a job in line and lets it fetch exactly that many bytes."""
+    server.hold_after(server.sent + count)
+    id = queue.add(chosen.files, folder).id
+    watch.until(lambda job: job.id == id and job.progress.done == count)
+    return id
+
+
+def test_jobs_run_in_turn_and_end_in_their_place(
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path
+) -> None:
+    ids = [queue.add(quant(label).files, folder).id for label in ("F32", "Q8_0", "BF16")]
+    assert [queue.wait(id).state for id in ids] == ["done"] * 3
+    assert [job.id for job in queue.jobs()] == ids
+    assert queue.job(ids[0]).path.read_bytes() == BODY and queue.job(ids[1]).path.read_bytes() == SMALL
+    for id in ids:
+        assert watch.states(id)[-2:] == ["running", "done"] and queue.job(id).progress.done > 0
+    running: set[str] = set()
+    for job in watch.heard:
+        (running.add if job.state == "running" else running.discard)(job.id)
+        assert len(running) <= 1
+
+
+def test_a_pause_keeps_what_came_and_lets_the_next_one_run(
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path
+) -> None:
+    first = hold(server, queue, watch, folder, quant("F32"), 100_000)
+    second = queue.add(quant("Q8_0").files, folder).id
+    assert queue.job(second).state == "queued"
+    queue.pause(first)
+    paused = queue.wait(first)
+    assert paused.state == "paused" and paused.progress.done == 100_000
+    server.hang_up()
+    server.hold_after(None)
+    assert queue.wait(second).state == "done"
+    queue.resume(first)
+    assert queue.wait(first).state == "done" and queue.job(first).path.read_bytes() == BODY
+    assert server.sent == len(BODY) + len(SMALL)
+
+
+def test_a_job_in_line_can_be_paused_and_taken_up_again(
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path
+) -> None:
+    first = hold(server, queue, watch, folder, quant("F32"), 1000)
+    second = queue.add(quant("Q8_0").files, folder).id
+    queue.pause(second)
+    assert queue.job(second).state == "paused"
+    assert queue.add(quant("Q8_0").files, folder).state == "queued"
+    server.hold_after(None)
+    assert [queue.wait(id).state for id in (first, second)] == ["done", "done"]
+
+
+def test_a_job_that_is_told_to_go_on_while_it_stops_goes_on(
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Download.run
+
+    def stopped(download: Download, *arguments: Any) -> Path | None:
+        path = run(download, *arguments)
+        if path is None:  # it has stopped, and the queue does not know yet
+            server.hang_up()
+            server.hold_after(None)
+            queue.resume(first)
+        return path
+
+    first = f"{REPO}/{NAME}"
+    monkeypatch.setattr(Download, "run", stopped)
+    id = hold(server, queue, watch, folder, quant("F32"), 100_000)
+    queue.pause(id)
+    assert queue.wait(id).state == "done" and leftovers(folder) == [NAME]
+    assert watch.states(id)[-1] == "done" and "paused" not in watch.states(id)
+
+
+def test_cancelling_removes_what_came_and_says_so(
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path
+) -> None:
+    id = hold(server, queue, watch, folder, quant("BF16"), 100_000)
+    gone = queue.cancel(id)
+    assert len(gone.removed) == 3 and gone.freed >= 100_000 and gone.kept == ()
+    assert queue.job(id).state == "cancelled" and leftovers(folder) == []
+    server.hang_up()
+    server.hold_after(None)
+    assert queue.add(quant("BF16").files, folder).state in ("queued", "running")
+    assert queue.wait(id).state == "done"
+    gone = queue.cancel(id)
+    assert len(gone.kept) == 3 and gone.removed == () and queue.job(id).state == "done"
+
+
+def test_the_queue_outlives_the_program(server: HubServer, queue: Downloads, watch: Watch, folder: Path) -> None:
+    id = hold(server, queue, watch, folder, quant("BF16"), 100_000)
+    queue.close()
+    server.hang_up()
+    server.hold_after(None)
+    later = Downloads(Hub(), tuning=QUICK)
+    (job,) = later.restore(folder)
+    assert (job.id, job.state, job.progress.done) == (id, "paused", 100_000)
+    assert job.progress.total == quant("BF16").size and later.restore(folder) == [job]
+    later.resume(id)
+    assert later.wait(id).state == "done" and leftovers(folder) == sorted(split_gguf("Tiny-BF16", 3))
+    assert server.sent == job.progress.total
+    later.close()
+
+
+def test_a_failure_is_told_and_the_next_one_runs(server: HubServer, queue: Downloads, folder: Path) -> None:
+    chosen, other = quant("F32"), quant("Q8_0")
+    server.add(REPO, {"Tiny-Q8_0.gguf": SMALL})
+    ids = [queue.add(one.files, folder).id for one in (chosen, other)]
+    failed, done = (queue.wait(id) for id in ids)
+    assert failed.state == "failed" and failed.error and f"has no file {NAME}" in failed.error[0]
+    assert done.state == "done" and done.error is None
+    server.add(REPO, {NAME: BODY})
+    queue.resume(ids[0])
+    mended = queue.wait(ids[0])
+    assert mended.state == "done" and mended.error is None
+
+
+def test_too_little_room_is_told_and_the_job_goes_on_once_there_is_some(
+    server: HubServer, queue: Downloads, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(folder.parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+        failed = queue.wait(queue.add(quant().files, folder).id)
+    assert failed.state == "failed" and failed.error and "not enough room" in failed.error[0]
+    assert "smaller quantization" in failed.error[1] and server.sent == 0
+    queue.resume(failed.id)
+    assert queue.wait(failed.id).state == "done" and leftovers(folder) == [NAME]
+
+
+def test_what_another_process_downloads_is_not_cancelled_under_it(
+    server: HubServer, queue: Downloads, watch: Watch, folder: Path
+) -> None:
+    server.hold_after(50_000)
+    with Child() as child:
+        child.start(quant().files, folder)
+        child.until(lambda row: row.get("done", 0) == 50_000)
+        (job,) = queue.restore(folder)
+        with pytest.raises(DownloadError, match="is being downloaded by process"):
+            queue.cancel(job.id)
+        server.hold_after(None)
+        child.until(lambda row: "dead" in row)
+    assert leftovers(folder) == [NAME]
+
+
+def test_a_fault_of_ours_does_not_leave_a_job_running_for_ever(
+    server: HubServer, queue: Downloads, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = quant()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr("slipstream.models.hub.transfer.Transfer._take", broken)
+    job = queue.wait(queue.add(chosen.files, folder).id)
+    assert job.state == "failed" and job.error and "ZeroDivisionError" in job.error[0]
+
+
+def test_an_unknown_job(queue: Downloads) -> None:
+    with pytest.raises(KeyError):
+        queue.job("nobody/none/x.gguf")

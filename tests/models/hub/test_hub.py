@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.models.hub_models import split_gguf, tiny_gguf
+from tests.models.hub_server import HubServer
+
+from slipstream.models.errors import HubError, ModelFileError, OfflineError, UsageError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.hub.address import may_see_token
+from slipstream.models.hub.repositories import Hub, RemoteFile
+
+TINY = "acme/Tiny-GGUF"
+TOKEN = "hf_secretsecretsecret"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        server.add(
+            TINY,
+            {
+                "README.md": b"---\nlicense: mit\n---\n# Tiny\n\nIt is small.\n",
+                "Tiny-F32.gguf": tiny_gguf(),
+                "Tiny-Q8_0.gguf": tiny_gguf(q8_0=True),
+                "mmproj-Tiny-F16.gguf": b"GGUF projector",
+                "Tiny.imatrix.gguf": b"GGUF matrix",
+                **{f"BF16/{name}": content for name, content in split_gguf("Tiny-BF16").items()},
+            },
+            downloads=7,
+            likes=3,
+            lastModified="2026-11-01T10:00:00.000Z",
+            tags=["gguf", "license:mit"],
+            gguf={"total": 12345, "architecture": "llama", "context_length": 2048},
+        )
+        server.adopt(monkeypatch, tmp_path)
+        yield server
+
+
+def failure(call: Any, *arguments: Any) -> HubError:
+    with pytest.raises(HubError) as caught:
+        call(*arguments)
+    return caught.value
+
+
+def test_a_search_tells_what_a_person_chooses_by(server: HubServer) -> None:
+    server.add(
+        "zeta/Tiny-Gated-GGUF", {}, gated="manual", downloads=1, likes=9, lastModified="2026-11-02T10:00:00.000Z"
+    )
+    first, second = Hub().search("tiny")
+    assert (first.id, first.downloads, first.likes, first.gated, first.license) == (TINY, 7, 3, False, "mit")
+    assert (first.architecture, first.context, first.total_params) == ("llama", 2048, 12345)
+    assert first.updated is not None and first.updated.year == 2026
+    assert second.gated and second.license == "" and second.context == 0
+    query = server.seen[-1].path
+    assert "filter=gguf" in query and "sort=downloads" in query and "search=tiny" in query
+    assert [row.id for row in Hub().search("tiny", sort="likes")] == ["zeta/Tiny-Gated-GGUF", TINY]
+    assert [row.id for row in Hub().search("tiny", sort="updated")] == ["zeta/Tiny-Gated-GGUF", TINY]
+    assert [row.id for row in Hub().search("", author="zeta")] == ["zeta/Tiny-Gated-GGUF"]
+    assert Hub().search("nothing like it") == []
+
+
+def test_a_name_or_a_pages_address_finds_the_repository(server: HubServer) -> None:
+    for number in range(3):
+        server.add(f"acme/Tiny-GGUF-{number}", {}, downloads=100)
+    assert Hub().search(TINY, limit=2)[0].id == TINY
+    assert Hub().search(f"{server.endpoint}/{TINY}/tree/main")[0].id in (TINY, "acme/Tiny-GGUF-0")
+    assert TINY in [row.id for row in Hub().search(f"https://huggingface.co/{TINY}")]
+
+
+def test_quants_are_what_a_person_downloads_as_one(server: HubServer) -> None:
+    quants = {quant.label: quant for quant in Hub().quants(TINY)}
+    assert sorted(quants) == ["BF16", "F32", "Q8_0"]
+    assert [file.name for file in quants["BF16"].files] == [f"BF16/{name}" for name in split_gguf("Tiny-BF16")]
+    assert quants["Q8_0"].size == len(tiny_gguf(q8_0=True))
+    commit = server.repos[TINY].commit
+    assert all(file.revision == commit and len(file.sha256 or "") == 64 for q in quants.values() for file in q.files)
+    assert [quant.size for quant in Hub().quants(TINY)] == sorted(quant.size for quant in quants.values())
+
+
+def test_a_card_comes_without_its_metadata(server: HubServer) -> None:
+    assert Hub().card(TINY) == "# Tiny\n\nIt is small."
+    server.add("acme/Bare-GGUF", {"a.gguf": b"GGUF"})
+    assert Hub().card("acme/Bare-GGUF") == ""
+
+
+def test_a_header_is_read_without_the_weights(server: HubServer, tmp_path: Path) -> None:
+    body = tiny_gguf() + bytes(8 << 20)
+    server.add("acme/Long-GGUF", {"Long-F32.gguf": body})
+    path = tmp_path / "Long-F32.gguf"
+    path.write_bytes(body)
+    (quant,) = Hub().quants("acme/Long-GGUF")
+    header = Hub().header(*quant.files)
+    local = read_header(path)
+    assert (header.architecture, header.tensors, header.fingerprint) == (
+        local.architecture,
+        local.tensors,
+        local.fingerprint,
+    )
+    assert server.sent <= 5 << 20
+
+
+def test_the_header_of_a_split_model_has_all_tensors(server: HubServer, tmp_path: Path) -> None:
+    quant = next(quant for quant in Hub().quants(TINY) if quant.label == "BF16")
+    for name, content in split_gguf("Tiny-BF16").items():
+        (tmp_path / name).write_bytes(content)
+    local = read_header(tmp_path / "Tiny-BF16-00001-of-00002.gguf")
+    assert Hub().header(*quant.files).tensors == local.tensors
+    assert len(Hub().header(quant.files[0]).tensors) < len(local.tensors)
+
+
+def test_a_header_from_a_mirror_without_ranges(server: HubServer) -> None:
+    server.add("acme/Plain-GGUF", {"a-F32.gguf": tiny_gguf()}, plain=frozenset({"a-F32.gguf"}))
+    (quant,) = Hub().quants("acme/Plain-GGUF")
+    assert quant.files[0].sha256 is None
+    assert Hub().header(quant.files[0]).architecture == "llama"
+
+
+def test_a_hostile_header_is_refused(server: HubServer) -> None:
+    server.add("acme/Evil-GGUF", {"evil-Q4_0.gguf": tiny_gguf()[:16] + b"\xff" * 8 + bytes(40)})
+    (quant,) = Hub().quants("acme/Evil-GGUF")
+    with pytest.raises(ModelFileError, match=r"evil-Q4_0.gguf.*claims"):
+        Hub().header(quant.files[0])
+
+
+@pytest.mark.parametrize("name", ["../evil.gguf", "/etc/evil.gguf", "a\\b.gguf", "con.gguf", "a/./b.gguf", "c:x.gguf"])
+def test_a_name_that_leaves_its_folder_is_not_listed(server: HubServer, name: str) -> None:
+    server.add("acme/Evil-GGUF", {name: tiny_gguf(), "good-Q8_0.gguf": tiny_gguf()})
+    assert [file.name for file in Hub().files("acme/Evil-GGUF")] == ["good-Q8_0.gguf"]
+
+
+def test_a_gated_repository_says_where_its_licence_is(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.add("meta/Gated-GGUF", {"a-Q8_0.gguf": tiny_gguf()}, gated="manual")
+    (quant,) = Hub().quants("meta/Gated-GGUF")
+    error = failure(Hub().header, quant.files[0])
+    assert "gated" in error.title and f"{server.endpoint}/meta/Gated-GGUF" in error.hint
+    assert "hf auth login" in error.hint
+    server.adopt(monkeypatch, tmp_path, TOKEN)
+    error = failure(Hub().header, quant.files[0])
+    assert "no access to it yet" in error.title and f"{server.endpoint}/meta/Gated-GGUF" in error.hint
+    server.accepted = frozenset({TOKEN})
+    assert Hub().header(quant.files[0]).architecture == "llama"
+
+
+def test_the_token_goes_to_the_hub_alone(
+    server: HubServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    server.adopt(monkeypatch, tmp_path, TOKEN)
+    server.next_page = f"{server.store}/blob/next?signature=1"  # a list that goes on at a stranger's
+    with caplog.at_level(logging.DEBUG):
+        assert "goes on elsewhere" in failure(Hub().search, "tiny", "downloads", 100).title
+        server.next_page = ""
+        Hub().search("tiny")
+        Hub().header(Hub().quants(TINY)[0].files[0])
+        Hub().card(TINY)
+    hub = [seen for seen in server.seen if seen.host == "hub"]
+    store = [seen for seen in server.seen if seen.host == "store"]
+    assert store and not any("authorization" in seen.headers for seen in store)
+    assert all(seen.headers["authorization"] == f"Bearer {TOKEN}" for seen in hub)
+    assert not any("x-slipstream-endpoint" in seen.headers for seen in server.seen)
+    assert {seen.headers["user-agent"] for seen in server.seen} == {"slipstream"}
+    assert TOKEN not in caplog.text and TOKEN not in "".join(capfd.readouterr())
+    assert caplog.text
+
+
+def test_the_token_is_not_sent_unencrypted_to_another_machine(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.adopt(monkeypatch, tmp_path, TOKEN)
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint)
+    assert TINY in [row.id for row in proxied().search("tiny")]
+    assert server.seen[-1].proxied == "hub.invalid" and "authorization" not in server.seen[-1].headers
+
+
+def proxied() -> Hub:
+    """A hub whose client has seen the environment as it is now."""
+    from huggingface_hub import close_session
+
+    close_session()
+    return Hub()
+
+
+def test_no_proxy_is_honoured(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert proxied().search("tiny") and not server.seen[-1].proxied
+
+
+@pytest.fixture(autouse=True)
+def fresh_client() -> Iterator[None]:
+    from huggingface_hub import close_session
+
+    close_session()
+    yield
+    close_session()
+
+
+def test_the_hub_says_what_its_refusals_mean(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "has no repository nobody/none" in failure(Hub().quants, "nobody/none").title
+    assert "hf auth login" in failure(Hub().quants, "nobody/none").hint
+    assert "no such revision" in failure(Hub().quants, TINY, "v9").title
+    missing = RemoteFile(TINY, "main", "gone-Q8_0.gguf", 100)
+    assert "no file gone-Q8_0.gguf" in failure(Hub().header, missing).title
+    server.refuse = (429, {"Retry-After": "17"})
+    error = failure(Hub().search, "x")
+    assert "too often (429)" in error.title and "17 s" in error.hint and "hf auth login" in error.hint
+    server.refuse = (429, {"RateLimit": '"api";r=0;t=55'})
+    assert "55 s" in failure(Hub().search, "x").hint
+    server.refuse = (403, {})
+    assert "refuses" in failure(Hub().quants, TINY).title
+    server.refuse = (400, {})
+    assert "(400)" in failure(Hub().quants, TINY).title
+    server.adopt(monkeypatch, tmp_path, TOKEN)
+    server.refuse = (401, {})
+    assert "does not know the token" in failure(Hub().quants, TINY).title
+
+
+def test_a_passing_failure_is_tried_again(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.models.hub.client._PAUSE_S", 0.001)
+    server.refuse = (503, {})
+    assert "failed (503)" in failure(Hub().search, "x").title
+    assert len(server.seen) == 3
+
+
+def test_no_network_is_said_at_once(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        error = failure(Hub().search, "x")
+    assert "cannot reach 127.0.0.1" in error.title and "HF_ENDPOINT" in error.hint
+
+
+@pytest.mark.parametrize("answer", [b"<html>Log in first</html>", b"[1, 2]", b'[{"name": 1}]', b"{}", b'"x"', b"null"])
+def test_a_mirror_that_answers_oddly(server: HubServer, answer: bytes) -> None:
+    server.answer = answer
+    if answer != b"{}":
+        assert "something that is not a list of models" in failure(Hub().search, "x").title
+    assert "something that is not a list of files" in failure(Hub().quants, TINY).title
+    assert "HF_ENDPOINT" in failure(Hub().quants, TINY).hint
+
+
+def test_a_mirror_that_leaves_things_out(server: HubServer) -> None:
+    server.answer = json.dumps([{"id": TINY}, {"id": "gpt2"}, {"id": "../evil"}]).encode()
+    (row,) = Hub().search("tiny")
+    assert row.id == TINY and row.downloads == 0 and row.updated is None
+    server.answer = json.dumps({"id": TINY, "siblings": [{"rfilename": "a.gguf"}]}).encode()
+    assert "without their sizes" in failure(Hub().quants, TINY).title
+    server.answer = json.dumps({"id": TINY, "siblings": []}).encode()
+    assert "nothing to chat with" in failure(Hub().quants, TINY).title
+
+
+def test_offline_is_said_at_once_and_opens_no_socket(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Hub().quants(TINY)[0].files[0]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    hub = Hub()
+    for call in (lambda: hub.search("x"), lambda: hub.quants(TINY), lambda: hub.card(TINY), lambda: hub.header(file)):
+        with pytest.raises(OfflineError, match="offline mode is on"):
+            call()
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    hub = Hub()
+    hub.offline = True  # the owner's own switch
+    with pytest.raises(OfflineError, match="HF_HUB_OFFLINE"):
+        hub.search("x")
+
+
+@pytest.mark.parametrize("address", ["ftp://hub", "hub", "https://", "https://me:secret@hub", "http://hub:99999"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(UsageError, match="no address of a model hub"):
+        Hub(address)
+
+
+@pytest.mark.parametrize("repo", ["tiny", "a/b/c", "../x", "a/..", "a/b c", "", "a/b\n"])
+def test_a_name_that_is_no_repositorys(repo: str) -> None:
+    with pytest.raises(UsageError, match="owner/name"):
+        Hub().files(repo)
+
+
+def test_a_search_is_one_request_and_tells_nothing_of_this_machine(server: HubServer) -> None:
+    program = "from slipstream.models.hub.repositories import Hub; print(len(Hub().search('tiny')))"
+    environment = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "0", "HF_HUB_DISABLE_UPDATE_CHECK": "0"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1" and done.stderr == ""
+    (seen,) = server.seen
+    assert seen.headers["user-agent"] == "slipstream"
+
+
+@pytest.mark.parametrize(
+    ("address", "sees"),
+    [
+        ("https://huggingface.co/a/b", True),
+        ("https://HUGGINGFACE.co:443/a", True),
+        ("http://huggingface.co/a", False),
+        ("https://huggingface.co:8443/a", False),
+        ("https://cdn-lfs.huggingface.co/a", False),
+        ("https://huggingface.co.evil.example/a", False),
+        ("https://evil.example/https://huggingface.co", False),
+        ("https://huggingface.co@evil.example/", False),
+    ],
+)
+def test_who_may_see_the_token(address: str, sees: bool) -> None:
+    assert may_see_token(address, "https://huggingface.co") is sees

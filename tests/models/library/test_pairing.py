@@ -1,0 +1,217 @@
+"""Pairing: who can draft for a model, in which order, and exactly why somebody cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.drafters.changed_file import changed
+from tests.drafters.mtp_file import write_mtp
+from tests.models.conftest import RawModel, small_model
+
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.heads.matching_heads import TARGET_KEY, companions
+from slipstream.models.library.catalog import CatalogFile, CatalogPair
+from slipstream.models.library.pairing import PairOffer, Surroundings, names_of, pairs_for
+from slipstream.models.library.records import Installed
+from slipstream.models.library.store import ModelStore
+
+BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
+TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
+EAGLE = BUNDLED / "slipstream-mini-eagle3-q8_0.gguf"
+NAMES = [f"token {n}" for n in range(10)]
+
+
+def sized(params: int, name: str = "Small") -> RawModel:
+    """A model of about so many parameters."""
+    return small_model().text("general.name", name).weights((8, params // 8))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Header:
+    path = tmp_path / "Big-1M-Q8_0.gguf"
+    path.write_bytes(sized(1_000_000, "Big").bytes())
+    return read_header(path)
+
+
+def installed(tmp_path: Path, **models: RawModel | bytes) -> list[Installed]:
+    """Models on disk, by name."""
+    folder = tmp_path / "models" / "acme" / "models"
+    folder.mkdir(parents=True)
+    for name, model in models.items():
+        (folder / f"{name}.gguf").write_bytes(model if isinstance(model, bytes) else model.bytes())
+    return ModelStore(tmp_path / "models").installed()
+
+
+def offer(offers: Sequence[PairOffer], name: str) -> PairOffer:
+    (found,) = [each for each in offers if each.name == name]
+    return found
+
+
+def names(offers: Sequence[PairOffer]) -> list[str]:
+    return [each.name for each in offers]
+
+
+def pair(method: str = "draft", drafter: str = "tiny", **more: Any) -> CatalogPair:
+    return CatalogPair(
+        "x", method, CatalogFile("Big"), CatalogFile(drafter, "acme/tiny-GGUF"), evidence="catalogue", **more
+    )
+
+
+def test_every_model_here_is_offered_or_says_exactly_why_not(tmp_path: Path, target: Header) -> None:
+    other = sized(50_000, "Other").vocabulary([*NAMES[:7], "else", *NAMES[8:]])
+    models = installed(
+        tmp_path,
+        good=sized(50_000),
+        large=sized(600_000, "Large"),
+        other=other,
+        broken=b"GGUF",
+        stateful=sized(60_000, "Stateful").text("general.architecture", "mamba2"),
+    )
+    theirs = small_model().vocabulary(NAMES)
+    path = tmp_path / "Named-1M.gguf"
+    path.write_bytes(theirs.text("general.name", "Named").weights((8, 125_000)).bytes())
+    offers = pairs_for(read_header(path), Surroundings(models))
+    assert "it is too large: 600k parameters for a model of 1" in offer(offers, "large").why_not
+    assert "at most 5" in offer(offers, "large").instead
+    assert "broken" in offer(offers, "broken").why_not
+    assert "cannot take back tokens" in offer(offers, "stateful").why_not
+    translated = offer(offers, "other")
+    assert translated.source == "other vocabulary" and translated.ready and not translated.sound
+    assert "token 7 is 'token 7' in one and 'else' in the other" in translated.note
+    same = offer(pairs_for(target, Surroundings(models)), "good")
+    assert same.source == "same vocabulary" and same.sound and same.ratio == pytest.approx(20, rel=0.01)
+    assert [bool(each.why_not) for each in offers] == sorted(bool(each.why_not) for each in offers)
+
+
+def test_a_model_never_drafts_for_itself(tmp_path: Path, target: Header) -> None:
+    models = installed(tmp_path, big=target.path.read_bytes())
+    assert pairs_for(target, Surroundings(models)) == []
+
+
+def test_of_several_draft_models_the_one_of_the_best_size_comes_first(tmp_path: Path, target: Header) -> None:
+    models = installed(
+        tmp_path, half=sized(450_000, "H"), tenth=sized(90_000, "T"), dust=sized(500, "D"), fifth=sized(200_000, "F")
+    )
+    assert names(pairs_for(target, Surroundings(models))) == ["tenth", "fifth", "half", "dust"]
+
+
+def test_what_the_catalogue_names_comes_before_what_only_fits(tmp_path: Path, target: Header) -> None:
+    models = installed(tmp_path, tiny=sized(20_000, "T"), tenth=sized(90_000, "S"))
+    offers = pairs_for(target, Surroundings(models, pairs=[pair(note="they say so")]))
+    assert names(offers) == ["tiny", "tenth"]
+    assert offers[0].source == "catalogue" and offers[0].note == "catalogue: they say so"
+
+
+def test_a_drafter_that_is_not_here_is_to_be_fetched_and_named_once(tmp_path: Path, target: Header) -> None:
+    offers = pairs_for(target, Surroundings([], pairs=[pair(), replace(pair(), id="y"), pair("dflash", "tiny-dflash")]))
+    first, second = offers
+    assert first.fetch and first.fetch.repo == "acme/tiny-GGUF" and not first.ready and not first.why_not
+    assert second.method == "dflash" and "not served yet" in second.why_not and "lookup" in second.instead
+
+
+def test_heads_in_a_file_of_their_own_say_that_they_are_not_served(tmp_path: Path, target: Header) -> None:
+    heads = {"mtp-Big": sized(3000, "M"), "big-dflash": sized(3000, "D").text("general.architecture", "dflash")}
+    models = installed(tmp_path, **heads)
+    around = Surroundings(models, pairs=[pair("mtp", "mtp-Big"), pair("dflash", "big-dflash")])
+    found = {each.method: each.why_not for each in pairs_for(target, around) if each.drafter}
+    assert "MTP heads in a file of their own" in found["mtp"] and "DFlash" in found["dflash"]
+
+
+def test_gains_of_this_machine_order_everything(tmp_path: Path) -> None:
+    header = read_header(TARGET)
+    heads = companions(header, sorted(BUNDLED.glob("*.gguf")))
+    assert set(heads) == {"medusa", "kangaroo", "space", "eagle3"}
+    around = Surroundings(heads=heads, gains={"kangaroo": 1.7, "medusa": 2.1, "eagle3": 0.8})
+    offers = pairs_for(header, around)
+    assert [each.method for each in offers] == ["medusa", "kangaroo", "space", "eagle3"]
+    assert [each.sound for each in offers] == [True, True, True, False]
+    assert all(each.source == "trained for it" for each in offers)
+
+
+def test_the_gain_of_draft_models_counts_only_where_there_is_one(tmp_path: Path, target: Header) -> None:
+    models = installed(tmp_path, tenth=sized(90_000, "T"), fifth=sized(200_000, "F"))
+    gains = {"draft": 1.5}
+    assert [each.gain for each in pairs_for(target, Surroundings(models, gains=gains))] == [None, None]
+    one = [model for model in models if model.name == "tenth"]
+    assert [each.gain for each in pairs_for(target, Surroundings(one, gains=gains))] == [1.5]
+
+
+@pytest.mark.parametrize("architecture", ["glm4moe", "qwen35"])
+def test_layers_in_the_model_itself_come_first(tmp_path: Path, architecture: str) -> None:
+    header = read_header(write_mtp(tmp_path / "Deep.gguf", architecture))
+    (found,) = pairs_for(header, Surroundings())
+    assert (found.method, found.source, found.path, found.sound) == ("mtp", "in the model", None, True)
+
+
+def test_layers_that_cannot_be_run_say_why(tmp_path: Path) -> None:
+    source = write_mtp(tmp_path / "Deep.gguf", "glm4moe")
+    header = read_header(source)
+    last = (header.n_layer or 0) - 1
+    cut = changed(source, tmp_path / "cut.gguf", tensors={f"blk.{last}.nextn.eh_proj.weight": None})
+    (found,) = pairs_for(read_header(cut), Surroundings())
+    assert found.why_not == "this file leaves out the model's MTP layers" and "lookup" in found.instead
+
+
+def published(tmp_path: Path, **keys: Any) -> Path:
+    """An EAGLE-3 head as others publish it: it does not name its model."""
+    folder = tmp_path / "models" / "acme" / "heads"
+    folder.mkdir(parents=True)
+    return changed(EAGLE, folder / "eagle3-head.gguf", {TARGET_KEY: "", **keys})
+
+
+def test_a_published_head_is_offered_by_its_sizes_and_surely_where_the_catalogue_names_it(tmp_path: Path) -> None:
+    header, head = read_header(TARGET), published(tmp_path)
+    models = ModelStore(tmp_path / "models").installed()
+    (found,) = pairs_for(header, Surroundings(models))
+    assert found.source == "sizes fit" and found.ready and not found.sound and found.path == head
+    (known,) = [p for p in pairs_for(header, Surroundings(models, pairs=[pair("eagle3", "eagle3-head")])) if p.drafter]
+    assert known.source == "catalogue" and known.sound
+    assert companions(header, [head]) == {"eagle3": head}
+    assert companions(header, [EAGLE, head]) == companions(header, [head, EAGLE]) == {"eagle3": EAGLE}
+
+
+def test_a_head_that_reads_layers_the_model_has_not_says_which(tmp_path: Path) -> None:
+    head = published(tmp_path, **{"eagle3.target_layers": [1, 4, 99]})
+    (found,) = pairs_for(read_header(TARGET), Surroundings(ModelStore(tmp_path / "models").installed()))
+    assert "reads the input of layer 99, which this model does not hand out" in found.why_not
+    assert companions(read_header(TARGET), [head]) == {}
+
+
+def test_a_model_goes_by_the_names_of_its_header_file_and_repository(tmp_path: Path) -> None:
+    model = small_model().text("general.basename", "Qwen3").text("general.size_label", "8B")
+    path = tmp_path / "q.gguf"
+    path.write_bytes(model.bytes())
+    assert names_of(read_header(path), "acme/Thing-GGUF", "tiny") == [
+        "Small",
+        "q",
+        "tiny",
+        "Qwen3-8B",
+        "acme/Thing-GGUF",
+    ]
+
+
+def test_without_reasons_only_what_may_fit_is_read(
+    tmp_path: Path, target: Header, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = installed(
+        tmp_path,
+        same=sized(50_000),
+        other=sized(50_000).vocabulary([*NAMES[:9], "else"]),
+        padded=sized(50_000).vocabulary([*target.tokens, "<pad>"]).drop("tokenizer.ggml.scores"),
+    )
+    read: list[Path] = []
+
+    def reader(path: Path) -> Header:
+        read.append(path)
+        return read_header(path)
+
+    monkeypatch.setattr("slipstream.models.library.pairing.read_header", reader)
+    found = pairs_for(target, Surroundings(models, reasons=False))
+    assert sorted((each.name, each.source) for each in found) == [
+        ("padded", "same vocabulary"), ("same", "same vocabulary"),
+    ]  # fmt: skip
+    assert [path.stem for path in read] == ["padded"]

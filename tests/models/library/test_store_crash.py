@@ -1,0 +1,94 @@
+"""A store whose process is killed between any two moves of files: no model is lost, and nothing is in two places."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.models.hub_models import split_gguf
+
+from slipstream.models.errors import UsageError
+from slipstream.models.hub.types import RemoteFile
+from slipstream.models.library.store import ModelStore
+
+REPO = "acme/Big"
+MOVES = 12
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing catches it."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    made = ModelStore(tmp_path / "models")
+    parts = split_gguf("Big-Q4_K_M", 3)
+    folder = made.folder / REPO
+    folder.mkdir(parents=True)
+    for name, content in parts.items():
+        (folder / name).write_bytes(content)
+    files = [RemoteFile(REPO, "c0ffee", name, len(content), "0" * 64) for name, content in parts.items()]
+    made.adopt(folder / files[0].name, files)
+    return made
+
+
+def killed_after(moves: int, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> bool:
+    """Runs something until it has moved so many files; returns whether it got to its end."""
+    move, left = os.replace, [moves]
+
+    def counted(source: Path, target: Path) -> None:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        move(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", counted)
+        try:
+            act()
+        except Killed:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("moves", range(MOVES))
+def test_a_removal_that_is_killed_can_be_undone(store: ModelStore, monkeypatch: pytest.MonkeyPatch, moves: int) -> None:
+    before = store.installed()
+    killed_after(moves, monkeypatch, lambda: store.remove("big"))
+    later = ModelStore(store.folder)
+    try:
+        later.undo()
+    except UsageError:
+        assert later.trash_size() == 0
+    assert later.installed() == before
+
+
+@pytest.mark.parametrize("moves", range(MOVES))
+def test_an_undo_that_is_killed_goes_on(store: ModelStore, monkeypatch: pytest.MonkeyPatch, moves: int) -> None:
+    before = store.installed()
+    store.remove("big")
+    killed_after(moves, monkeypatch, store.undo)
+    later = ModelStore(store.folder)
+    if later.installed() != before or later.trash_size():
+        later.undo()
+    assert later.installed() == before and later.trash_size() == 0
+
+
+def test_enough_moves_are_counted_to_reach_the_end(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert killed_after(MOVES - 1, monkeypatch, lambda: store.remove("big"))
+    assert killed_after(MOVES - 1, monkeypatch, store.undo)
+    assert not killed_after(0, monkeypatch, lambda: store.remove("big"))
+
+
+@pytest.mark.parametrize("moves", range(MOVES))
+def test_a_copy_that_is_killed_leaves_no_model_that_is_not_whole(
+    store: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    for name, content in split_gguf("Other-Q4_K_M", 2).items():
+        (tmp_path / name).write_bytes(content)
+    source = tmp_path / "Other-Q4_K_M-00001-of-00002.gguf"
+    whole = killed_after(moves, monkeypatch, lambda: store.import_file(source, "copy"))
+    found = [model for model in ModelStore(store.folder).installed() if model.name == "other:Q4_K_M"]
+    assert all(model.usable for model in found) and bool(found) >= whole

@@ -1,0 +1,149 @@
+"""What a machine has: this one, and some that are made up of the files that a system shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slipstream.models.llama.devices import (
+    Device,
+    Survey,
+    devices,
+    features_of,
+    memory,
+    processor,
+    processor_flags,
+    read_answer,
+    survey,
+)
+
+KB, GB = 1 << 10, 1 << 30
+MEMINFO = "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:   12582912 kB\n"
+NO_LIMITS = "Limit                     Soft Limit           Hard Limit           Units\n"
+
+Machine = Callable[..., Path]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Writes a system's files below a folder; "/" in a name is written "__"."""
+
+    def make(**files: str) -> Path:
+        for name, text in {"proc__meminfo": MEMINFO, "proc__self__limits": NO_LIMITS, **files}.items():
+            path = tmp_path / name.replace("__", "/").replace("_DOT_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return make
+
+
+def test_this_machine_has_a_processor_and_memory() -> None:
+    found = devices()
+    assert found[-1].kind == "cpu"
+    assert 0 < found[-1].free_bytes <= found[-1].total_bytes
+    assert [device.kind for device in found].count("cpu") == 1
+
+
+def test_llama_cpp_says_what_is_built_in() -> None:
+    told = survey()
+    assert "CPU" in told.backends
+    assert told.features
+    assert told.version
+    assert told.cores >= 1
+    assert not told.problem
+
+
+def test_an_answer_comes_back_whole() -> None:
+    sent = Survey(
+        devices=(Device("CUDA0", "gpu", "A GPU", 8 * GB, 7 * GB), Device("CPU", "cpu", "x", 16 * GB, 12 * GB)),
+        backends=("CUDA", "CPU"),
+        features=("AVX2",),
+        version="0.5",
+        cores=8,
+        amx_left_out=True,
+    )
+    assert read_answer(b"a driver's greeting\n" + json.dumps(asdict(sent)).encode() + b"\nand farewell\n") == sent
+
+
+@pytest.mark.parametrize(
+    ("answer", "log", "code", "reason"),
+    [
+        (b"", b"one\nlibcuda.so: not found\n", 1, "devices there are: libcuda.so: not found"),
+        (b"not json\n", b"", 0, "could not say"),
+        (b"", b"", -4, "illegal instruction"),
+    ],
+)
+def test_a_driver_that_ends_the_process_leaves_the_processor(answer: bytes, log: bytes, code: int, reason: str) -> None:
+    told = read_answer(answer, log, code)
+    assert [device.kind for device in told.devices] == ["cpu"]
+    assert reason in told.problem
+
+
+def test_features_are_those_that_are_on() -> None:
+    assert features_of("CUDA : ARCHS = 900 | CPU : AVX2 = 1 | AVX512_VNNI = 0 | LLAMAFILE = 1 | ") == [
+        "ARCHS",
+        "AVX2",
+        "LLAMAFILE",
+    ]
+
+
+def test_memory_is_what_a_program_can_still_take(machine: Machine) -> None:
+    assert memory(machine()) == (16 * GB, 12 * GB)
+
+
+def test_old_kernels_tell_only_what_is_free(machine: Machine) -> None:
+    assert memory(machine(proc__meminfo="MemTotal: 2097152 kB\nMemFree: 1048576 kB\n")) == (2 * GB, GB)
+
+
+def test_a_silent_system_has_no_figures(tmp_path: Path) -> None:
+    assert memory(tmp_path) == (0, 0)
+
+
+def test_a_limit_of_version_2_counts_and_files_that_were_read_do_not(machine: Machine) -> None:
+    root = machine(
+        proc__self__cgroup="0::/user/app\n",
+        sys__fs__cgroup__user__memory_DOT_max=f"{4 * GB}\n",
+        sys__fs__cgroup__user__memory_DOT_current=f"{3 * GB}\n",
+        sys__fs__cgroup__user__memory_DOT_stat=f"anon 1\ninactive_file {GB}\n",
+        sys__fs__cgroup__user__app__memory_DOT_max="max\n",
+        sys__fs__cgroup__user__app__memory_DOT_current=f"{3 * GB}\n",
+    )
+    assert memory(root) == (4 * GB, 2 * GB)
+
+
+def test_a_limit_of_version_1_counts(machine: Machine) -> None:
+    root = machine(
+        proc__self__cgroup="5:cpu:/x\n4:memory:/job\n",
+        sys__fs__cgroup__memory__job__memory_DOT_limit_in_bytes=f"{2 * GB}\n",
+        sys__fs__cgroup__memory__job__memory_DOT_usage_in_bytes=f"{GB}\n",
+        sys__fs__cgroup__memory__job__memory_DOT_stat="total_inactive_file 0\n",
+        sys__fs__cgroup__memory__memory_DOT_limit_in_bytes=f"{(1 << 63) - 4096}\n",
+        sys__fs__cgroup__memory__memory_DOT_usage_in_bytes="1\n",
+        sys__fs__cgroup__memory__memory_DOT_stat="total_inactive_file 0\n",
+    )
+    assert memory(root) == (2 * GB, GB)
+
+
+def test_a_limit_of_the_address_space_counts(machine: Machine) -> None:
+    limits = NO_LIMITS + f"Max address space         {3 * GB}           unlimited            bytes\n"
+    root = machine(proc__self__limits=limits, proc__self__status="VmSize:\t  1048576 kB\n")
+    assert memory(root) == (16 * GB, 2 * GB)
+
+
+def test_another_system_is_asked_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = memory()[0]
+    monkeypatch.setattr("sys.platform", "darwin")
+    total, available = memory()
+    assert total == psutil.virtual_memory().total >= here > 0 and 0 < available <= total
+
+
+def test_a_processor_is_called_by_its_name(machine: Machine) -> None:
+    root = machine(proc__cpuinfo="processor\t: 0\nmodel name\t: Some Processor 9\nflags\t\t: fpu avx2\n")
+    assert processor(root) == "Some Processor 9"
+    assert processor_flags(root) == "fpu avx2"

@@ -1,0 +1,38 @@
+"""What is known of the llama.cpp library in this process before it is used."""
+
+import pytest
+
+from slipstream.models.llama.library import loses_tiles
+
+AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
+
+
+def made_by(*compilers: str) -> bytes:
+    return b"\x7fELF\0" + b"\0".join(name.encode() for name in compilers) + b"\0.symtab"
+
+
+@pytest.mark.parametrize(
+    ("compiler", "wrong"),
+    [
+        ("GCC: (Debian 10.2.1-6) 10.2.1 20210110", True),
+        ("GCC: (GNU) 11.4.0", True),
+        ("GCC: (GNU) 11.5.0", False),
+        ("GCC: (Debian 12.2.0-14) 12.2.0", True),
+        ("GCC: (GNU) 12.4.0", False),
+        ("GCC: (Ubuntu 13.2.0-23ubuntu4) 13.2.0", True),
+        ("GCC: (Ubuntu 13.3.0-6ubuntu2) 13.3.0", False),
+        ("GCC: (GNU) 14.1.0", False),
+        ("GCC: (GNU) 7.5.0", False),  # knows no AMX
+        ("clang version 12.0.1", False),
+        ("", False),
+    ],
+)
+def test_amx_is_avoided_where_the_compiler_lost_the_tiles(compiler: str, wrong: bool) -> None:
+    assert loses_tiles(AMX, made_by(compiler)) is wrong
+    assert not loses_tiles("flags\t\t: fpu avx2 avx512f amx_tile", made_by(compiler))
+    assert not loses_tiles("", made_by(compiler))
+
+
+def test_one_wrong_compiler_among_several_is_enough() -> None:
+    assert loses_tiles(AMX, made_by("GCC: (GNU) 13.3.1", "GCC: (GNU) 12.2.0"))
+    assert not loses_tiles(AMX, made_by("GCC: (GNU) 13.3.1", "GCC: (GNU) 14.2.0"))

@@ -1,0 +1,249 @@
+"""Where a model goes, and with which context, on machines that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.models.conftest import RawModel
+from tests.models.sparse import Model, dense, qwen35, write_sparse
+
+from slipstream.models.gguf.parse import Value
+from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.llama.devices import Device, Kind
+from slipstream.models.memory.fit import Fit, estimate, fit, need
+
+GB = 10**9
+
+
+def cpu(total: float, free: float | None = None) -> Device:
+    return Device("CPU", "cpu", "a processor", round(total * GB), round((0.9 * total if free is None else free) * GB))
+
+
+def gpu(total: float, free: float | None = None, kind: Kind = "gpu") -> Device:
+    return Device("GPU0", kind, "a GPU", round(total * GB), round((0.95 * total if free is None else free) * GB))
+
+
+def llama(width: int, layers: int, inner: int, head: int = 128) -> Model:
+    return dense("llama", width, layers, width // head, 8, head, inner, 128_256, False)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[[Model], Header]:
+    def make(model: Model) -> Header:
+        return read_header(write_sparse(tmp_path / f"{len(list(tmp_path.iterdir()))}.gguf", model))
+
+    return make
+
+
+@pytest.fixture
+def eight(made: Callable[[Model], Header]) -> Header:
+    """A model of 8.5 GB, as Llama 3.1 8B in Q8_0."""
+    return made(llama(4096, 32, 14_336))
+
+
+@pytest.fixture
+def four(made: Callable[[Model], Header]) -> Header:
+    """A model of 4.3 GB."""
+    return made(llama(3072, 30, 8192))
+
+
+@pytest.fixture
+def tiny(made: Callable[[Model], Header]) -> Header:
+    return made(dense("llama", 576, 6, 9, 3, 64, 1536, 32_000, True))
+
+
+def test_the_whole_on_the_gpu_is_best(four: Header) -> None:
+    chosen = fit(four, [gpu(8), cpu(16)])
+    assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.kv_type) == ("gpu", -1, 8192, "f16")
+    assert chosen.need == need(four, 8192, n_gpu_layers=-1)
+    assert 0 < chosen.need.gpu < chosen.need.total  # the embedding stays beside it
+
+
+def test_the_cache_is_packed_before_the_context_is_cut(four: Header) -> None:
+    roomy, tight = need(four, 8192, "f16", -1).gpu, need(four, 8192, "q8_0", -1).gpu
+    free = ((roomy + tight) / 2 * 1.05 + (512 << 20)) / GB
+    chosen = fit(four, [gpu(8, free), cpu(16)])
+    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("gpu", 8192, "q8_0")
+
+
+def test_a_shorter_context_on_the_gpu_is_better_than_a_split(four: Header) -> None:
+    free = (need(four, 4096, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
+    chosen = fit(four, [gpu(8, free), cpu(16)])
+    assert (chosen.verdict, chosen.n_ctx) == ("gpu", 4096)
+
+
+def test_what_the_gpu_cannot_hold_is_split(eight: Header) -> None:
+    chosen = fit(eight, [gpu(8), cpu(16)])
+    assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("split", 8192, "f16")
+    assert 1 < chosen.gpu_layers < 33
+    budget = 0.95 * 8 * GB - (512 << 20)
+    assert chosen.need.gpu * 1.05 <= budget < need(eight, 8192, n_gpu_layers=chosen.gpu_layers + 1).gpu * 1.05
+    assert f"{chosen.gpu_layers} of 33 layers" in chosen.why
+
+
+def test_without_a_gpu_a_model_goes_to_memory(eight: Header) -> None:
+    chosen = fit(eight, [cpu(16)])
+    assert (chosen.verdict, chosen.gpu_layers, chosen.n_ctx, chosen.need.gpu) == ("memory", 0, 8192, 0)
+
+
+def test_a_gpu_that_is_taken_is_left_alone(four: Header) -> None:
+    chosen = fit(four, [gpu(8, 0.3), cpu(16)])
+    assert (chosen.verdict, chosen.gpu_layers) == ("memory", 0)
+    assert "none of it on a GPU" in chosen.why
+
+
+def test_memory_with_a_whole_context_is_better_than_a_gpu_with_a_stump(four: Header) -> None:
+    free = (need(four, 512, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
+    chosen = fit(four, [gpu(8, free), cpu(16)])
+    assert chosen.verdict == "split"
+    assert chosen.n_ctx == 8192
+
+
+def test_a_short_context_is_better_than_none(four: Header) -> None:
+    free = (need(four, 1024, "q8_0").total * 1.051 + (1 << 30)) / GB
+    chosen = fit(four, [cpu(8, free)])
+    assert (chosen.verdict, chosen.n_ctx) == ("memory", 1024)
+
+
+def test_a_gpu_that_shares_the_memory_counts_it_once(eight: Header) -> None:
+    """Apple silicon: 12 of 16 GB for the GPU; 9.8 GB fit once, not twice."""
+    assert fit(eight, [gpu(12, 12, "igpu"), cpu(16)]).verdict == "gpu"
+    both = fit(eight, [gpu(7, 7, "igpu"), cpu(10, 9)])
+    assert both.verdict == "too big"
+
+
+def test_two_gpus_hold_together_what_one_cannot(eight: Header) -> None:
+    assert fit(eight, [gpu(8), cpu(16)]).verdict == "split"
+    both = fit(eight, [gpu(8), gpu(8), cpu(16)])
+    assert (both.verdict, both.gpu_layers) == ("gpu", -1)
+    assert both.need.compute > need(eight, 8192, n_gpu_layers=-1).compute  # each computes in a buffer of its own
+
+
+def test_too_big_says_which_quantization_fits(eight: Header) -> None:
+    chosen = fit(eight, [cpu(8)])
+    assert chosen.verdict == "too big"
+    assert chosen.gpu_layers == 0
+    assert "It takes 9." in chosen.why
+    assert "It would fit as " in chosen.why
+    assert "Q8_0" not in chosen.why
+
+
+def test_too_big_in_any_quantization_says_which_size_fits(made: Callable[[Model], Header]) -> None:
+    chosen = fit(made(llama(8192, 80, 28_672)), [cpu(16)])
+    assert chosen.verdict == "too big"
+    assert "A model of up to about 18 billion parameters would fit" in chosen.why
+
+
+def test_too_long_a_context_says_how_long_it_may_be(eight: Header) -> None:
+    machine = [cpu(14)]
+    chosen = fit(eight, machine, want_ctx=131_072)
+    assert (chosen.verdict, chosen.n_ctx) == ("too big", 131_072)
+    length = int(chosen.why.split("A context of ")[1].split()[0].replace(",", ""))
+    assert fit(eight, machine, want_ctx=length).verdict == "memory"
+    assert fit(eight, machine, want_ctx=length + 256).verdict == "too big"
+
+
+def test_who_asks_for_more_context_gets_it(eight: Header) -> None:
+    assert fit(eight, [cpu(64)], want_ctx=32_768).n_ctx == 32_768
+    assert fit(eight, [cpu(64)], want_ctx=100).n_ctx == 100
+
+
+def test_no_more_context_than_the_model_was_trained_on(made: Callable[[Model], Header]) -> None:
+    architecture, metadata, tensors, vocabulary = llama(1024, 2, 2048)
+    header = made((architecture, {**metadata, "context_length": 1024}, tensors, vocabulary))
+    assert fit(header, [cpu(16)]).n_ctx == 1024
+
+
+def test_a_draft_model_is_put_where_the_target_is(four: Header, tiny: Header) -> None:
+    chosen = fit(four, [gpu(8), cpu(16)], draft=tiny)
+    alone = fit(four, [gpu(8), cpu(16)])
+    assert chosen.verdict == "gpu"
+    assert chosen.need.gpu > alone.need.gpu
+    assert fit(four, [cpu(16)], draft=tiny).need.total == need(four, 8192, draft=tiny).total
+
+
+def test_a_hybrid_keeps_copies_of_its_state(made: Callable[[Model], Header]) -> None:
+    header = made(qwen35(1024, 8, 3584, 16, 65_536))
+    assert need(header, 8192).kv - need(header, 4096).kv == 4096 * 2 * 2 * 2 * 256 * 2  # two layers with cells
+    assert need(header, 256).kv > 9 * 6 * 4 * 128 * 128 * 16  # nine copies of the states of six layers
+
+
+def test_heads_that_cannot_be_packed_keep_f16(made: Callable[[Model], Header]) -> None:
+    header = made(dense("llama", 480, 4, 10, 10, 48, 1024, 32_000, True))
+    free = need(header, 1024, "f16").total / 0.7 / GB
+    assert fit(header, [cpu(2, free)]).kv_type == "f16"
+
+
+def test_a_kind_of_cache_that_is_asked_for_is_kept(four: Header) -> None:
+    assert fit(four, [cpu(64)], kv_type="q8_0").kv_type == "q8_0"
+
+
+def test_a_small_model_runs_on_a_small_machine(tiny: Header) -> None:
+    assert fit(tiny, [cpu(0.5, 0.3)]).verdict == "memory"
+
+
+def test_nobody_is_refused_because_the_system_is_silent(eight: Header) -> None:
+    assert fit(eight, [cpu(0, 0)]).verdict == "memory"
+
+
+def test_what_was_measured_counts(tiny: Header) -> None:
+    machine = [cpu(2, 0.3)]
+    assert fit(tiny, machine).verdict == "memory"
+    assert fit(tiny, machine, measure=lambda n_ctx, kv, scores: GB).verdict == "too big"
+    assert fit(tiny, machine, measure=lambda n_ctx, kv, scores: None).verdict == "memory"  # no answer: counted here
+
+
+def test_scores_that_are_written_down_take_memory_on_the_processor_alone(eight: Header) -> None:
+    with_scores, without = (fit(eight, [cpu(64)], want_ctx=8192, scores=scores) for scores in (True, False))
+    assert with_scores.need == need(eight, 8192, flash=False) != without.need == need(eight, 8192)
+    packed = {fit(eight, [cpu(64)], kv_type="q8_0", scores=scores).need for scores in (True, False)}
+    assert len(packed) == 1  # flash attention alone reads that
+    asked: list[bool] = []
+
+    def measure(n_ctx: int, kv: str, scores: bool) -> None:
+        asked.append(scores)
+
+    assert fit(eight, [gpu(24), cpu(64)], scores=True, measure=measure).verdict == "gpu"
+    assert asked and not any(asked)
+    fit(eight, [cpu(64)], scores=True, measure=measure)
+    assert asked[-1]
+
+
+@pytest.mark.parametrize(
+    ("size", "params", "verdict"),
+    [(2.5, 4e9, "gpu"), (2.5, 0, "gpu"), (8.5, 8e9, "split"), (20, 32e9, "too big"), (42, 70e9, "too big")],
+)
+def test_an_estimate_needs_no_header(size: float, params: float, verdict: str) -> None:
+    chosen = estimate(round(size * GB), round(params), [gpu(8), cpu(16)], 32_768)
+    assert chosen.verdict == verdict
+    assert chosen.need.weights == pytest.approx(size * GB, rel=0.2)
+
+
+def test_an_estimate_is_near_the_truth(eight: Header, four: Header) -> None:
+    for header, params in ((eight, 8e9), (four, 3.6e9)):
+        rough: Fit = estimate(header.weight_bytes, round(params), [cpu(64)], header.n_ctx_train)
+        assert rough.need.total == pytest.approx(need(header, 8192).total, rel=0.1)
+
+
+def test_an_estimate_counts_the_draft_model() -> None:
+    alone, both = (estimate(4 * GB, 0, [cpu(64)], draft_size=size) for size in (0, GB // 2))
+    assert both.need.weights - alone.need.weights == GB // 2
+
+
+@pytest.mark.parametrize("lie", [0, -1, 1 << 63, 1.5, "x", True, [], ["a"], [1], [-1, 0]])
+@pytest.mark.parametrize(
+    "key", ["attention.head_count", "attention.head_count_kv", "nextn_predict_layers", "block_count"]
+)
+def test_a_header_that_lies_is_counted_somehow(key: str, lie: Value, tiny: Header) -> None:
+    lying = replace(tiny, metadata={**tiny.metadata, f"llama.{key}": lie})
+    assert fit(lying, [gpu(8), cpu(16)]).need.total > 0
+
+
+def test_a_header_that_says_little_is_counted_all_the_same(model: RawModel, save: Callable[..., Path]) -> None:
+    """Tensors of other names, and no layers at all."""
+    header = read_header(save(model))
+    assert need(header, 64).weights == header.weight_bytes
+    assert fit(header, [cpu(8)]).verdict == "memory"

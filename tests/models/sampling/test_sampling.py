@@ -1,0 +1,296 @@
+"""The sampler against a naive one: ties, order, penalties, purity, errors."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.sampling.noise import gumbel
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Floats, History
+
+EMPTY = History([])
+
+
+def naive(
+    sampler: Sampler, logits: Floats, history: History, ahead: Sequence[int] = ()
+) -> tuple[list[int], list[float]]:
+    """What ``distribution`` should return, by a full sort and plain loops."""
+    row = [-math.inf if math.isnan(x) else float(x) for x in logits]
+    window = [*history.tokens, *ahead][-sampler.penalty_window :] if sampler.penalty_window else []
+    for token in set(window):
+        if 0 <= token < len(row):
+            x = np.float32(row[token])
+            rate = np.float32(sampler.repetition_penalty)
+            row[token] = float((x / rate if x > 0 else x * rate) - np.float32(sampler.presence_penalty))
+    ids = sorted((i for i in range(len(row)) if row[i] > -math.inf), key=lambda i: (-row[i], i))
+    if sampler.temperature == 0:
+        return ids[:1], [1.0]
+    ids = ids[: sampler.top_k or len(ids)]
+    below = [row[i] - row[ids[0]] for i in ids]
+    keep, mass, total = 0, 0.0, sum(map(math.exp, below))
+    while keep < len(ids) and (sampler.top_p == 1 or mass < sampler.top_p * total):
+        mass += math.exp(below[keep])
+        keep += 1
+    ids = [i for i, x in zip(ids[:keep], below, strict=False) if x >= (math.log(sampler.min_p or 1e-300))]
+    weights = [math.exp((row[i] - row[ids[0]]) / sampler.temperature) for i in ids]
+    return ids, [w / sum(weights) for w in weights]
+
+
+def naive_pick(sampler: Sampler, logits: Floats, history: History, ahead: Sequence[int] = ()) -> int:
+    ids, probs = naive(sampler, logits, history, ahead)
+    noise = gumbel(sampler.seed, history.position + len(ahead), np.array(ids))
+    scores = [math.log(p) + float(g) if p > 0 else -math.inf for p, g in zip(probs, noise, strict=True)]
+    return ids[scores.index(max(scores))]
+
+
+def random_case(rng: np.random.Generator) -> tuple[Sampler, Floats, History, list[int]]:
+    """A row of any size, half of them full of equal values, and any mix of settings."""
+    size = int(rng.choice([1, 2, 5, 63, 64, 65, 500, 4096, 4133, 20_011]))
+    logits = rng.normal(0, rng.choice([0.1, 3.0]), size).astype(np.float32)
+    if rng.random() < 0.5:
+        logits = np.round(logits * 2) / np.float32(2)
+    if rng.random() < 0.3:
+        logits[rng.random(size) < 0.5] = rng.choice(np.array([-np.inf, np.nan, logits[0]], np.float32))
+        logits[rng.integers(size)] = 1.0
+    sampler = Sampler(
+        temperature=float(rng.choice([0, 0.2, 0.8, 1.5])),
+        top_k=int(rng.choice([0, 1, 2, 40, 64, 65, 1000])),
+        top_p=float(rng.choice([0.3, 0.95, 1.0])),
+        min_p=float(rng.choice([0.0, 0.05, 0.5])),
+        repetition_penalty=float(np.float32(rng.choice([1.0, 0.8, 1.5]))),
+        presence_penalty=float(rng.choice([0.0, -0.5, 0.5, 4.0])),
+        penalty_window=int(rng.choice([0, 1, 8, 256])),
+        seed=int(rng.integers(-(2**62), 2**62)),
+    )
+    best = np.argsort(-logits)[:40]  # penalties must reach what would win without them
+    tokens = [int(t) for t in rng.choice(np.concatenate((best, rng.integers(0, size + 5, 40))), 60)]
+    cut = int(rng.integers(0, 61))
+    return sampler, logits, History(tokens[:cut], int(rng.integers(5))), tokens[cut:]
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_equals_the_naive_sampler(block: int) -> None:
+    rng = np.random.default_rng(block)
+    for _ in range(10):
+        sampler, logits, history, ahead = random_case(rng)
+        ids, probs = sampler.distribution(logits, history, ahead)
+        expected_ids, expected_probs = naive(sampler, logits, history, ahead)
+        assert ids.tolist() == expected_ids
+        np.testing.assert_allclose(probs, expected_probs, rtol=1e-9)
+        assert sampler.pick(logits, history, ahead) == naive_pick(sampler, logits, history, ahead)
+        token, confidence = sampler.draw(logits, history, ahead)
+        assert token == sampler.pick(logits, history, ahead)
+        if sampler.temperature > 0:
+            assert confidence == pytest.approx(probs[ids.tolist().index(token)], rel=1e-9)
+
+
+def test_random_cases_reach_every_path() -> None:
+    rng = np.random.default_rng(0)
+    cases = [random_case(rng) for _ in range(200)]
+    assert sum(row.size > 2_048 and s.repetition_penalty != 1 and s.penalty_window > 0 for s, row, *_ in cases) > 5
+    assert sum(bool(np.isnan(row).any()) for _, row, *_ in cases) > 10
+    assert sum(len(np.unique(row)) < row.size / 4 for _, row, *_ in cases) > 20
+
+
+@pytest.mark.parametrize("size", [151_936, 152_001])
+@pytest.mark.parametrize("values", ["all different", "few different", "all equal", "best ones repeated"])
+def test_large_rows_are_truncated_exactly(size: int, values: str) -> None:
+    rng = np.random.default_rng(size)
+    row = rng.normal(0, 3, size).astype(np.float32)
+    if values == "few different":
+        row = np.round(row)
+    if values == "all equal":
+        row[:] = 1.0
+    if values == "best ones repeated":
+        row[rng.integers(0, size, 100)] = 20.0
+    best = np.lexsort((np.arange(size), -row))
+    none: list[int] = []
+    for penalised in (none, best[:30].tolist(), rng.integers(0, size, 300).tolist()):
+        for k in (1, 40, 64, 300):
+            sampler = Sampler(1.0, k, 1.0, 0.0, repetition_penalty=1.5, presence_penalty=0.25)
+            history = History([int(t) for t in penalised])
+            changed = row.copy()
+            window = np.unique(np.array(penalised[-256:], np.int64))
+            x = row[window]
+            changed[window] = np.where(x > 0, x / np.float32(1.5), x * np.float32(1.5)) - np.float32(0.25)
+            expected = np.lexsort((np.arange(size), -changed))[:k]
+            ids, _ = sampler.distribution(row, history)
+            assert np.array_equal(ids, expected)
+            assert Sampler(0, repetition_penalty=1.5, presence_penalty=0.25).pick(row, history) == expected[0]
+
+
+@pytest.mark.parametrize("size", [4_096, 20_011])
+@pytest.mark.parametrize("level", [-50.0, -math.inf])
+@pytest.mark.parametrize(
+    "best",
+    [
+        {77: 10.0},
+        {-1: 10.0},  # beyond the last whole block
+        {5: 10.0, 5 + 3 * (20_011 // 64): 9.9},  # both in one block
+        {5: 10.0, 6: 10.0, 2_000: 8.0},
+        {5: 10.0, 6: 6.9, 7: 6.8},  # by min-p one is left, by top-k three
+    ],
+)
+def test_best_tokens_that_stand_alone_or_among_few(size: int, level: float, best: dict[int, float]) -> None:
+    row = np.full(size, level, np.float32)
+    row[list(best)] = list(best.values())
+    for settings_of in ({}, {"min_p": 0.0}, {"repetition_penalty": 1.5}, {"top_p": 1.0, "top_k": 3}):
+        sampler, history = Sampler(**settings_of), History([5, 5, 77])  # type: ignore[arg-type]
+        ids, probs = sampler.distribution(row, history)
+        expected_ids, expected_probs = naive(sampler, row, history)
+        assert ids.tolist() == expected_ids
+        np.testing.assert_allclose(probs, expected_probs, rtol=1e-9)
+        assert sampler.pick(row, history) == naive_pick(sampler, row, history)
+
+
+@pytest.mark.parametrize("size", [4_096, 20_011])
+@pytest.mark.parametrize("level", [-math.inf, math.nan, math.inf])
+def test_a_row_without_a_number_is_an_error_whatever_its_size(size: int, level: float) -> None:
+    row = np.full(size, level, np.float32)
+    for sampler in (Sampler(0), Sampler(), Sampler(top_k=0)):
+        with pytest.raises(SlipstreamError, match="not a number"):
+            sampler.pick(row, EMPTY)
+
+
+@given(st.lists(st.sampled_from((-1.0, 0.0, 0.5, 3.0)), min_size=1, max_size=300), st.integers(1, 70))
+@settings(max_examples=100, deadline=None)
+def test_ties_go_to_the_lowest_id(values: list[float], top_k: int) -> None:
+    row = np.array(values, np.float32)
+    ids, _ = Sampler(1.0, top_k, 1.0, 0.0).distribution(row, EMPTY)
+    assert ids.tolist() == sorted(range(len(values)), key=lambda i: (-values[i], i))[:top_k]
+    assert Sampler(0).pick(row, EMPTY) == values.index(max(values))
+
+
+def test_top_p_and_min_p_keep_the_lowest_ids_at_the_border() -> None:
+    row = np.zeros(4096, np.float32)
+    for top_k in (0, 64):
+        total = top_k or 4096
+        ids, _ = Sampler(1.0, top_k, 0.5, 0.0).distribution(row, EMPTY)
+        assert ids.tolist() == list(range(total // 2))
+        assert len(Sampler(1.0, top_k, 1.0, 0.99).distribution(row, EMPTY)[0]) == total
+
+
+def test_truncation_comes_before_temperature() -> None:
+    row = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    for temperature in (0.1, 1.0, 10.0):
+        ids, probs = Sampler(temperature, 0, 0.75, 0.0).distribution(row, EMPTY)
+        assert ids.tolist() == [0, 1]
+        assert probs[1] / probs[0] == pytest.approx((0.3 / 0.5) ** (1 / temperature), rel=1e-5)
+        assert Sampler(temperature, 0, 1.0, 0.25).distribution(row, EMPTY)[0].tolist() == [0, 1, 2]
+
+
+def test_penalties_come_before_truncation() -> None:
+    row = np.array([4.0, 3.0, -1.0, 2.0], np.float32)
+    sampler = Sampler(1.0, 2, 1.0, 0.0, repetition_penalty=2.0)
+    assert sampler.distribution(row, History([0, 2]))[0].tolist() == [1, 0]
+    assert Sampler(0, presence_penalty=1.5).pick(row, History([0, 0, 0])) == 1
+    assert Sampler(0, presence_penalty=0.5).pick(row, History([0, 0, 0])) == 0  # presence does not count
+
+
+def test_the_window_covers_the_end_of_history_and_what_is_ahead() -> None:
+    row = np.zeros(6, np.float32)
+    sampler = Sampler(0, presence_penalty=1.0, penalty_window=3)
+    assert sampler.pick(row, History([0, 1, 2])) == 3
+    assert sampler.pick(row, History([9, 0, 1, 2])) == 3
+    assert sampler.pick(row, History([0, 1, 2]), [3]) == 0
+    assert sampler.pick(row, History([4, 0]), [1, 2]) == 3
+    assert sampler.pick(row, History([4]), [0, 1, 2, 3, 4]) == 0
+
+
+def test_only_the_position_and_the_window_matter() -> None:
+    """A pick ahead of the history is the pick that comes once those tokens are committed; trimming changes nothing."""
+    rng = np.random.default_rng(1)
+    sampler = Sampler(1.0, repetition_penalty=1.3, penalty_window=4, seed=5)
+    for _ in range(50):
+        row = rng.normal(size=300).astype(np.float32)
+        tokens = [int(t) for t in rng.integers(0, 300, 12)]
+        picks = {sampler.pick(row, History(tokens[:n]), tokens[n:]) for n in (2, 7, 12)}
+        picks.add(sampler.pick(row, History(tokens[5:], trimmed=5)))
+        assert len(picks) == 1
+
+
+@pytest.mark.parametrize("size", [100, 40_000])
+def test_logits_are_neither_changed_nor_needed_contiguous(size: int) -> None:
+    rng = np.random.default_rng(2)
+    wide = rng.normal(size=(size, 2)).astype(np.float32)
+    wide[3, 0] = np.nan
+    copy = wide[:, 0].copy()
+    strided = wide[:, 0]
+    strided.setflags(write=False)
+    history = History([int(t) for t in rng.integers(0, size, 50)])
+    for sampler in (Sampler(0), Sampler(), Sampler(1.0, 0), Sampler(repetition_penalty=1.1), Sampler(0.5, 0, 1.0, 0.0)):
+        assert sampler.draw(strided, history) == sampler.draw(copy, history)
+    np.testing.assert_array_equal(strided, copy)
+
+
+def test_greedy_confidence_is_the_probability_among_the_64_best() -> None:
+    row = np.random.default_rng(3).normal(size=1000).astype(np.float32)
+    best = np.sort(row.astype(np.float64))[::-1][:64]
+    token, confidence = Sampler(0).draw(row, EMPTY)
+    assert token == row.argmax()
+    assert confidence == pytest.approx(np.exp(best[0]) / np.exp(best).sum())
+
+
+def test_a_tiny_temperature_takes_the_best() -> None:
+    row = np.array([1.0, 1.5, 1.499], np.float32)
+    assert Sampler(1e-300).pick(row, EMPTY) == 1
+    ids, probs = Sampler(1e-300, 0, 1.0, 0.0).distribution(row, EMPTY)
+    assert (ids.tolist(), probs.tolist()) == ([1, 2, 0], [1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+@pytest.mark.parametrize("sampler", [Sampler(0), Sampler(), Sampler(1.0, 0), Sampler(0, presence_penalty=1.0)])
+@pytest.mark.parametrize("value", [math.nan, -math.inf, math.inf])
+def test_output_without_a_number_is_an_error(sampler: Sampler, size: int, value: float) -> None:
+    row = np.full(size, value, np.float32)
+    with pytest.raises(SlipstreamError, match="not a number") as error:
+        sampler.pick(row, History([0, 1]))
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"temperature": -0.5}, "temperature is -0.5; it must be 0 or more."),
+        ({"temperature": math.nan}, "temperature is nan; it must be 0 or more."),
+        ({"temperature": math.inf}, "temperature is inf; it must be 0 or more."),
+        ({"top_k": -1}, "top-k is -1; it must be 0 (off) or more."),
+        ({"top_p": 0.0}, "top-p is 0.0; it must be above 0 and at most 1 (off)."),
+        ({"top_p": 1.01}, "top-p is 1.01; it must be above 0 and at most 1 (off)."),
+        ({"min_p": 1.0}, "min-p is 1.0; it must be 0 (off) or more and below 1."),
+        ({"min_p": math.nan}, "min-p is nan; it must be 0 (off) or more and below 1."),
+        ({"repetition_penalty": 0.0}, "repetition penalty is 0.0; it must be 0.01 to 100."),
+        ({"presence_penalty": math.inf}, "presence penalty is inf; it must be -100 to 100."),
+        ({"penalty_window": -1}, "penalty window is -1; it must be 0 or more."),
+    ],
+)
+def test_values_out_of_range_are_named(values: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Sampler(**values)  # type: ignore[arg-type]
+    assert error.value.title == message
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.2, 0.8, 1.5])
+def test_rank_begins_with_the_token_that_pick_draws_and_goes_on_by_noisy_score(temperature: float) -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(30):
+        sampler = Sampler(temperature=temperature, top_k=0, top_p=1.0, min_p=0.0, seed=seed)
+        logits = rng.standard_normal(50, np.float32) * 3
+        history = History([1, 2, 3])
+        tokens, shares = sampler.rank(logits, history, [4], count=4)
+        noise = gumbel(seed, 4, np.arange(50)) if temperature else np.zeros(50)
+        noisy = logits.astype(np.float64) + temperature * noise
+        assert tokens[0] == sampler.pick(logits, history, [4])
+        assert tokens == np.argsort(-noisy)[:4].tolist()
+        plain, with_noise = (np.exp(x - x.max()) / np.exp(x - x.max()).sum() for x in (logits.astype(float), noisy))
+        assert shares == pytest.approx(np.sqrt(plain * with_noise)[tokens].tolist())
+
+
+def test_rank_gives_what_there_is() -> None:
+    tokens, shares = Sampler(top_k=2).rank(np.array([0.0, 5.0, 4.9, 1.0], np.float32), EMPTY, count=4)
+    assert sorted(tokens) == [1, 2] and all(0 < share < 1 for share in shares)

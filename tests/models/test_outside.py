@@ -1,0 +1,71 @@
+"""Numbers and JSON from outside: one error for everything that cannot be, and never another one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slipstream.models.outside import MOST, count_of, number_in, parse_json, read_json
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("1048576", 1 << 20), (str(MOST), MOST)])
+def test_a_number(text: str, number: int) -> None:
+    assert number_in(text) == count_of(number) == number
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", " 1", "1 ", "-1", "+1", "1.0", "1e3", "0x10", "1_0", "²", "\u0663", "9" * 21, "9" * 5000, str(MOST + 1)),
+        *(-1, MOST + 1, 10**4000, 1.0, float("inf"), True, None, [1], {"a": 1}, b"1"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_what_is_no_number(value: object) -> None:
+    assert count_of(value) is None
+    assert not isinstance(value, str) or number_in(value) is None
+
+
+def test_a_bound_of_its_own() -> None:
+    assert number_in("60", 60) == count_of(60, 60) == 60
+    assert number_in("61", 60) is count_of(61, 60) is None
+
+
+def test_json() -> None:
+    assert parse_json(b'{"a": [1, "\\ud83d\\ude00"]}') == {"a": [1, "\U0001f600"]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[", b"[" * 200_000, b'{"a":' * 5_000 + b"1" + b"}" * 5_000, b"9" * 5_000, b"[NaN]", b"[Infinity]"),
+        *(b'["\\ud800"]', b'{"\\uDC00": 1}', b"\xff", b"\xef\xbb\xbf[]", '["a"]'.encode("utf-16"), b"[1] x"),
+    ],
+    ids=lambda body: repr(body[:12]),
+)
+def test_what_is_no_json(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_json(body)
+
+
+def test_a_small_file_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"[1]")
+    assert read_json(path, 3) == [1]
+    with pytest.raises(OSError, match="more than"):
+        read_json(path, 2)
+    os.truncate(path, 8 << 30)  # it is not read to find that out
+    with pytest.raises(OSError, match="more than"):
+        read_json(path, 1 << 20)
+    for odd in (tmp_path, tmp_path / "none"):
+        with pytest.raises(OSError):
+            read_json(odd, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes of POSIX")
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(OSError):
+        read_json(tmp_path / "a.json", 10)
