@@ -37,7 +37,7 @@ def test_a_lock_on_a_file_that_its_holder_removed_meanwhile_does_not_count(
             path.unlink()
         return lock(handle, blocking=blocking)
 
-    monkeypatch.setattr(download_lock, "lock_descriptor", late)
+    monkeypatch.setattr("filelock.lock_descriptor", late)
     handle = open_locked(path)
     assert goes[0] == 2 and os.path.samestat(os.fstat(handle), path.stat())
     os.close(handle)

@@ -152,7 +152,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path: Path, m
             path.unlink()  # its holder has just finished
         return real(handle, blocking=blocking)
 
-    monkeypatch.setattr(download_lock, "lock_descriptor", late)
+    monkeypatch.setattr("filelock.lock_descriptor", late)
     handle = open_locked(path)
     assert removed[0] and os.path.samestat(os.fstat(handle), path.stat())
     os.close(handle)
@@ -160,7 +160,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path: Path, m
     def failing(handle: int, *, blocking: bool) -> bool:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(download_lock, "lock_descriptor", failing)
+    monkeypatch.setattr("filelock.lock_descriptor", failing)
     with pytest.raises(OSError, match=r"[Ii]nput/output"):
         open_locked(path)
 
