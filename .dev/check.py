@@ -1,5 +1,6 @@
 """Runs every check: style, types, directions of imports, tests. Stops at the first that fails."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -9,16 +10,23 @@ CHECKS = (
     ("format", ["ruff", "format", "--check", "."]),
     ("types", ["mypy"]),
     ("imports", ["lint-imports"]),
-    ("tests", ["pytest"]),
 )
+PARALLEL = ["pytest", "--numprocesses=auto", "--dist=worksteal"]
 
 
 def main() -> int:
     """Runs them in order; returns the exit code of the first that fails, or 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    marks = parser.add_mutually_exclusive_group()
+    marks.add_argument("--quick", action="store_true", help="only tests that start no program and take no minute")
+    marks.add_argument("--slow", action="store_true", help="only the tests marked slow, and no other check")
+    arguments = parser.parse_args()
+    tests = "slow" if arguments.slow else "not slow and not program" if arguments.quick else "not slow"
+    checks = [] if arguments.slow else list(CHECKS)
     programs = Path(sys.executable).parent
-    for name, (program, *arguments) in CHECKS:
-        print(f"--- {name}: {program} {' '.join(arguments)}".rstrip(), flush=True)
-        code = subprocess.run([programs / program, *arguments], cwd=Path(__file__).parents[1]).returncode
+    for name, (program, *options) in [*checks, ("tests", [*PARALLEL, "-m", tests])]:
+        print(f"--- {name}: {program} {' '.join(options)}".rstrip(), flush=True)
+        code = subprocess.run([programs / program, *options], cwd=Path(__file__).parents[1]).returncode
         if code:
             print(f"--- {name} failed", file=sys.stderr)
             return code

@@ -19,6 +19,8 @@ from tests.bench.weights import ModelShape
 from slipstream.app.bench.plan import Settings
 from slipstream.models.errors import UsageError
 
+pytestmark = pytest.mark.program
+
 TINY = Sizes(
     Settings(temperatures=(0.8,), reply=12, drafter_steps=0),
     large=ModelShape("tiny", n_vocab=1000, n_embd=64, n_layer=1, n_ff=64, n_head=2, n_head_kv=1),

@@ -12,6 +12,8 @@ from tests.app.kills import QUESTION, kill_played, kill_real
 
 from slipstream.app.chats.store import ChatStore
 
+pytestmark = pytest.mark.program
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -9,6 +9,8 @@ import pytest
 
 from slipstream.app.cli.run import AnswerPrinter
 
+pytestmark = pytest.mark.program
+
 REPLY = "<think>\nShort\u202e.\n</think>\n\nThe sea\u202e <b>is</b> wide."
 
 

@@ -21,6 +21,8 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Generate, Message, Prepare, Stepped
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
+pytestmark = pytest.mark.program
+
 CANARY = "xylophone-7f3ad1-marmalade"
 PROMPTS = 50
 CRASHES = {9: signal.SIGSEGV, 19: signal.SIGABRT, 29: signal.SIGBUS, 39: signal.SIGKILL}

@@ -8,6 +8,8 @@ from tests.models.hub_models import tiny_gguf
 
 from slipstream.app.chats.store import ChatStore
 
+pytestmark = pytest.mark.program
+
 COMMANDS = """
 import os, sys
 from slipstream.app.cli import main as cli, run

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from tests.app.bundled_program import PROGRAM
 from tests.app.terminal import Terminal
+
+pytestmark = pytest.mark.program
 
 ALTERNATE = b"\x1b[?1049h"
 

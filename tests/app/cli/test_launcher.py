@@ -14,6 +14,8 @@ from tests.app import terminal as emulated
 
 from slipstream.app.cli.launcher import RESET, run, terminal_size_problem
 
+pytestmark = pytest.mark.program
+
 PARENT = "import sys; from slipstream.app.cli.launcher import run; sys.exit(run([sys.executable, '-c', sys.argv[1]]))"
 SPOIL = """
 import os, signal, sys, termios, tty

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.program, pytest.mark.slow]
+
 DEEP = "python3 -c \"print('a='+'['*200000)\" > "
 FILES = {
     "catalog.toml": ["models pairs"],

@@ -21,6 +21,8 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.writable_paths import places
 from slipstream.models.errors import SlipstreamError, UsageError
 
+pytestmark = pytest.mark.program
+
 MAIN = "from slipstream.app.cli.main import main\nmain()"
 REPLY = ("run", "-p", "hi", "--max-tokens", "2", "--seed", "1")
 NOT_KEPT = "Nothing is kept: chats are forgotten when slipstream ends."

@@ -12,6 +12,8 @@ import pytest
 
 from slipstream.drafters.registry import METHODS
 
+pytestmark = pytest.mark.program
+
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
 

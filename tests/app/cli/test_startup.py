@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.app.cli.test_chat_command import Terminal
 
+pytestmark = pytest.mark.program
+
 HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "textual", "torch"}
 MAIN = """
 import json, sys

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.program
+
 FULL = "cannot write to standard output: no space left on device. Make room, or write to another place.\n"
 RUN = "run -p Hi --seed 1 --max-tokens 2"
 COMMANDS = [

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.app.terminal import ROOT, Terminal, gone
 
+pytestmark = pytest.mark.program
+
 STARTS = """
 import sys, time
 from pathlib import Path

@@ -44,6 +44,8 @@ from slipstream.models.memory.fit import Fit
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, History, TokenTree
 
+pytestmark = pytest.mark.slow
+
 BUNDLED: Final = Path(__file__).parents[3] / "models" / "bundled"
 TARGET: Final = BUNDLED / "slipstream-mini-q8_0.gguf"
 FILES: Final = {

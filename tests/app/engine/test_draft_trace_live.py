@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Done, DraftTree, Generate, Message, Sampling, Stepped
+
+pytestmark = pytest.mark.program
 
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None, drafter="recycle")
 

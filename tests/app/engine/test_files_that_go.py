@@ -21,6 +21,8 @@ from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import EngineDiedError, ModelChangedError, ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 
+pytestmark = [pytest.mark.program, pytest.mark.slow]
+
 BUNDLED: Final = Path(__file__).parents[3] / "models" / "bundled"
 QUESTION: Final = [Message("system", "You tell stories. " * 20), Message("user", "Tell me a story about a small fox.")]
 

@@ -21,6 +21,8 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
+pytestmark = pytest.mark.program
+
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:

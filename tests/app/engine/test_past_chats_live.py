@@ -9,6 +9,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from slipstream.app.chats.deletion_hooks import switch
 from slipstream.app.chats.recording import recorded
 from slipstream.app.chats.store import ChatStore
@@ -17,6 +19,8 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol import Done, Generate, Loaded, Message, Sampling
 from slipstream.drafters.text_index.index import TextIndex
+
+pytestmark = pytest.mark.program
 
 ASKED = "Tell me about the sea"
 

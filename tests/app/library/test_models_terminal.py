@@ -12,6 +12,8 @@ from tests.app.library.test_manager import larger
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
+pytestmark = pytest.mark.program
+
 PADDING = 3 << 20
 COLUMNS = 44
 Run = Callable[..., Terminal]

@@ -11,6 +11,8 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.endings import Chat
 from tests.app.tui.scripted import Script
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The sea is **wide**.\n\n```python\nprint('a long line')\n```\n\n| a | b |\n|---|---|\n| c | d |\n\n- one\n"
 SCREENS = {
     "chat": (), "colours": ("f3",), "drafts": ("f4",), "chats": ("ctrl+o",), "drafters": ("ctrl+d",),

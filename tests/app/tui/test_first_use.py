@@ -6,6 +6,8 @@ from tests.app.tui.scripted import ScriptedEngine
 
 from slipstream.app.tui.engine_service import LoadProgress
 
+pytestmark = pytest.mark.program
+
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 async def test_the_check_is_told_and_then_the_load(open_chat: Open, size: tuple[int, int]) -> None:

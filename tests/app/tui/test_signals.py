@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.app.tui.endings import ENDINGS, STATES, Ending, faults
 
+pytestmark = pytest.mark.program
+
 
 @pytest.mark.parametrize(
     ("ending", "state"),

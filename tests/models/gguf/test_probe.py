@@ -21,6 +21,8 @@ from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.probe import COMMAND, MOST, SHIPPED, Prober, ProbeRecord, probe_once
 from slipstream.models.gguf.reader import read_header
 
+pytestmark = pytest.mark.program
+
 EAGLE = SHIPPED / "slipstream-mini-eagle3-q8_0.gguf"
 READY = "import sys, time, os\nsys.stdin.readline()\nprint('{}', flush=True)\nsys.stdin.readline()\n"
 

@@ -16,6 +16,8 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol import Done, Generate, Message, Sampling
 from slipstream.models.errors import SlipstreamError
 
+pytestmark = pytest.mark.program
+
 STOPS = 50
 
 

@@ -16,6 +16,8 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
+pytestmark = pytest.mark.program
+
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
 
 

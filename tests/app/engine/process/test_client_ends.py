@@ -15,6 +15,8 @@ from slipstream.app.protocol import Load
 from slipstream.drafters.guard import NOTE_BYTES, Guard
 from slipstream.models.errors import SlipstreamError
 
+pytestmark = pytest.mark.program
+
 LOAD = Load("mini.gguf")
 LOG = Path("engine.log")
 TRACE = """Fatal Python error: Aborted

@@ -38,6 +38,8 @@ from slipstream.app.protocol import (
 )
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
+pytestmark = pytest.mark.program
+
 Pretend = Callable[..., Engine]
 LOAD = Load("mini.gguf")
 LOADED = Loaded("mini", "llama", 8, "f", "CPU", "same text", [], 1.0)

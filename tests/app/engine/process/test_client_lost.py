@@ -18,6 +18,8 @@ from slipstream.app.engine.process.watchdog import Limits
 from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
 from slipstream.models.errors import EngineDiedError
 
+pytestmark = [pytest.mark.program, pytest.mark.slow]
+
 BUNDLED: Final = Path(__file__).parents[4] / "models" / "bundled"
 HEADS: Final = [str(path) for path in sorted(BUNDLED.glob("*.gguf"))]
 LOAD: Final = Load(

@@ -19,6 +19,8 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol import Done, Generate, Load, Message, Stepped
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
+pytestmark = pytest.mark.program
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the system in Linux's way")
 INTERFACE = """
 import sys, threading

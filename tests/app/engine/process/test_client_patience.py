@@ -9,6 +9,8 @@ import pytest
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog, work_done
 from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling, Speed
 
+pytestmark = pytest.mark.program
+
 LIMITS = Limits(start=120, silent=30, still=30, stuck=600, stop=20)
 DONE = Done(1, "cancelled", "", [], 1, 1, 0, 1.0, Speed())
 

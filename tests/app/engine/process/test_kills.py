@@ -6,10 +6,13 @@ import random
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from tests.app.engine.disturbed import PHASES, SIGNALS, Disturbed, bundled
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
+
+pytestmark = pytest.mark.program
 
 KILLS = 40
 

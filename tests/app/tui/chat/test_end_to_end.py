@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
 from tests.app.bundled_program import PROGRAM, replies_of_run, words
 from tests.app.terminal import Terminal
 
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
+
+pytestmark = pytest.mark.program
 
 FIRST, STORY, MORE = "Tell me about the sea.", "Tell me a long story about a fox and an owl.", " They are friends."
 ALT_UP, LEFT, RIGHT, F5, CTRL_G, CTRL_Q = "\x1b[1;3A", "\x1b[D", "\x1b[C", "\x1b[15~", "\x07", "\x11"

@@ -23,6 +23,8 @@ from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 from slipstream.models.errors import EngineDiedError
 
+pytestmark = pytest.mark.program
+
 TEXT = "The sea is wide and blue."
 END = EngineDiedError("the engine ended while nothing was asked of it: it was killed.", "The next message starts it.")
 

@@ -18,6 +18,8 @@ from textual.widgets.text_area import Selection
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.tui.chat.prompt import Prompt
 
+pytestmark = pytest.mark.slow
+
 LONG = "\n".join(f"line {number} of a text that was pasted" for number in range(200))
 LINES = "first line\nsecond word here\n\nlast"
 MOVING = ("up", "down", "left", "right", "home", "end", "pageup", "pagedown")

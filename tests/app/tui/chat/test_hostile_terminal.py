@@ -3,6 +3,8 @@
 import pytest
 from tests.app.hostile import leaks, on_a_terminal, text
 
+pytestmark = pytest.mark.program
+
 CHAT = r"""
 import sys
 from dataclasses import replace

@@ -19,6 +19,8 @@ from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 
+pytestmark = pytest.mark.program
+
 STORY = " ".join(f"On day {day} the fox met {day + 3} geese, and none was afraid." for day in range(16))
 
 

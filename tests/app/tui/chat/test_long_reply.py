@@ -19,6 +19,8 @@ from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.reply_text import FenceHead
 from slipstream.app.tui.parts.long_column import Room
 
+pytestmark = pytest.mark.slow
+
 PARTS = 30
 MOST = 210
 """Widgets that a reply may have mounted, however long it is."""

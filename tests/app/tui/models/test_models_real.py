@@ -26,6 +26,8 @@ from slipstream.app.tui.models.repo import RepoScreen
 from slipstream.app.tui.models.screen import ModelsScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen
 
+pytestmark = pytest.mark.program
+
 PATIENCE = 60.0
 REPO = "acme/Mini-GGUF"
 CARD = "---\nlicense: mit\n---\n# Mini\n\nA model for tests.\n"
