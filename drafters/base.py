@@ -44,12 +44,17 @@ NO_DRAFT: Final = Draft()
 
 @dataclass(slots=True)
 class Timings:
-    """Milliseconds that the phases of one step took."""
+    """Milliseconds that the phases of one step took.
+
+    Attributes:
+        processor: Processor time of all threads during ``evaluate``; 0 where it was not measured.
+    """
 
     draft: float = 0.0
     evaluate: float = 0.0
     accept: float = 0.0
     commit: float = 0.0
+    processor: float = 0.0
 
     @property
     def total(self) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 import numpy as np
 
+from slipstream.drafters.autopilot.disturbance import undisturbed
 from slipstream.drafters.memory import Memory
 from slipstream.models.llama.target import Target
 from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
@@ -24,21 +25,21 @@ def measure_plain(target: Target, seconds: float = 0.25) -> float:
     """Times single-row passes, so that the speed-up has something to be measured against.
 
     Returns:
-        The median in milliseconds.
+        The median in milliseconds of those that no other program disturbed.
     """
     start = min(8, target.abilities.n_ctx - 1)
     target.prefill([_token(target, at) for at in range(start)])
     until = perf_counter() + seconds
-    passes: list[float] = []
+    passes: list[tuple[float, float]] = []
     while len(passes) < 24 and (len(passes) < 5 or perf_counter() < until):
         if len(target.tokens) == target.abilities.n_ctx:
             target.rewind(start)
-        began = perf_counter()
+        began, processor_began = perf_counter(), process_time()
         target.evaluate(_token(target, len(passes)), EMPTY_TREE)
         target.keep(())
-        passes.append(1e3 * (perf_counter() - began))
+        passes.append((1e3 * (perf_counter() - began), 1e3 * (process_time() - processor_began)))
     target.rewind(0)
-    return median(passes[3:])  # the first ones warm the caches
+    return median(undisturbed(passes[3:]))  # the first ones warm the caches
 
 
 def measure_promise(target: Target, plain_ms: float, seconds: float = 1.0) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import perf_counter, process_time
 
 from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.accept import AcceptRule, accept
@@ -46,10 +46,10 @@ def generate(
         began = perf_counter()
         draft = drafter.draft(history, should_extend, sampler)
         target.request(drafter.needs.hidden)
-        drafted = perf_counter()
+        drafted, computed = perf_counter(), process_time()
         try:
             evaluation = target.evaluate(history.tokens[-1], draft.tree)
-            evaluated = perf_counter()
+            evaluated, computed = perf_counter(), process_time() - computed
             step = rule(draft, evaluation, sampler, history, rules.over)
         except (SlipstreamError, ValueError) as error:
             if not draft.tree.tokens:
@@ -57,7 +57,7 @@ def generate(
             target.reset()  # the draft's rows may have left NaN in the cache
             target.prefill(history.tokens[:-1])
             evaluation = target.evaluate(history.tokens[-1])
-            evaluated = perf_counter()
+            evaluated, computed = perf_counter(), 0.0
             step = rule(NO_DRAFT, evaluation, sampler, history, rules.over)
             drafter.reject(draft, error)  # only now: the target alone had no trouble
         accepted = perf_counter()
@@ -68,4 +68,5 @@ def generate(
         times = step.timings
         times.draft, times.evaluate = 1e3 * (drafted - began), 1e3 * (evaluated - drafted)
         times.accept, times.commit = 1e3 * (accepted - evaluated), 1e3 * (perf_counter() - accepted)
+        times.processor = 1e3 * computed
         yield step

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 from slipstream.drafters.autopilot import settings
+from slipstream.drafters.autopilot.disturbance import undisturbed
 from slipstream.models.llama.target import Target
 from slipstream.models.types import EMPTY_TREE, Token, TokenTree
 
@@ -48,6 +49,7 @@ class CostModel:
             self._growth = _interpolated(growth, most)
         self._refined = [1.0] * (most + 1)
         self._observed = [0] * (most + 1)
+        self._factors: list[list[float]] = [[] for _ in range(most + 1)]  # of the first live passes, sorted
         self.drift = 1.0
         self.rows: list[float] = []
         self.set_length(settings.SHORT_TEXT)
@@ -62,16 +64,33 @@ class CostModel:
         """Adds the time of a live pass."""
         off = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
-        if rows > 1:  # measured once at load, or interpolated; plain passes were measured well
-            share = 1 / observed if observed <= settings.KNOWN else settings.REFINE
-            change = 1 + share * (off - 1)
+        if observed <= settings.KNOWN:
+            factors = self._factors[rows]
+            insort(factors, self._refined[rows] * off)
+            self._refined[rows] = factors[(observed - 1) // 2]
+            self._interpolate()
+            return
+        if rows > 1:
+            change = 1 + settings.REFINE * (off - 1)
             self._refined[rows] *= change
             self.rows[rows] *= change
-            if observed <= settings.KNOWN:
-                return
         self.drift *= 1 + settings.DRIFT * (off - 1)
         if observed % settings.KNOWN == 0:  # all rows at once take a few microseconds
             self.set_length(self._cached)
+
+    def _interpolate(self) -> None:
+        """Corrects the widths that were not observed yet as their neighbours are."""
+        known = {rows: self._refined[rows] for rows, observed in enumerate(self._observed) if observed}
+        known.setdefault(1, self._refined[1])
+        last = max(known)
+        known[len(self._refined) - 1] = known[last]
+        self._refined = _interpolated(known, len(self._refined) - 1)
+        self.set_length(self._cached)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether live plain passes have replaced the one at load, which another program may have disturbed."""
+        return self._observed[1] >= settings.CONFIRMED
 
     def row_ms(self, rows: int) -> float:
         """Least milliseconds of one more row in passes of up to ``rows`` rows: the first rows may cost more."""
@@ -147,16 +166,16 @@ def _measure(
     start = [_token(target, at) for at in range(length)]
     if not target.prefill(start, cancelled=lambda: clock() > until).complete:
         return {}
-    took: dict[int, list[float]] = {}
+    took: dict[int, list[tuple[float, float]]] = {}
     for turn in range(settings.ROUNDS):
         for width in (1, *widths):
             if width in took:
-                expected = median(took[width])
+                expected = median(undisturbed(took[width]))
             elif turn:
                 continue  # there was no time for it
             else:
                 below = max((n for n in took if n < width), default=0)
-                expected = median(took[below]) * width / below if below else single / 1e3 * width
+                expected = median(undisturbed(took[below])) * width / below if below else single / 1e3 * width
             if clock() + (2 if width == 1 else 1) * expected > until:
                 continue
             if width == 1:  # a plain pass mostly follows another one, and llama.cpp reuses its graph then
@@ -164,12 +183,12 @@ def _measure(
                 target.keep(())
                 target.rewind(length)
             tree = TokenTree.chain([_token(target, 3 * at + turn) for at in range(width - 1)])
-            began = clock()
+            began, processor_began = clock(), process_time()
             target.evaluate(_token(target, width), tree)
             target.keep(())
-            took.setdefault(width, []).append(clock() - began)
+            took.setdefault(width, []).append((clock() - began, process_time() - processor_began))
             target.rewind(length)
-    return {width: 1e3 * median(times) for width, times in took.items()}
+    return {width: 1e3 * median(undisturbed(passes)) for width, passes in took.items()}
 
 
 def _interpolated(known: Mapping[int, float], most: int) -> list[float]:

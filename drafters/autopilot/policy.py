@@ -91,7 +91,7 @@ class Autopilot(Drafter):
         if self._coast():
             return NO_DRAFT
         self._began, self._drafting_ms, self._drafter = began, 0.0, None
-        if self._number % settings.REVIEW_STEPS == 0:
+        if self._number % settings.REVIEW_STEPS == 0 and self.throughput.costs.confirmed:
             self._plain = Decision(plain_ms=self.throughput.plain_ms, rate=self.throughput.rate)
             if self._active.review(history, self._number, self._number - self._plain_at):
                 self._update_needs()
@@ -133,7 +133,7 @@ class Autopilot(Drafter):
         With cold caches a measured one takes 20 us more, and small models make a step in 1 ms.
         """
         idle = not self._active.arms and not self._active.exploration.trial
-        self._coasting = idle and self._number % settings.REVIEW_STEPS > 0
+        self._coasting = idle and self._number % settings.REVIEW_STEPS > 0 and self.throughput.costs.confirmed
         if self._coasting:
             self.throughput.unmeasured += 1
             self._decode_plainly()

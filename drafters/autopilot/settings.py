@@ -13,6 +13,11 @@ DECAY: Final = 0.96  # of older outcomes with each new one: an outcome counts ha
 OUTLIER: Final = 3.0  # a time over this many usual ones was disturbed by another program, and counts as that many
 LEAST_MS: Final = 0.01  # below it, clocks do not tell times apart
 
+# Disturbance
+DISTURBED: Final = 0.85  # of the usual share of processor time: undisturbed passes get 0.98 to 1.02 of it, others 0.75
+SHARE_DECAY: Final = 0.99  # of the usual share a pass: on a machine that stays busy, passes count again after 16
+COMPUTES: Final = 0.5  # of one core: least usual share from which the processor computes rather than waits for a GPU
+
 # Calibration
 DEPTHS: Final = 16  # depths with a correction of their own; deeper ones are too rare to tell apart
 PRIOR: Final = 3.0  # tokens for which a drafter's own probabilities count before anything was observed
@@ -68,7 +73,8 @@ SHORT_SHARE: Final = 0.6  # of the time, for the short text: the long one needs 
 MEASURE_SECONDS: Final = 1.0  # least time for measuring
 MEASURE_PASSES: Final = 20  # plain passes for measuring, where they take longer
 COST_CLIP: Final = 2.0  # a live pass counts as at most so many times slower or faster than expected
-KNOWN: Final = 8  # live passes of a width before its deviation counts as drift of the machine; of one row: a refresh
+KNOWN: Final = 8  # live passes of a width whose median is its cost; later ones count as drift of the machine
+CONFIRMED: Final = 4  # live plain passes before the first draft: another program may have disturbed those at load
 DRIFT: Final = 0.05  # weight of a pass in the drift of the whole machine
 REFINE: Final = 0.02  # weight of a pass in the cost of its own width, once that is known
 AGREE: Final = 1.5  # kept costs hold if a plain pass differs by no more than this factor; drift evens out the rest

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from slipstream.drafters.autopilot import settings
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel, clipped
+from slipstream.drafters.autopilot.disturbance import Disturbance
 from slipstream.drafters.autopilot.tree_pruning import Objective
 from slipstream.drafters.base import Step
 from slipstream.drafters.none import Plain
@@ -93,6 +94,7 @@ class Throughput:
         """Starts from the costs of passes alone."""
         self.costs = costs
         self.unmeasured = 0
+        self._disturbance = Disturbance()
         self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.sample_ms = self.rest_ms = self.rate = self.total_ms = 0.0
         self.plain_ms = costs.rows[1]
@@ -133,12 +135,15 @@ class Throughput:
         """
         self._add_unmeasured()
         times, rows, tokens = step.timings, 1 + len(step.draft.tree), len(step.tokens)
-        usual = self.costs.rows[rows]
-        if hidden:
-            hidden.add_slowdown(times.evaluate / usual)
-            usual *= hidden.record.slower
+        usual, evaluate = self.costs.rows[rows], times.evaluate
+        if self._disturbance.add(evaluate, times.processor):
+            evaluate = usual * (hidden.record.slower if hidden else 1)
+        elif hidden:
+            hidden.add_slowdown(evaluate / usual)
+            evaluate = clipped(evaluate, usual * hidden.record.slower)
         else:
-            self.costs.observe(rows, times.evaluate)
+            self.costs.observe(rows, evaluate)
+            evaluate = clipped(evaluate, usual)
         sample = times.accept / tokens
         rest = max(0.0, wall_ms - times.evaluate - times.accept - drafting_ms)
         if self._steps:
@@ -147,7 +152,7 @@ class Throughput:
         weight = max(settings.NEW, 1 / self._steps)
         self.sample_ms += weight * (sample - self.sample_ms)
         self.rest_ms += weight * (rest - self.rest_ms)
-        took = clipped(times.evaluate, usual) + sample * tokens + rest + drafting_ms
+        took = evaluate + sample * tokens + rest + drafting_ms
         self._tokens = settings.DECAY * self._tokens + tokens
         self._ms = settings.DECAY * self._ms + took
         self.rate = self._tokens / self._ms
@@ -155,7 +160,7 @@ class Throughput:
         if drafter:
             drafter.add_outcome(expected - 1, tokens - 1)
         plain_ms = tokens * self.plain_ms
-        self._tallies[drafter.name if drafter else PLAIN].add(1, expected, tokens, took, plain_ms)
+        self._tallies[drafter.name if drafter else PLAIN].add(1, expected, tokens, wall_ms, plain_ms)
         self.total_ms += took
         return took - plain_ms
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.drafters.autopilot.virtual_time import CHEAP, DEAR, PROMPT, Clock, Scripted, TimedTarget, fly, plain_text
 
-from slipstream.drafters.autopilot import AUTO
+from slipstream.drafters.autopilot import AUTO, settings
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
@@ -37,12 +37,13 @@ class Flight:
         size: int = SIZE,
         known: bool = False,
         slower: Callable[[int], float] = lambda passes: 1.0,
+        believed: Mapping[int, float] | None = None,
     ) -> None:
         clock = Clock()
         clock.install(patch)
         target: TimedTarget = TimedTarget(clock, table, lambda: slower(target.decodes))
         self.drafters = drafters(clock)
-        costs = CostModel(table, {}, 0, 64)
+        costs = CostModel(believed or table, {}, 0, 64)
         self.pilot = Autopilot(self.drafters, costs, target.abilities, known, clock)
         tokens, self.steps = fly(self.pilot, target, size)
         assert tokens == text()[:size]  # whatever was drafted
@@ -52,6 +53,21 @@ class Flight:
 
 def always(share: float) -> Callable[[int], float]:
     return lambda at: share
+
+
+@pytest.mark.parametrize("share", [0.15, 0.4])
+@pytest.mark.parametrize("wrong", [{1: 20.0}, {2: 10.5, 4: 11.0, 8: 13.0}])
+def test_costs_that_were_measured_in_a_disturbed_moment_mislead_only_for_a_few_steps(
+    monkeypatch: pytest.MonkeyPatch, wrong: Mapping[int, float], share: float
+) -> None:
+    def drafters(clock: Clock) -> dict[str, Drafter]:
+        return {
+            "cheap": Scripted(text(), clock, always(share)),
+            "dear": Scripted(text(), clock, always(share), takes=1.0),
+        }
+
+    flight = Flight(monkeypatch, DEAR, drafters, 96, believed={**DEAR, **wrong})
+    assert flight.speedup > 0.9  # 0.65 if the measured costs were believed until the next plain step
 
 
 def test_where_nothing_is_right_plain_decoding_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +193,7 @@ def test_while_all_are_idle_three_steps_of_four_are_not_measured(monkeypatch: py
 
     monkeypatch.setattr(Throughput, "record", counted)
     flight = Flight(monkeypatch, DEAR, lambda clock: {}, size=400)
-    assert measured == 400 // 4 - 1 or measured == 400 // 4
+    assert abs(measured - 400 // 4) <= settings.CONFIRMED  # the first ones confirm what a plain pass costs
     assert flight.pilot.throughput.tallies[PLAIN].steps in (399, 400)
     assert flight.pilot.throughput.total_ms == pytest.approx(4000.0, rel=0.01)
 
