@@ -11,7 +11,8 @@ from slipstream.app.chats.store import ChatStore
 COMMANDS = """
 import os, sys
 from slipstream.app.cli import main as cli, run
-from slipstream.app.protocol import Piece, Speed, Stepped
+from slipstream.app.protocol import Piece, Stepped
+from slipstream.app.speed import Speed
 from slipstream.models.errors import HubError
 from tests.app.hostile import PAYLOADS
 

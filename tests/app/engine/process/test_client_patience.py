@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog, work_done
-from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling, Speed
+from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling
+from slipstream.app.speed import Speed
 
 LIMITS = Limits(start=120, silent=30, still=30, stuck=600, stop=20)
 DONE = Done(1, "cancelled", "", [], 1, 1, 0, 1.0, Speed())
