@@ -14,7 +14,7 @@ Line = tuple[str, Kind]
 _NOTE: Final = 15
 _TALL: Final = 18
 """Lines from which blank ones fit between the parts."""
-SHORT_MS: Final = 3.0
+SHORT_MS: Final = 10.0
 """Milliseconds of a plain step below which guessing gains next to nothing."""
 
 

@@ -22,7 +22,10 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import PLAIN, Load, Sampling
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import devices
+from slipstream.models.llama.library import process_log
 
+LARGER: Final = "1b"
+"""What a model that is too small to gain is offered to be widened to."""
 _HEIGHT: Final = 24
 _COLOURS: Final = {"title": "1", "faint": "2", "head": "1", "ours": "32", "plain": "2", "good": "32", "bad": "33"}
 
@@ -50,13 +53,17 @@ def run_race(options: argparse.Namespace) -> int:
 
         def run(load: Load, widened: str = "") -> None:
             with session_of(replace(load, n_ctx=load.n_ctx or CONTEXT)) as (session, loaded):
-                for event in race(
-                    session, loaded, options.drafter, prompt, sampling, options.max_tokens, stop, widened
-                ):
-                    show.take(event)
+                most = options.max_tokens
+                with process_log().listening():  # its lines would stand in the picture
+                    for event in race(session, loaded, options.drafter, prompt, sampling, most, stop, widened):
+                        show.take(event)
 
         if wish is None:
             run(load)
+            if not options.json and not stop.asked and show.even:
+                size = sum(plan.nbytes for plan, _ in families(load, _larger())[0].files(paths.derived))
+                about = f"{size / 1e6:,.0f} MB of disk while it runs"
+                print(f"As large as a 1B model: slipstream race --inflate {LARGER} ({about})")
         else:
             folder, planned = inflated_folder(paths.derived), families(load, wish)[:1]
             check_room(planned, folder, devices(), wish.keep)
@@ -66,9 +73,19 @@ def run_race(options: argparse.Namespace) -> int:
         return 130 if stop.asked else 0
 
 
+def _larger() -> Wish:
+    wish = Wish.of(LARGER, None, None, False)
+    assert wish
+    return wish
+
+
 def load_name(model: str | None) -> str:
     """What a widened model is made of, for people."""
     return "the bundled model" if model in (None, BUNDLED) else str(model)
+
+
+def _is_even(finish: Finish) -> bool:
+    return finish.frame.speedup is not None and finish.frame.speedup < 1.05
 
 
 def _tell(line: str) -> None:
@@ -77,6 +94,8 @@ def _tell(line: str) -> None:
 
 class _Json:
     """An object a line: the start, pictures, and what came of it."""
+
+    even = False
 
     def take(self, event: Event) -> None:
         """Prints an event."""
@@ -87,12 +106,15 @@ class _Lines:
     """What came of it alone, where the output is no terminal."""
 
     _start: Start
+    even = False
+    """Whether the drafter gained nothing."""
 
     def take(self, event: Event) -> None:
         """Prints the end."""
         if isinstance(event, Start):
             self._start = event
         elif isinstance(event, Finish):
+            self.even = _is_even(event)
             self.print(picture(self._start, event.frame, event, 100, _HEIGHT))
 
     @staticmethod
@@ -109,6 +131,7 @@ class _Terminal:
         self._start: Start | None = None
         self._began = 0.0
         self._drawn = 0
+        self.even = False
 
     def take(self, event: Event) -> None:
         """Draws an event when its time has come."""
@@ -117,6 +140,7 @@ class _Terminal:
             return
         assert self._start
         finish = event if isinstance(event, Finish) else None
+        self.even = finish is not None and _is_even(finish)
         frame = finish.frame if finish else event
         assert isinstance(frame, Frame)
         if not finish:

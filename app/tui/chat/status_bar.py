@@ -25,7 +25,7 @@ WIDEST: Final = 60
 """Columns of the longest bar."""
 WHO, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
 """Columns of the third line's parts, each of which is followed by two spaces."""
-SHORT_MS: Final = 3.0
+SHORT_MS: Final = 10.0
 """Milliseconds of a plain step below which guessing saves next to nothing."""
 FAINT: Final = "$foreground 55%"
 PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same odds"}
