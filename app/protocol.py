@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot import AUTO as AUTO
 from slipstream.models.errors import ContextFullError
 
@@ -186,7 +187,7 @@ class Quit:
     """Ends the engine's process."""
 
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """Where a piece of a reply comes from: accepted from a drafter, or drawn by the target in one of three ways."""
@@ -309,36 +310,6 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """The figures on the strip, over the reply so far.
-
-    Attributes:
-        tok_per_s: Emitted tokens a second, prefill left out.
-        acceptance: Accepted tokens over the depths of the drafts; None before the first draft.
-        tokens_per_step: Tokens a step.
-        speedup: Speed over that of plain decoding, both over the latest steps without the slowest fifth; None until
-            plain decoding was measured.
-        drafted: Tokens drafted (depths of the drafts).
-        accepted: Drafted tokens that the target accepted.
-        steps: Steps so far.
-        tokens: Tokens so far.
-        thought: Tokens of the thinking part, see ``slipstream.app.chats.reasoning``.
-        thought_ms: Milliseconds that they took.
-    """
-
-    tok_per_s: float = 0.0
-    acceptance: float | None = None
-    tokens_per_step: float = 0.0
-    speedup: float | None = None
-    drafted: int = 0
-    accepted: int = 0
-    steps: int = 0
-    tokens: int = 0
-    thought: int = 0
-    thought_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class DraftTree:
     """One step as it is drawn: what was drafted, and what became of it.
 
@@ -396,6 +367,27 @@ class Divided:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What the autopilot chose for a step, and the terms of the choice.
+
+    Attributes:
+        drafter: The one that drafts; "none" for a plain step.
+        nodes: Tokens that the pass checks beside the next one.
+        cost: Cost of the pass in plain passes, 1 or more.
+        expected: Tokens expected of the step.
+        plain_ms: Milliseconds of a plain step.
+        trial: Whether the drafter is tried out.
+    """
+
+    drafter: str
+    nodes: int
+    cost: float
+    expected: float
+    plain_ms: float
+    trial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """One step of the loop, or several joined.
 
@@ -409,7 +401,7 @@ class Stepped:
         ms: Milliseconds of the step.
         speed: The figures so far.
         expected: Tokens that the autopilot expected of it; 0 where it did not choose.
-        why: Why the autopilot chose so, in one line; empty where it has just been said.
+        choice: What the autopilot chose; None where it did not choose, or where it has just been said.
         watched: The drafts, after ``Watch``.
         divided: What of the new text is reasoning; None where all of it is the answer's.
     """
@@ -423,7 +415,7 @@ class Stepped:
     ms: float
     speed: Speed
     expected: float = 0.0
-    why: str = ""
+    choice: Choice | None = None
     watched: Watched | None = None
     divided: Divided | None = None
 
@@ -449,8 +441,7 @@ class Done:
         drafter_depths: Per drafter: ``by_depth`` of its drafts alone.
         phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps.
         exact: Whether the text is the target's own; typical acceptance changes it.
-        auto: Per drafter that the autopilot chose: steps, tokens expected and real, milliseconds, and those that plain
-            decoding would have taken.
+        auto: Per drafter that the autopilot chose: steps, tokens expected and real, and milliseconds.
         dropped_tokens: Tokens that left with the oldest messages.
         failed: Drafters that failed since the last reply, by name, and the reason as the end of a sentence.
     """

@@ -215,6 +215,6 @@ def _misfit(reason: str) -> SlipstreamError:
 METHOD: Final = Method(
     TokenRecycling.name,
     lambda resources: TokenRecycling(resources.abilities, memory=resources.memory),
-    about="a tree of what the model lately thought could come next",
+    about="reuses the model's recent runner-up words",
     auto=True,
 )

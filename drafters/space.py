@@ -227,6 +227,6 @@ METHOD: Final = Method(
     _make,
     Space.needs,
     _lacks,
-    "masks guess what follows in the pass that verifies",
+    "the model guesses ahead while it checks",
     auto=True,
 )

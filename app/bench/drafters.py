@@ -105,7 +105,7 @@ def _best(kind: str, temperature: float, pairs: Mapping[str, Mapping[tuple[str, 
     """The best fixed choice by the sums of each prompt, and the autopilot against it."""
     plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own measure
     fixed = {PLAIN: plain} | {name: own for name, own in pairs.items() if name not in (PLAIN, AUTO)}
-    ratios = {name: speedup(list(own.values())) for name, own in fixed.items()}
+    ratios = {name: ratio for name, own in fixed.items() if (ratio := speedup(list(own.values())))}
     ratios[PLAIN] = Ratio(1.0)
     best = max(ratios, key=lambda name: ratios[name].value)
     auto, over = pairs.get(AUTO), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slipstream.app.bench.intervals import Ratio
+from slipstream.app.speed import LEAST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class DrafterFigures:
         kind: The kind of text.
         temperature: Of the sampling.
         tok_per_s: Tokens a second, the prompts' reading left out.
-        speedup: That over plain decoding's next to it in time, and its interval; see ``intervals.speedup``.
+        speedup: That over plain decoding's next to it in time, and its interval; see ``intervals.speedup``. None where
+            too few tokens were written.
         by_prompt: The same for each prompt alone, in the order of the set.
         tokens_per_step: Tokens emitted a step.
         acceptance: Accepted over drafted tokens; None if nothing was drafted.
@@ -33,8 +35,8 @@ class DrafterFigures:
     kind: str
     temperature: float
     tok_per_s: float
-    speedup: Ratio
-    by_prompt: list[float]
+    speedup: Ratio | None
+    by_prompt: list[float | None]
     tokens_per_step: float
     acceptance: float | None
     by_depth: list[float | None]
@@ -43,6 +45,16 @@ class DrafterFigures:
     tokens: int
     equal_texts: int
     texts: int
+
+    @property
+    def idle(self) -> bool:
+        """Whether it drafted nothing, so that its speed-up is noise."""
+        return self.acceptance is None
+
+    @property
+    def speedup_text(self) -> str:
+        """The speed-up with its interval, or why there is none."""
+        return self.speedup.text() if self.speedup else f"fewer than {LEAST_TOKENS} tokens"
 
 
 @dataclass(frozen=True, slots=True)

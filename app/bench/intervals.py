@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.app import speed
+
 Doubles = NDArray[np.float64]
 
 _LEVEL: Final = 0.95
@@ -52,9 +54,9 @@ class Paired:
         return Paired(self.ours + other.ours, self.plain + other.plain)
 
     @property
-    def speedup(self) -> float:
-        """Tokens a second over plain decoding's."""
-        return self.ours.tokens / self.ours.seconds * self.plain.seconds / self.plain.tokens
+    def speedup(self) -> float | None:
+        """See ``slipstream.app.speed.speedup``."""
+        return speed.speedup(self.ours.tokens, self.ours.seconds, self.plain.seconds / self.plain.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ def between(before: Work, after: Work) -> Work:
     return Work((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
 
 
-def speedup(prompts: Sequence[Paired]) -> Ratio:
-    """Estimates a drafter's speed over plain decoding's.
+def speedup(prompts: Sequence[Paired]) -> Ratio | None:
+    """Estimates a drafter's speed over plain decoding's; None where all of its replies are too short.
 
     The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding; where the
     texts are equal, that is how much sooner a person has all of these replies. A mean of the prompts' own ratios would
@@ -102,7 +104,7 @@ def speedup(prompts: Sequence[Paired]) -> Ratio:
     Args:
         prompts: The sums of each prompt; there must be one at least.
     """
-    return _estimate(_rows(prompts), None)
+    return _estimate(_rows(prompts), None) if sum(prompts[1:], prompts[0]).speedup is not None else None
 
 
 def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Ratio:

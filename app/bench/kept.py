@@ -121,7 +121,7 @@ def _when(path: Path) -> datetime:
 
 
 def _report(found: Mapping[str, Any]) -> DrafterReport:
-    rows = [DrafterFigures(**{**row, "speedup": _ratio(row["speedup"])}) for row in found["rows"]]
+    rows = [DrafterFigures(**{**row, "speedup": _maybe(row["speedup"])}) for row in found["rows"]]
     best = [
         BestFixed(
             **{

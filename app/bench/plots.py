@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
-from typing import Final, TextIO
+from typing import Final, Literal, TextIO
 from xml.sax.saxutils import escape
 
 from slipstream.app.bench.figures import DrafterFigures
@@ -76,17 +76,23 @@ def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
     if not rows:
         return ""
     names = min(_NAME, max(len(row.drafter) for row in rows))
-    texts = max(len(row.speedup.text()) for row in rows)
+    texts = max(len(row.speedup_text) for row in rows)
     room = max(_LEAST_BAR, style.width - names - texts - 6)
-    most = max(1.0, *(row.speedup.high or row.speedup.value for row in rows))
+    most = max(1.0, *_ends(rows))
     lines = ["", "speed-up over plain decoding, with 95 % intervals", *(["", "```text"] if style.fenced else [])]
     for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
         lines += ["", f"{one_line(kind)}, T {temperature:g}"[: style.width]]
         for row in group:
-            label = f"  {row.drafter[:names]:<{names}}  {row.speedup.text():<{texts}}"
-            lines.append(_colored(f"{label}  {_bar(row.speedup, most, room, style)}".rstrip(), row.speedup, style))
+            label = f"  {row.drafter[:names]:<{names}}  {row.speedup_text:<{texts}}"
+            drawn = _bar(row.speedup, most, room, style) if row.speedup else ""
+            lines.append(_colored(f"{label}  {drawn}".rstrip(), row, style))
     lines += [" " * (names + texts + 6) + _axis(most, room), *(["```"] if style.fenced else [])]
     return "\n".join(lines)
+
+
+def _ends(rows: Iterable[DrafterFigures]) -> list[float]:
+    """Where the bars end, with their intervals."""
+    return [row.speedup.high or row.speedup.value for row in rows if row.speedup]
 
 
 def _bar(ratio: Ratio, most: float, room: int, style: Style) -> str:
@@ -117,11 +123,23 @@ def _axis(most: float, room: int) -> str:
     return "".join(cells).rstrip()
 
 
-def _colored(line: str, ratio: Ratio, style: Style) -> str:
-    """Green where the whole interval is a gain, red where all of it is a loss."""
-    if not style.color or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
-        return line
-    return f"\x1b[{32 if ratio.low > 1 else 31}m{line}\x1b[0m"
+def verdict(row: DrafterFigures) -> Literal["idle", "even", "gain", "loss"]:
+    """Whether the whole interval is a gain or a loss; what drafted nothing is neither, whatever its figures say."""
+    ratio = row.speedup
+    if row.idle or ratio is None:
+        return "idle"
+    if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
+        return "even"
+    return "gain" if ratio.low > 1 else "loss"
+
+
+_COLORS: Final = {"idle": 90, "gain": 32, "loss": 31}
+
+
+def _colored(line: str, row: DrafterFigures, style: Style) -> str:
+    """Green for a gain, red for a loss, grey for what drafted nothing."""
+    color = _COLORS.get(verdict(row)) if style.color else None
+    return f"\x1b[{color}m{line}\x1b[0m" if color else line
 
 
 _WIDTH: Final = 760
@@ -136,7 +154,7 @@ _TITLE: Final = "Speed-up over plain decoding"
 _LOOKS: Final = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 15px; font-weight: 600 } .kind { font-weight: 600 } .small { fill: #57606a }
-.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even { fill: #8c959f }
+.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even, .idle { fill: #8c959f } .idle { opacity: .4 }
 .grid { stroke: #8c959f; stroke-opacity: .3 } .plain { stroke: #57606a; stroke-dasharray: 4 3 }
 .whisker { stroke: #24292f; stroke-width: 1.5 }
 @media (prefers-color-scheme: dark) {
@@ -164,7 +182,7 @@ def chart_svg(sections: Sequence[Section]) -> str:
     The ground is left transparent; text and lines follow the reader's light or dark scheme.
     """
     kept = [Section(each.note, [row for row in each.rows if row.drafter != PLAIN]) for each in sections]
-    most = max([1.2, *(1.05 * (row.speedup.high or row.speedup.value) for each in kept for row in each.rows)])
+    most = max([1.2, *(1.05 * end for each in kept for end in _ends(each.rows))])
     parts, y = list[str](), _TOP
     for section in kept:
         parts.append(_text(12, y + 14, f"{one_line(section.note)}; lines are 95 % intervals", "small"))
@@ -195,10 +213,14 @@ def _svg_bar(row: DrafterFigures, y: int, most: float) -> list[str]:
     ratio, middle = row.speedup, y + _ROW // 2
     parts = [
         _text(_LEFT - 8, middle + 4, row.drafter[:_NAME_WIDTH], "", ' text-anchor="end"'),
-        f'<rect class="{_verdict(ratio)}" x="{_LEFT}" y="{y + 3}" width="{_x(ratio.value, most) - _LEFT:.1f}"'
-        f' height="{_ROW - 6}" rx="2"/>',
-        _text(_WIDTH - _RIGHT + 8, middle + 4, ratio.text(), ""),
+        _text(_WIDTH - _RIGHT + 8, middle + 4, row.speedup_text, ""),
     ]
+    if ratio is None:
+        return parts
+    parts.append(
+        f'<rect class="{verdict(row)}" x="{_LEFT}" y="{y + 3}" width="{_x(ratio.value, most) - _LEFT:.1f}"'
+        f' height="{_ROW - 6}" rx="2"/>'
+    )
     if ratio.low is not None and ratio.high is not None:
         low, high = _x(ratio.low, most), _x(ratio.high, most)
         parts.append(
@@ -224,12 +246,6 @@ def _grid(most: float, bottom: int) -> list[str]:
 
 def _x(value: float, most: float) -> float:
     return _LEFT + value / most * (_WIDTH - _LEFT - _RIGHT)
-
-
-def _verdict(ratio: Ratio) -> str:
-    if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
-        return "even"
-    return "gain" if ratio.low > 1 else "loss"
 
 
 def _text(x: int, y: int, words: str, kind: str, more: str = "") -> str:

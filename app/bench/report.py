@@ -46,7 +46,7 @@ def drafters_text(report: DrafterReport) -> str:
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
         *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
-        *([f"Fewer than {_FEW} prompts of {', '.join(few)}: do not lean on those intervals."] if few else []),
+        *([f"Fewer than {_FEW} prompts of {', '.join(few)}: too few for reliable intervals."] if few else []),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
         *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]
@@ -66,7 +66,7 @@ def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, 
         f"{row.temperature:g}",
         row.drafter,
         f"{row.tok_per_s:.1f}",
-        row.speedup.text(),
+        row.speedup_text,
         f"{row.tokens_per_step:.2f}",
         _share(row.acceptance),
         " ".join(map(_share, row.by_depth[:_DEPTHS_SHOWN])),

@@ -25,9 +25,10 @@ class Stop:
         asked: Whether Ctrl-C was pressed.
     """
 
-    def __init__(self) -> None:
-        """Hears nothing yet."""
+    def __init__(self, words: str = "bench: stopping, with what was measured; Ctrl-C once more drops it") -> None:
+        """Hears nothing yet; ``words`` answer the first Ctrl-C."""
         self.asked = False
+        self._words = words
         self._before: Any = None
 
     def __call__(self) -> bool:
@@ -51,4 +52,4 @@ class Stop:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        print("bench: stopping, with what was measured; Ctrl-C once more drops it", file=sys.stderr, flush=True)
+        print(self._words, file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ from slipstream.app.chats.records import (
     storable,
 )
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.sanitize import quoted, shown_path
 
@@ -135,7 +135,7 @@ MOST_BYTES: Final = 256 << 20
 """Bytes of a file that is read at once; its values take several times as much memory."""
 _TOKEN_LIMIT: Final = 1 << 31
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
-_SPEED: Final = tuple(Speed.__slots__)
+_SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 
 def read_export(path: Path) -> bytes:

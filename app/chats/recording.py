@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.chats.records import Figures, Run, StoredMessage, joined_runs
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Done, Message, Prefilling, Speed, Stepped
+from slipstream.app.protocol import Done, Message, Prefilling, Stepped
+from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 WRITTEN_WITHIN: Final = 0.2
@@ -43,20 +45,23 @@ def recorded(
     speed = Speed()
     begun = over = False
     in_tokens = not before or bool(before.tokens) or not before.content  # incomplete tokens are useless
-    growing = _Growing(store, message)
+    growing, runs = _Growing(store, message), list[Run]()
+    if before and before.content and not (before.figures and before.figures.origins):
+        runs.append((len(before.content), "plain", ""))
     try:
         for event in events:
             if isinstance(event, Stepped):
                 begun = True
                 speed = event.speed
                 growing.add("".join(piece.text for piece in event.pieces), event.tokens if in_tokens else [])
+                runs += ((len(piece.text), piece.origin, piece.source) for piece in event.pieces)
             elif isinstance(event, Done):
                 whole, all_tokens = event.text, event.tokens
                 if before:
                     whole = before.content + event.text
                     joined = in_tokens and (bool(event.tokens) or not event.text)
                     all_tokens = before.tokens + event.tokens if joined else []
-                figures = _figures(before, Figures.of(event))
+                figures = _figures(before, replace(Figures.of(event), origins=joined_runs(runs)))
                 growing.end()
                 try:
                     store.finish_reply(message, text=whole, tokens=all_tokens, reason=event.reason, figures=figures)
@@ -73,7 +78,13 @@ def recorded(
     finally:
         growing.end()
         if not over:
-            known = _figures(before, Figures(speed)) if begun else before.figures if before else None
+            known = (
+                _figures(before, Figures(speed, origins=joined_runs(runs)))
+                if begun
+                else before.figures
+                if before
+                else None
+            )
             with suppress(SlipstreamError):  # the error in flight matters more; the next start marks the reply
                 growing.write()
                 store.finish_reply(message, "interrupted", figures=known)

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any, Literal
 
-from slipstream.app.protocol import Done, Speed
+from slipstream.app.protocol import Done, Origin
+from slipstream.app.speed import Speed
 
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
@@ -53,9 +54,28 @@ class StoredChat:
     pinned: bool = False
 
 
+Run = tuple[int, Origin, str]
+"""Characters that came from one origin, and the drafter where it was one."""
+
+
+def joined_runs(runs: Iterable[Run]) -> list[Run]:
+    """Makes one run of neighbours alike."""
+    found: list[Run] = []
+    for size, origin, source in runs:
+        if found and found[-1][1:] == (origin, source):
+            found[-1] = (found[-1][0] + size, origin, source)
+        elif size:
+            found.append((size, origin, source))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Speed and acceptance of a reply; the fields are those of ``protocol.Done``."""
+    """Speed and acceptance of a reply; the fields are those of ``protocol.Done``.
+
+    Attributes:
+        origins: Who wrote which characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on.
+    """
 
     speed: Speed = field(default_factory=Speed)
     by_depth: list[list[int]] = field(default_factory=list)
@@ -67,6 +87,7 @@ class Figures:
     exact: bool = True
     dropped_tokens: int = 0
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
+    origins: list[Run] = field(default_factory=list)
 
     @staticmethod
     def of(done: Done) -> Figures:
@@ -104,6 +125,7 @@ class Figures:
                 name: _deeper(self.drafter_depths.get(name, []), rest.drafter_depths.get(name, []))
                 for name in self.drafter_depths | rest.drafter_depths
             },
+            [*self.origins, *rest.origins],
         )
 
     @staticmethod
@@ -114,6 +136,7 @@ class Figures:
             return None
         known = {name: value for name, value in fields.items() if name in Figures.__slots__}
         speed = {name: value for name, value in known.pop("speed", {}).items() if name in Speed.__slots__}
+        known["origins"] = [(int(size), origin, source) for size, origin, source in known.get("origins", [])]
         return Figures(speed=Speed(**speed), **known)
 
 
@@ -161,13 +184,14 @@ def _joined(first: Speed, second: Speed) -> Speed:
     tokens, steps = first.tokens + second.tokens, first.steps + second.steps
     drafted, accepted = first.drafted + second.drafted, first.accepted + second.accepted
     seconds = sum(part.tokens / part.tok_per_s for part in (first, second) if part.tok_per_s)
-    known = [part for part in (first, second) if part.speedup is not None and part.tokens]
-    weight = sum(part.tokens for part in known)
+    parts = [part for part in (first, second) if part.tokens]
+    plain = [part.tokens / part.plain_tok_per_s for part in parts if part.plain_tok_per_s]
     return Speed(
         tok_per_s=tokens / seconds if seconds else 0.0,
         acceptance=accepted / drafted if drafted else None,
         tokens_per_step=tokens / steps if steps else 0.0,
-        speedup=sum((part.speedup or 0.0) * part.tokens for part in known) / weight if weight else None,
+        plain_tok_per_s=tokens / sum(plain) if plain and len(plain) == len(parts) else None,
+        busy=first.busy or second.busy,
         drafted=drafted,
         accepted=accepted,
         steps=steps,

@@ -71,6 +71,10 @@ def _run(arguments: list[str]) -> int:
         from slipstream.app.cli.bench import bench
 
         return bench(options)
+    if command == "race":
+        from slipstream.app.cli.race import run_race
+
+        return run_race(options)
     if command == "chats":
         from slipstream.app.cli.chats import chats
 

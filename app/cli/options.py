@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from slipstream.app.bench import LIMIT, PAPERS_TYPICAL
+from slipstream.app.bench import LIMIT, PAPERS_TYPICAL, RACE_TOKENS
 from slipstream.app.cli.values import path, possibly_empty, seed
 from slipstream.app.library import TOKENS
 
@@ -98,6 +98,27 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
     bench.add_argument("--keep-inflated", action="store_true", help="leave what was made on the disk for the next time")
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
+
+
+def add_race(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command."""
+    about = "the same reply with a drafter and without, side by side, live"
+    parser = commands.add_parser("race", help=about, description=about.capitalize() + ".", epilog="Ctrl-C ends it.")
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what both reply to (a story)")
+    parser.add_argument("-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled")
+    parser.add_argument("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf")
+    parser.add_argument("--heads", action="append", default=[], type=path, metavar="FILE", help="further heads")
+    parser.add_argument("--drafter", default="auto", metavar="NAME", help="the drafter (auto)")
+    parser.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of both replies (1)")
+    parser.add_argument("--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the likeliest (0.8)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=RACE_TOKENS, metavar="N", help=f"most tokens of a reply ({RACE_TOKENS})"
+    )
+    parser.add_argument(
+        "--inflate", metavar="SHAPE", help="race the model widened to the cost of 135m, 0.5b, 1b, 3b or more"
+    )
+    parser.add_argument("--keep-inflated", action="store_true", help="leave the widened model on the disk")
+    parser.add_argument("--json", action="store_true", help="one JSON object a picture, then what came of it")
 
 
 _CHAT: Final = "its id or title, or the beginning of the title, as slipstream chats list says"

@@ -26,6 +26,7 @@ from slipstream.app.library.load_request import tell_check
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.app.platform.safe_text import MOST_MARKS, clean
 from slipstream.app.protocol import (
+    Choice,
     Done,
     Generate,
     Load,
@@ -35,6 +36,7 @@ from slipstream.app.protocol import (
     Stepped,
     failure_words,
 )
+from slipstream.app.speed import speedup
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -244,7 +246,7 @@ def _print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
             accepted=step.accepted,
             ms=round(step.ms, 3),
             **({"expected": round(step.expected, 3)} if step.expected else {}),
-            **({"why": step.why} if step.why else {}),
+            **({"choice": _terms(step.choice)} if step.choice else {}),
         )
     else:
         printer.take(text, step.speed.thought)
@@ -275,6 +277,8 @@ def _print_done(done: Done, as_json: bool, seed: int) -> None:
         acceptance=_rounded(speed.acceptance),
         tokens_per_step=_rounded(speed.tokens_per_step),
         speedup=_rounded(speed.speedup),
+        plain_tok_per_s=_rounded(speed.plain_tok_per_s),
+        **({"busy": True} if speed.busy else {}),
         ttft_ms=_rounded(done.ttft_ms),
         steps=speed.steps,
         drafted=speed.drafted,
@@ -302,18 +306,28 @@ def _thinking(done: Done) -> dict[str, object]:
     return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}
 
 
+def _terms(choice: Choice) -> dict[str, object]:
+    return {
+        "drafter": choice.drafter,
+        "nodes": choice.nodes,
+        "cost": _rounded(choice.cost),
+        "expected": _rounded(choice.expected),
+        **({"trial": True} if choice.trial else {}),
+    }
+
+
 def _chosen(done: Done) -> dict[str, dict[str, float | None]]:
-    """The autopilot's choices: per drafter the expected and the measured gain over plain decoding."""
+    """The autopilot's choices: per drafter the tokens expected and real, and the gain over plain decoding."""
+    plain = 1 / done.speed.plain_tok_per_s if done.speed.plain_tok_per_s else None
     return {
         name: {
-            "steps": tally["steps"],
-            "expected_tokens": _rounded(tally["expected"]),
-            "tokens": tally["tokens"],
-            "ms": _rounded(tally["ms"]),
-            "expected_gain": _rounded(tally["plain_ms"] * tally["expected"] / max(tally["tokens"] * tally["ms"], 1e-9)),
-            "gain": _rounded(tally["plain_ms"] / max(tally["ms"], 1e-9)),
+            "steps": chosen["steps"],
+            "expected_tokens": _rounded(chosen["expected"]),
+            "tokens": chosen["tokens"],
+            "ms": _rounded(chosen["ms"]),
+            "gain": _rounded(speedup(chosen["tokens"], chosen["ms"] / 1e3, plain)),
         }
-        for name, tally in done.auto.items()
+        for name, chosen in done.auto.items()
     }
 
 

@@ -54,7 +54,7 @@ def _list(file: SettingsFile, as_json: bool) -> None:
         print(f"{mark} {name:<{wide}}  {values[name]:<{wider}}  {each.about.text}")
     for action, keys in file.settings.keys.items():
         print(f"* keys.{one_line(action)} = {_word(keys)}")
-    print(f"* is settled, in {shown_path(file.path)}; all else is at its default.")
+    print(f"* changed by you, in {shown_path(file.path)}; all else is at its default.")
 
 
 def _word(value: Value) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from slipstream.app.engine.stopping import Rules
@@ -16,6 +17,8 @@ class FixedBudget:
         rows: Most nodes deep.
         least: Least probability of a path that is worth a row.
         probe_every: Every so many steps nothing is worth drafting, so that plain decoding's speed stays measured.
+        search_every: The same while that speed is not known.
+        known: Whether it is.
         step: Steps so far; the loop's owner counts.
     """
 
@@ -23,11 +26,15 @@ class FixedBudget:
     rows: int = 8
     least: float = 0.5
     probe_every: int = 64
+    search_every: int = 8
+    known: Callable[[], bool] = lambda: True
     step: int = 0
 
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth, on a path of this probability, pays."""
         if self.step % self.probe_every == self.probe_every // 8:
+            return False
+        if self.step % self.search_every == self.search_every // 2 and not self.known():
             return False
         return probability >= self.least and depth <= min(self.rows, self.rules.left() - 1)
 

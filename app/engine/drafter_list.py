@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from slipstream.app.engine.stats import PlainClock
 from slipstream.app.protocol import AUTO, DrafterOffer
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.policy import Autopilot
@@ -16,7 +15,7 @@ from slipstream.drafters.guard import Guard
 from slipstream.drafters.resources import Resources
 from slipstream.models.llama.target import Target
 
-_ABOUT = "chooses among all of these, step by step, by measure"
+_ABOUT = "picks the fastest drafter at each step"
 
 
 def check_drafter(name: str) -> None:
@@ -40,7 +39,7 @@ class Drafters:
         self,
         resources: Resources,
         target: Target,
-        plain: PlainClock,
+        plain_ms: float,
         profile: Profile,
         disabled: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
@@ -49,13 +48,13 @@ class Drafters:
         Args:
             resources: What they are made of.
             target: What they draft for.
-            plain: The clock of plain decoding.
+            plain_ms: Milliseconds of a plain pass, measured at load.
             profile: Keeps what the autopilot learns.
             disabled: Names the drafters that the autopilot leaves out now.
         """
         self._guard = resources.guard or Guard()
         self._resources = replace(resources, guard=self._guard)
-        self._target, self._plain, self._profile = target, plain, profile
+        self._target, self._plain_ms, self._profile = target, plain_ms, profile
         self._disabled, self._disabled_before = disabled, frozenset[str]()
         self._made: dict[str, Drafter] = {}
         self._reported: set[str] = set()
@@ -116,11 +115,9 @@ class Drafters:
         self._disabled_before = now
 
     def _autopilot(self, on_progress: Callable[[float], None]) -> Autopilot:
-        plain_ms = self._plain.milliseconds
-        assert plain_ms is not None  # measured at load
         wanted = [name for name, method in registry.METHODS.items() if method.auto]
         usable = [n for n in wanted if n not in self._disabled_before and not registry.why_not(n, self._resources)]
         made = {name: registry.make(name, self._resources) for name in usable}
         working = {name: drafter for name, drafter in made.items() if not drafter.failed}
-        self.pilot = self._profile.autopilot(working, self._target, plain_ms, on_progress)
+        self.pilot = self._profile.autopilot(working, self._target, self._plain_ms, on_progress)
         return self.pilot

@@ -128,8 +128,6 @@ def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scor
 DRAFT: Final = DraftModel.name
 RETRIEVAL: Final = Retrieval.name
 HEADS: Final = ("medusa", "kangaroo", "space", EAGLE)
-_WEIGHT: Final = 4
-"""Plain steps that the measurement at load counts as: enough to outweigh one that was disturbed."""
 _MEASURING: Final = 0.9
 """Share of a load from which the machine is measured: the files are read."""
 _LEAST_CONTEXT: Final = 512
@@ -201,9 +199,6 @@ def load(
             threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
         on_progress(_MEASURING)
         milliseconds = measure_plain(target)
-        plain = PlainClock()
-        for _ in range(_WEIGHT):
-            plain.hear(milliseconds)
         prompts = PromptBuilder(_template(model), model.tokenize, model.opening(), model.token_bytes)
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
@@ -233,9 +228,19 @@ def load(
         disabled: Callable[[], frozenset[str]] = frozenset
         if request.left_out:
             disabled = partial(known_left_out, Path(request.left_out), header.fingerprint)
-        drafters = Drafters(parts, target, plain, Profile(memory, machine_key), disabled)
-        chat_model = ChatModel(target, model, prompts, plain, threads)
-        session = Session(chat_model, drafters, keeper, past, opened.pop_all())
+        drafters = Drafters(parts, target, milliseconds, Profile(memory, machine_key), disabled)
+        chat_model = ChatModel(target, model, prompts, PlainClock(), threads)
+
+        def beside() -> Session:
+            with ExitStack() as own:
+                other = own.enter_context(closing(LlamaTarget(model, options)))
+                if threads:
+                    other.use_threads(threads.count)
+                alone = Drafters(Resources(other.abilities), other, milliseconds, Profile(None, ""))
+                plain = ChatModel(other, model, prompts, PlainClock())
+                return Session(plain, alone, KvCacheStore(other, key, 0), opened=own.pop_all())
+
+        session = Session(chat_model, drafters, keeper, past, opened.pop_all(), beside)
         opened.callback(session.close)
         # a drafter that does not fit is an error before the first token
         drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))

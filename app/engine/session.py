@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from slipstream.app.engine.tune import Threads
 from slipstream.app.protocol import (
     AUTO,
     PLAIN,
+    Choice,
     Counted,
     Divided,
     Done,
@@ -35,16 +36,17 @@ from slipstream.app.protocol import (
     Prepare,
     Stepped,
 )
+from slipstream.app.speed import Speed
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.autopilot.policy import Autopilot
-from slipstream.drafters.base import Step
+from slipstream.drafters.base import Drafter, Step
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.llama.target import Target
+from slipstream.models.llama.target import Prefill, Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token, shared_prefix
 
 _EXPLAIN_EVERY: Final = 8
-"""Steps between two reasons of the autopilot: a sentence takes 3 us to make, and longer to read."""
+"""Steps between two choices of the autopilot that are told: a person reads no more."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class Session:
     Attributes:
         model: The model.
         drafters: Its drafters.
+        beside: Opens a session without drafters on the same weights, to be closed before this one; None if it cannot.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Session:
         kept: KvCacheStore,
         past_chats: PastChats | None = None,
         opened: ExitStack | None = None,
+        beside: Callable[[], Session] | None = None,
     ) -> None:
         """Takes over a model.
 
@@ -93,8 +97,9 @@ class Session:
             kept: Keeps the target's cache in files.
             past_chats: Keeps the index of text in step with the chats; None where they are not indexed.
             opened: Closes the model, after everything else.
+            beside: Opens a session without drafters on the same weights, with a cache of its own.
         """
-        self.model, self.drafters = model, drafters
+        self.model, self.drafters, self.beside = model, drafters, beside
         self._kept, self._past_chats, self._opened = kept, past_chats, opened or ExitStack()
         self._reader = PromptReader(model.target, kept)
 
@@ -124,17 +129,26 @@ class Session:
         Raises:
             SlipstreamError: If the request cannot be served; the session lives on.
         """
+        reply = self.begin(request, emit, cancelled, watched)
+        for step in reply.steps():
+            emit(step)
+        return reply.done()
+
+    def begin(
+        self,
+        request: Generate,
+        emit: Callable[[Prefilling], None],
+        cancelled: Callable[[], bool],
+        watched: Callable[[], bool] = lambda: False,
+    ) -> Reply:
+        """Reads the prompt of a reply that its caller then has written step by step; see ``reply``."""
         asked = perf_counter()
-        model, target = self.model, self.target
+        model = self.model
         drafter = self.drafters.get(request.drafter)
-        settings = asdict(request.sampling)
-        rule = accept_rule(settings.pop("typical"), request.sampling.temperature)
-        sampler = Sampler(**settings)
-        make = partial(model.prompts.build, request.messages, target.abilities.n_ctx)
+        make = partial(model.prompts.build, request.messages, self.target.abilities.n_ctx)
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
-            speed = ReplyStats(model.plain).speed()
-            return Done(request.request, "cancelled", "", [], 0, 0, 0, 0.0, speed)
+            return Reply(request, self, drafter, None, None, asked, cancelled)
         pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
         written = _Written(request, model, prompt, watched, pilot)
         history = History([*prompt.tokens, *request.begun], prompt.trimmed)
@@ -143,42 +157,10 @@ class Session:
             emit(Prefilling(request.request, done, len(history.tokens) - 1))
 
         prefill = self._reader.read(prompt, history, drafter, request.state, chunk_read, cancelled)
-        if model.threads:
-            model.threads.begin()
-        rules, budget = written.rules, FixedBudget(written.rules)
-        should_extend = Room(rules) if pilot else budget
-        first_token_ms, before = 0.0, perf_counter()
-        if prefill.complete:
-            for step in generate(target, drafter, sampler, history, should_extend, rules, cancelled, rule):
-                now = perf_counter()
-                first_token_ms = first_token_ms or 1e3 * (now - asked)
-                milliseconds, before = 1e3 * (now - before), now
-                budget.step += 1
-                if model.threads:
-                    model.threads.hear(step)
-                emit(written.add(step, milliseconds))
-        if rest := written.rest():
-            emit(rest)
-        size, stats = len(prompt.tokens), written.stats
-        return Done(
-            request=request.request,
-            reason=rules.reason or "cancelled",
-            text=written.text,
-            tokens=reusable(history.tokens[size:], written.text, model.vocabulary),
-            prompt_tokens=size,
-            prefilled_tokens=prefill.decoded + prefill.complete,  # the first step reads the last one
-            dropped_messages=prompt.dropped,
-            ttft_ms=first_token_ms,
-            speed=stats.speed(),
-            by_depth=stats.by_depth,
-            by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
-            drafter_depths=stats.drafter_depths,
-            phases=stats.phase_ms(),
-            exact=request.sampling.typical is None,
-            auto={name: asdict(tally) for name, tally in pilot.throughput.tallies.items()} if pilot else {},
-            dropped_tokens=prompt.trimmed,
-            failed=self.drafters.new_failures(),
-        )
+        if model.threads and model.threads.begin():
+            model.plain.forget()
+        read = _Read(prompt, history, prefill)
+        return Reply(request, self, drafter, read, written, asked, cancelled)
 
     def prepare(
         self,
@@ -248,6 +230,101 @@ class Session:
         self._opened.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A prompt that was read: its tokens, the text so far, and how the reading went."""
+
+    prompt: Prompt
+    history: History
+    prefill: Prefill
+
+
+class Reply:
+    """A reply that is written while its caller iterates over its steps."""
+
+    def __init__(
+        self,
+        request: Generate,
+        session: Session,
+        drafter: Drafter,
+        read: _Read | None,
+        written: _Written | None,
+        asked: float,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Nothing is written yet; see ``Session.begin``, which alone makes one."""
+        self._request, self._session, self._drafter = request, session, drafter
+        self._read, self._written, self._cancelled = read, written, cancelled
+        self._asked, self._first_token_ms, self._before = asked, 0.0, 0.0
+
+    def resume(self) -> None:
+        """Has the next step's time count from now on: something else was computed since the last one."""
+        self._before = perf_counter()
+
+    def steps(self) -> Iterator[Stepped]:
+        """Writes, step by step; a step's time counts from the end of the one before, or from ``resume``."""
+        if self._read is None or self._written is None:
+            return
+        request, model, written = self._request, self._session.model, self._written
+        settings = asdict(request.sampling)
+        rule = accept_rule(settings.pop("typical"), request.sampling.temperature)
+        sampler, rules = Sampler(**settings), written.rules
+        budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None)
+        should_extend = Room(rules) if written.pilot else budget
+        self.resume()
+        if self._read.prefill.complete:
+            history = self._read.history
+            for step in generate(
+                model.target, self._drafter, sampler, history, should_extend, rules, self._cancelled, rule
+            ):
+                now = perf_counter()
+                self._first_token_ms = self._first_token_ms or 1e3 * (now - self._asked)
+                milliseconds, self._before = 1e3 * (now - self._before), now
+                budget.step += 1
+                if model.threads and model.threads.hear(step):
+                    model.plain.forget()
+                yield written.add(step, milliseconds)
+        if rest := written.rest():
+            yield rest
+
+    def done(self) -> Done:
+        """How it ended, or how far it is."""
+        if self._read is None or self._written is None:
+            return Done(self._request.request, "cancelled", "", [], 0, 0, 0, 0.0, Speed())
+        request, session, written = self._request, self._session, self._written
+        prompt, prefill, stats = self._read.prompt, self._read.prefill, self._written.stats
+        size = len(prompt.tokens)
+        return Done(
+            request=request.request,
+            reason=written.rules.reason or "cancelled",
+            text=written.text,
+            tokens=reusable(self._read.history.tokens[size:], written.text, session.model.vocabulary),
+            prompt_tokens=size,
+            prefilled_tokens=prefill.decoded + prefill.complete,  # the first step reads the last one
+            dropped_messages=prompt.dropped,
+            ttft_ms=self._first_token_ms,
+            speed=stats.speed(),
+            by_depth=stats.by_depth,
+            by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
+            drafter_depths=stats.drafter_depths,
+            phases=stats.phase_ms(),
+            exact=request.sampling.typical is None,
+            auto={name: asdict(chosen) for name, chosen in written.chosen.items()},
+            dropped_tokens=prompt.trimmed,
+            failed=session.drafters.new_failures(),
+        )
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """Sums over the steps for which the autopilot chose one drafter: see ``Done.auto``."""
+
+    steps: int = 0
+    expected: float = 0.0
+    tokens: int = 0
+    ms: float = 0.0
+
+
 class _Written:
     """The reply so far: its text, its figures, and when it is over."""
 
@@ -262,8 +339,9 @@ class _Written:
         """Starts with the tokens that an earlier process wrote."""
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
         self.rules = Rules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
-        self.stats = ReplyStats(model.plain, len(request.begun))
-        self._request, self._piece, self._pilot = request.request, vocabulary.piece, pilot
+        self.stats = ReplyStats(model.plain, len(request.begun), len(prompt.tokens))
+        self.chosen: dict[str, _Chosen] = {}
+        self._request, self._piece, self.pilot = request.request, vocabulary.piece, pilot
         self._stream, self._steps = TextStream(request.stop), 0
         self._reasoning = Thinking.after(request.messages, prompt.thinks)
         self._trace = DraftTrace(watched, vocabulary, self.stats)
@@ -284,7 +362,18 @@ class _Written:
         for token, (origin, source) in zip(step.tokens, origins(step), strict=True):
             pieces += self._stream.feed(self._piece(token), origin, source)
         divided = self._divide(pieces)
-        decision = self._pilot.decision if self._pilot else None
+        expected, choice = 0.0, None
+        if self.pilot:
+            decision = self.pilot.decision
+            expected = decision.expected
+            chosen = self.chosen.setdefault(decision.drafter, _Chosen())
+            chosen.steps += 1
+            chosen.expected += expected
+            chosen.tokens += len(step.tokens)
+            chosen.ms += milliseconds
+            if self._steps % _EXPLAIN_EVERY == 1:
+                drafter, nodes, cost, plain_ms = decision.drafter, decision.nodes, decision.cost, decision.plain_ms
+                choice = Choice(drafter, nodes, max(1.0, cost), expected, plain_ms, decision.trial)
         return Stepped(
             self._request,
             pieces,
@@ -294,8 +383,8 @@ class _Written:
             len(step.path),
             milliseconds,
             self.stats.speed(),
-            decision.expected if decision else 0.0,
-            str(decision) if decision and self._steps % _EXPLAIN_EVERY == 1 else "",
+            expected,
+            choice,
             self._trace.of(step, milliseconds),
             divided,
         )

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
+from time import perf_counter
 from typing import Final
 
-from slipstream.app.protocol import Origin, Speed
+from slipstream.app.protocol import Origin
+from slipstream.app.speed import LEAST_TOKENS, Speed
 from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT
 
-_WINDOW: Final = 64
-"""Steps that the speed-up looks back: sorting them costs 10 us a step."""
-
 _ENOUGH: Final = 8
-"""Plain steps of a reply from which on earlier ones no longer count: the machine may have been faster then."""
+"""Plain steps of a reply from which on they alone are the baseline: the machine may have been faster before."""
+
+_LEAST: Final = 4
+"""Plain steps below which there is no baseline."""
+
+_WINDOW: Final = 64
+"""Plain steps that are remembered from one reply to the next."""
+
+_FRESH_SECONDS: Final = 60.0
+_FRESH_STEPS: Final = 200
+"""A plain step counts for the longer of the two: so long, or so many plain steps."""
+
+_NEAR: Final = 256
+"""Tokens by which the text may have been shorter or longer, or a quarter of the text if that is more."""
+
+_UNSURE: Final = 0.1
+"""Standard error of the baseline, as a share of it, above which no ratio is given."""
+
+_BUSY: Final = 0.6
+"""Spread of the plain steps' times, as a share of their mean, above which another program disturbs them."""
 
 
 @dataclass(slots=True)
@@ -27,29 +46,77 @@ class Count:
     accepted: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _PlainStep:
+    """A plain step: its end in seconds, its time in milliseconds, and the tokens before it."""
+
+    at: float
+    ms: float
+    length: int
+
+
 class PlainClock:
-    """Milliseconds of a plain step on this machine, by the latest ones measured, of this reply if it has enough."""
+    """The baseline of every speed-up: what a plain step takes on this machine, now, at this length of text.
 
-    def __init__(self) -> None:
-        """Starts without a measurement."""
-        self._recent: deque[float] = deque(maxlen=_WINDOW)
-        self._here = 0  # of this reply
+    It is the mean of whole steps, disturbed ones with them, as the speed of a reply is: a reply of plain steps alone is
+    exactly as fast as plain decoding. With few of them, one disturbed step would decide; then there is no baseline.
+    """
 
-    def begin(self) -> None:
-        """Notes that a reply begins."""
-        self._here = 0
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        """Starts without a measurement; ``clock`` gives seconds."""
+        self._clock = clock
+        self._recent: deque[_PlainStep] = deque(maxlen=_WINDOW)
+        self._length = 0  # tokens of the text
+        self._count, self._sum, self._squares = 0, 0.0, 0.0  # of this reply
+        self._figures = (0, 0.0, 0.0)
 
-    def hear(self, milliseconds: float) -> None:
-        """Takes one plain step's time, its drafting left out."""
-        self._recent.append(milliseconds)
-        self._here += 1
+    def begin(self, length: int) -> None:
+        """Notes that a reply begins after so many tokens."""
+        self._length = length
+        self._count, self._sum, self._squares = 0, 0.0, 0.0
+        self._figures = self._sums()
+
+    def hear(self, milliseconds: float, length: int) -> None:
+        """Takes one plain step's time, its drafting left out, at a length of text in tokens."""
+        self._recent.append(_PlainStep(self._clock(), milliseconds, length))
+        self._length = length
+        self._count += 1
+        self._sum += milliseconds
+        self._squares += milliseconds**2
+        self._figures = self._sums()
+
+    def forget(self) -> None:
+        """Forgets all steps: the model runs otherwise from now on."""
+        self._recent.clear()
+        self.begin(self._length)
 
     @property
     def milliseconds(self) -> float | None:
-        """The mean of all but the slowest fifth; None until a step was measured."""
-        recent = list(self._recent)[-self._here if self._here >= _ENOUGH else 0 :]
-        kept = sorted(recent)[: _kept(len(recent))]
-        return sum(kept) / len(kept) if kept else None
+        """The mean; None while too few steps are known, or they differ too much."""
+        count, mean, spread = self._figures
+        return mean if count >= _LEAST and spread <= _UNSURE * count**0.5 else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether plain steps differ so much that another program must disturb them."""
+        count, _, spread = self._figures
+        return count >= _ENOUGH and spread > _BUSY
+
+    def _sums(self) -> tuple[int, float, float]:
+        """How many steps count, their mean in milliseconds, and their standard deviation as a share of it."""
+        count, total, squares = self._count, self._sum, self._squares
+        if count < _ENOUGH:
+            times = self._near()
+            count, total, squares = len(times), sum(times), sum(ms**2 for ms in times)
+        mean = total / count if count else 0.0
+        variance = max(0.0, squares / count - mean**2) if count else 0.0
+        return count, mean, variance**0.5 / mean if mean else 0.0
+
+    def _near(self) -> list[float]:
+        """Times of the steps that are still good: recent, and at about this length of text."""
+        now, reach = self._clock(), max(_NEAR, self._length // 4)
+        near = [step for step in self._recent if abs(step.length - self._length) <= reach]
+        return [each.ms for each in near if now - each.at <= max(_FRESH_SECONDS, _FRESH_STEPS * each.ms / 1e3)]
 
 
 @dataclass(slots=True)
@@ -57,7 +124,8 @@ class ReplyStats:
     """The figures of one reply.
 
     Attributes:
-        plain: The clock of plain decoding; takes the steps without a draft.
+        plain: The clock of plain decoding; takes the steps that evaluate nothing but the last token.
+        prompt_tokens: Tokens before the reply.
         begun: Tokens of the reply that an earlier process wrote.
         tokens: Tokens emitted, those included.
         thought: Those of the thinking part.
@@ -72,6 +140,7 @@ class ReplyStats:
 
     plain: PlainClock
     begun: int = 0
+    prompt_tokens: int = 0
     tokens: int = 0
     thought: int = 0
     thought_ms: float = 0.0
@@ -80,14 +149,11 @@ class ReplyStats:
     whole: Count = field(default_factory=Count)
     by_drafter: dict[str, Count] = field(default_factory=dict)
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
-    _latest: deque[tuple[float, float, int]] = field(
-        default_factory=lambda: deque(maxlen=_WINDOW)
-    )  # ms a row, ms, tokens
 
     def __post_init__(self) -> None:
         """The reply begins."""
-        self.plain.begin()
         self.tokens = self.begun
+        self.plain.begin(self.prompt_tokens + self.begun)
 
     def hear(self, step: Step, milliseconds: float) -> None:
         """Adds a step that took ``milliseconds``, everything around it included."""
@@ -98,9 +164,8 @@ class ReplyStats:
         self.phases.evaluate += times.evaluate
         self.phases.accept += times.accept
         self.phases.commit += times.commit
-        self._latest.append((milliseconds / (1 + len(step.draft.tree)), milliseconds, len(step.tokens)))
-        if not step.draft.tree.drafted:
-            self.plain.hear(milliseconds - step.timings.draft)
+        if not len(step.draft.tree):
+            self.plain.hear(milliseconds - step.timings.draft, self.prompt_tokens + self.tokens)
         depth, accepted = step.draft.tree.depth, len(step.path)
         drafter = drafter_of(step)
         for count in (self.whole, self.by_drafter.setdefault(drafter, Count())):
@@ -127,11 +192,6 @@ class ReplyStats:
         depths = zip_longest(*self.drafter_depths.values(), fillvalue=(0, 0))
         return [[sum(reached), sum(accepted)] for reached, accepted in (zip(*at, strict=True) for at in depths)]
 
-    def _undisturbed_rate(self) -> float:
-        """Tokens a second over those of the latest steps that count, slowness taken per row evaluated."""
-        kept = sorted(self._latest)[: _kept(len(self._latest))]
-        return 1e3 * sum(tokens for _, _, tokens in kept) / sum(ms for _, ms, _ in kept)
-
     def phase_ms(self) -> dict[str, float]:
         """Milliseconds a step of each phase: draft, evaluate, accept, commit; "rest" is what is done between steps."""
         steps = self.whole.steps or 1
@@ -142,13 +202,14 @@ class ReplyStats:
         """The figures so far."""
         here = self.tokens - self.begun
         rate = here / self.seconds if self.seconds else 0.0
-        plain = self.plain.milliseconds
+        plain = self.plain.milliseconds if not self.begun or here >= LEAST_TOKENS else None
         whole = self.whole
         return Speed(
             tok_per_s=rate,
             acceptance=whole.accepted / whole.drafted if whole.drafted else None,
             tokens_per_step=here / whole.steps if whole.steps else 0.0,
-            speedup=self._undisturbed_rate() * plain / 1e3 if plain and self._latest else None,
+            plain_tok_per_s=1e3 / plain if plain else None,
+            busy=self.plain.busy,
             drafted=whole.drafted,
             accepted=whole.accepted,
             steps=whole.steps,
@@ -156,14 +217,6 @@ class ReplyStats:
             thought=self.thought,
             thought_ms=self.thought_ms,
         )
-
-
-def _kept(count: int) -> int:
-    """How many of ``count`` measured steps count: the slowest fifth were disturbed by something else, or may have been.
-
-    Plain and drafted steps are compared without them: one step that waited for a busy core would decide the ratio.
-    """
-    return count - count // 5
 
 
 def drafter_of(step: Step) -> str:

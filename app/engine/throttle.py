@@ -52,7 +52,7 @@ def joined(first: Stepped, second: Stepped) -> Stepped:
         ms=first.ms + second.ms,
         speed=second.speed,
         expected=first.expected + second.expected,
-        why=second.why or first.why,
+        choice=second.choice or first.choice,
         watched=together(first.watched, second.watched),
         divided=_divided(first, second),
     )

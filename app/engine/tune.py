@@ -123,18 +123,22 @@ class Threads:
         self.count = cores
         self._tune()
 
-    def begin(self) -> None:
-        """Looks, before a reply, whether cores that were busy are free again."""
-        if self.count < self._cores and perf_counter() > self._tuned + self._pause:
+    def begin(self) -> bool:
+        """Looks, before a reply, whether cores that were busy are free again; returns whether it chose anew."""
+        looks = self.count < self._cores and perf_counter() > self._tuned + self._pause
+        if looks:
             self._tune()
+        return looks
 
-    def hear(self, step: Step) -> None:
-        """Looks, between two steps, whether passes have become much slower than they were."""
+    def hear(self, step: Step) -> bool:
+        """Looks, between two steps, whether passes have become much slower; returns whether it chose anew."""
         rows = 1 + len(step.draft.tree)
         slow = step.timings.evaluate > _SLOW * self._usual * rows
         self._slow_steps = self._slow_steps + 1 if slow else 0
-        if self._slow_steps == _PATIENCE and self._cores > 1:
+        looks = self._slow_steps == _PATIENCE and self._cores > 1
+        if looks:
             self._tune()
+        return looks
 
     def _tune(self) -> None:
         """Takes all cores, unless fewer threads are a quarter faster."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import geometric_mean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +42,7 @@ class Standing:
         heads: Files of trained heads, those for other models too.
         in_chats: Speed over plain decoding by drafter, over the newest replies that measured it.
         learnt: The same as the autopilot's records have it.
-        benched: The same as the newest kept benchmark of the model has it, the mean over its kinds of text.
+        benched: The same as the newest kept benchmark of the model has it, over all its kinds of text.
         costs: Cost of a pass over so many rows in passes over one row.
         left_out: Drafters that the autopilot leaves out.
         documents: Chats and files that are indexed for models of this vocabulary.
@@ -104,7 +103,7 @@ def standing(model: Path, paths: Paths) -> Standing:
         in_chats=ModelHistory(paths.chats).gains(header.fingerprint),
         learnt=learned_gains(memory),
         benched=_benched(paths.benches, header.name),
-        costs=measured_costs(memory),
+        costs=_rising(measured_costs(memory)),
         left_out=off,
         documents=documents,
         tokens=tokens,
@@ -112,6 +111,14 @@ def standing(model: Path, paths: Paths) -> Standing:
         trains=find_spec("torch") is not None,
         trouble=" ".join(trouble),
     )
+
+
+def _rising(costs: Mapping[int, float]) -> dict[int, float]:
+    """Costs as they can be: no pass is cheaper than one over fewer rows, whatever a busy machine measured."""
+    most, found = 1.0, {}
+    for rows in sorted(costs):
+        found[rows] = most = max(most, costs[rows])
+    return found
 
 
 def _indexed(root: Path, header: Header) -> tuple[int, int]:
@@ -129,10 +136,12 @@ def _indexed(root: Path, header: Header) -> tuple[int, int]:
 
 
 def _benched(folder: Path, model: str) -> dict[str, float]:
-    """The newest benchmark's speed-ups by drafter: of several kinds of text and temperatures, their geometric mean."""
+    """The newest benchmark's speed-ups by drafter: all of plain decoding's time over all of the drafter's."""
     report = next((kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model), None)
-    found = defaultdict[str, list[float]](list)
+    ours, plain = defaultdict[str, float](float), defaultdict[str, float](float)
     for row in report.rows if report else []:
-        if row.drafter != Plain.name and row.speedup.value > 0:
-            found[row.drafter].append(row.speedup.value)
-    return {drafter: geometric_mean(values) for drafter, values in found.items()}
+        if row.drafter != Plain.name and row.speedup and not row.idle:
+            seconds = row.tokens / row.tok_per_s
+            ours[row.drafter] += seconds
+            plain[row.drafter] += seconds * row.speedup.value
+    return {drafter: plain[drafter] / ours[drafter] for drafter in ours}

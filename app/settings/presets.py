@@ -20,13 +20,15 @@ FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty",
 """What a preset may set, by the names of ``Sampling``; the rest is the usual."""
 BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "usual": {},
+        "default": {},
         "greedy": {"temperature": 0.0},
-        "sober": {"temperature": 0.3},
-        "lively": {"temperature": 1.2, "min_p": 0.1},
+        "careful": {"temperature": 0.3},
+        "creative": {"temperature": 1.2, "min_p": 0.1},
     }
 )
 """Built-in presets; the user's own of the same name replace them."""
+OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"usual": "default", "sober": "careful", "lively": "creative"})
+"""What built-in presets were called, for those who still type it."""
 NONE: Final = "none"
 """The word for no system prompt; it cannot be a name."""
 

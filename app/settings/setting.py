@@ -32,6 +32,7 @@ class About:
         above: Whether a number must be above ``low``.
         choices: The words it may be; empty for any.
         when: From when on a change counts.
+        named: A number that stands for something, and its word; it may be typed instead.
     """
 
     text: str
@@ -40,6 +41,14 @@ class About:
     above: bool = False
     choices: tuple[str, ...] = ()
     when: When = "at once"
+    named: tuple[int, str] | None = None
+
+    @property
+    def effect(self) -> str:
+        """From when on a change counts, for people."""
+        return {"at once": "Takes effect now", "at the next start": "Takes effect after restart"}.get(
+            self.when, f"Takes effect {self.when}"
+        )
 
     @property
     def sentence(self) -> str:
@@ -56,9 +65,10 @@ def setting(
     above: bool = False,
     choices: tuple[str, ...] = (),
     when: When = "at once",
+    named: tuple[int, str] | None = None,
 ) -> V:
     """A dataclass field that is a setting; see ``About``."""
-    about = About(text, low, high, above, choices, when)
+    about = About(text, low, high, above, choices, when, named)
     made: V = field(default=default, metadata={ABOUT: about})
     return made
 
@@ -128,6 +138,8 @@ class Setting:
         value: object = typed
         if isinstance(self.default, bool):
             value = _WORDS.get(typed.casefold(), typed)
+        elif self.about.named and typed.casefold() == self.about.named[1]:
+            value = self.about.named[0]
         elif not isinstance(self.default, str):
             value = _number(typed)
         return self.checked(value)

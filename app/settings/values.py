@@ -31,9 +31,13 @@ class ModelSettings:
         LAST, "model to begin with: last (what was chosen last), bundled, a name of the list, or a path", when=_START
     )
     drafter: str = setting(AUTO, "who drafts at first; auto chooses step by step, none decodes plainly", when=_START)
-    context: int = setting(0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD)
-    gpu_layers: int = setting(-1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD)
-    threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD)
+    context: int = setting(
+        0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD, named=(0, "auto")
+    )
+    gpu_layers: int = setting(
+        -1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD, named=(-1, "all")
+    )
+    threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD, named=(0, "auto"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class SamplingSettings:
         _USUAL.repetition_penalty, "above 1 makes what was said less likely; 1 is off", low=0.01, high=100.0
     )
     presence_penalty: float = setting(
-        _USUAL.presence_penalty, "taken from the logits of what was said; 0 is off", low=-100.0, high=100.0
+        _USUAL.presence_penalty, "penalty for words already used; 0 is off", low=-100.0, high=100.0
     )
     typical: float = setting(
         0.0,
@@ -100,7 +104,11 @@ class KeepingSettings:
 
     chats: bool = setting(True, "keep chats; off forgets them when slipstream ends", when=_START)
     days: int = setting(
-        0, "days after which a chat that is not pinned is deleted; 0 keeps all", high=36_500, when=_START
+        0,
+        "days after which a chat that is not pinned is deleted; 0 keeps all",
+        high=36_500,
+        when=_START,
+        named=(0, "forever"),
     )
     states_gb: float = setting(
         STATES_LIMIT / (1 << 30),

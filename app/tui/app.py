@@ -48,6 +48,7 @@ class ChatApp(App[int]):
 
     CSS_PATH: ClassVar = ["app.tcss", "chats.tcss", "settings.tcss"]
     TITLE = "slipstream"
+    COMMAND_PALETTE_BINDING = "alt+p"  # in the prompt, Ctrl-P recalls what was said, as in a shell
 
     def __init__(
         self,
@@ -166,6 +167,7 @@ class ChatApp(App[int]):
 
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
+        self.chat.page.keep_prompt()
         if self.chat.reply.writing:
             await self._engine_room.end_reply(LAST_WORDS)
         await self.chat.jobs.end()

@@ -113,15 +113,9 @@ class ReplyPrefilling(Message):
 
 @dataclass
 class ReplyStreamed(Message):
-    """New text.
-
-    Attributes:
-        step: A step, or several that the engine has joined because they came faster than a screen is drawn.
-        waited_ms: Milliseconds from Enter to the first token of the reply.
-    """
+    """New text: a step, or several that the engine has joined because they came faster than a screen is drawn."""
 
     step: Stepped
-    waited_ms: float
 
 
 @dataclass
@@ -271,7 +265,7 @@ class EngineService(Widget):
             for event in recorded(self._awaited(generate), self._store, message, before=before):
                 if isinstance(event, Stepped):
                     begun = True
-                    self._tell(ReplyStreamed(event, self._waited_ms or 0.0))
+                    self._tell(ReplyStreamed(event))
                 elif isinstance(event, Prefilling):
                     self._tell(ReplyPrefilling(event))
                 elif isinstance(event, Done):
@@ -296,6 +290,6 @@ class EngineService(Widget):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Shows a fault of the program itself as an error of the reply or the load, instead of ending the chat."""
         if event.state is WorkerState.ERROR and event.worker.group == "engine":
-            error = SlipstreamError(f"slipstream itself failed: {event.worker.error!r}.", "Please report this.")
+            error = SlipstreamError(f"Internal error: {event.worker.error!r}.", "Please report this.")
             loading = event.worker.description == "load"
             self._tell(LoadFailed(error) if loading else ReplyFailed(error, True, True))

@@ -37,6 +37,7 @@ from slipstream.app.tui.engine_service import (
     ReplyPrefilling,
     ReplyStreamed,
 )
+from slipstream.app.tui.parts.format import rate
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError
 
@@ -230,8 +231,8 @@ class InlineChat(App[int]):
         self._written += clean("".join(piece.text for piece in pieces), self._written)
         self.shown = self._written.strip("\n")
         self._answer.update(Content(self.shown or "thinking\u2026"))
-        rate = f"{speed.tok_per_s:.0f} tok/s" if speed.tok_per_s else ""
-        self._say(" · ".join(filter(None, [rate, "Esc stops"])))
+        pace = f"{rate(speed.tok_per_s)} tok/s" if speed.tok_per_s else ""
+        self._say(" · ".join(filter(None, [pace, "Esc stops"])))
 
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:

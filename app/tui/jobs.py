@@ -67,11 +67,12 @@ class Background:
         self._process: Process | None = None
         self._stops = 0
 
-    async def run(self, say: Callable[[str], None]) -> Ended:
+    async def run(self, say: Callable[[str], None], hear_output: Callable[[str], None] | None = None) -> Ended:
         """Runs it; if the caller is cancelled, the command is ended with all that it began.
 
         Args:
             say: Hears each line that it tells of its progress, on one line and safe to show.
+            hear_output: Hears each line that it prints, likewise; None has them kept for the end.
 
         Raises:
             SlipstreamError: If it cannot be started.
@@ -100,7 +101,7 @@ class Background:
             say(line)
 
         try:
-            await asyncio.gather(_read(process.stdout, said.append), _read(process.stderr, hear))
+            await asyncio.gather(_read(process.stdout, hear_output or said.append), _read(process.stderr, hear))
             code = await process.wait()
         finally:
             await self.end()
@@ -210,13 +211,16 @@ class Jobs:
         """What goes on now."""
         self._background: Background | None = None
 
-    async def run(self, title: str, arguments: Sequence[str], nice: int = NICE) -> tuple[Ended, bool]:
+    async def run(
+        self, title: str, arguments: Sequence[str], nice: int = NICE, hear: Callable[[str], None] | None = None
+    ) -> tuple[Ended, bool]:
         """Runs a command to its end.
 
         Args:
             title: See ``Job.title``.
             arguments: What follows ``slipstream`` on the command line.
             nice: See ``Background``.
+            hear: Hears each line that it prints; None has them kept for the end.
 
         Returns:
             How it ended, and whether it was asked to stop.
@@ -236,7 +240,7 @@ class Jobs:
 
         self.changed()
         try:
-            return await self._background.run(say), job.stopping
+            return await self._background.run(say, hear), job.stopping
         finally:
             self.job = self._background = None
             self.changed()

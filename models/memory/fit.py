@@ -84,18 +84,18 @@ def gigabytes(count: float) -> str:
 def parts(need: Need) -> str:
     """A model's need in words."""
     shares = f"weights {gigabytes(need.weights)}, KV cache {gigabytes(need.kv)}, buffers {gigabytes(need.compute)}"
-    return f"It takes {gigabytes(need.total)} ({shares})"
+    return f"Needs {gigabytes(need.total)} ({shares})"
 
 
 def spare(room: Room) -> str:
     """The usable memory in words, without the margin."""
     memory, gpu = (gigabytes(count / MARGIN) for count in (room.memory, room.gpu))
     if not room.gpus:
-        return f"{memory} of memory can be used"
+        return f"{memory} of memory available"
     on = "the GPU" if room.gpus == 1 else f"the {room.gpus} GPUs"
     if room.shared:
-        return f"{memory} of memory can be used, {gpu} of it by the GPU"
-    return f"{gpu} on {on} and {memory} of memory can be used"
+        return f"{memory} of memory available, {gpu} of it by the GPU"
+    return f"{gpu} on {on} and {memory} of memory available"
 
 
 def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None, same_size: bool = True) -> str:

@@ -26,9 +26,9 @@ from slipstream.app.protocol import (
     Piece,
     Prefilling,
     Prepare,
-    Speed,
     Stepped,
 )
+from slipstream.app.speed import Speed
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.engine_service import ChatEngine
 from slipstream.models.errors import EngineDiedError
@@ -92,7 +92,7 @@ class Player(ChatEngine):
                 pieces = [piece_of(token) for token in range(at, at + together)]
                 text += "".join(piece.text for piece in pieces)
                 tokens += range(at, at + together)
-                speed = Speed(together / self._pace, tokens_per_step=1.0, speedup=1.0, steps=len(tokens))
+                speed = Speed(together / self._pace, tokens_per_step=1.0, steps=len(tokens))
                 ms = 1e3 * self._pace
                 yield Stepped(generate.request, pieces, tokens[at:], "none", 0, 0, ms, speed)
                 if len(tokens) % EVERY == 0:

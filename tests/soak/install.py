@@ -51,7 +51,7 @@ def from_readme(folder: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     command = (clone / "README.md").read_text().split("<!-- run -->")[1].split("```")[1].split("\n")[1]
     with Terminal("sh", "-c", f"cd {clone} && {command}", home=folder / "own", more=[("PYTHONPATH", "")]) as chat:
-        chat.until(lambda: "Say something" in chat.shown, PATIENCE)
+        chat.until(lambda: "Message, / for commands" in chat.shown, PATIENCE)
         chat.type("Say hello.\r")
         chat.until(lambda: b"tokens in" in chat.sent or b"tok/s" in chat.sent, PATIENCE)
         chat.type("\x11")

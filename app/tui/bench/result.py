@@ -18,16 +18,18 @@ from textual.widgets import Static
 
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
 from slipstream.app.bench.kept import Kept
-from slipstream.app.bench.plots import Style, chart
+from slipstream.app.bench.plots import Style, chart, verdict
 from slipstream.app.bench.report import STOPPED
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.app.protocol import PLAIN
+from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import percent, rate, times
+from slipstream.app.tui.parts.format import percent, rate
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.table import Column, table
 
-_GREEN, _RED, _END = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+_COLOURS: Final = {"\x1b[32m": "$success", "\x1b[31m": "$error", "\x1b[90m": "$foreground 45%"}
+_END: Final = "\x1b[0m"
 ROOMY: Final = 56
 """Columns from which there is room for intervals."""
 _NAME: Final = 12  # of a drafter's name
@@ -85,9 +87,9 @@ def bars(report: DrafterReport, width: int) -> Content:
     """The speed-ups with their intervals; those that are surely a gain or a loss in colour."""
     lines = []
     for line in chart(report.rows, Style(width, color=True)).strip("\n").split("\n"):
-        colour = "$success" if line.startswith(_GREEN) else "$error" if line.startswith(_RED) else ""
-        content = Content(clean(line.removeprefix(_GREEN).removeprefix(_RED).removesuffix(_END)))
-        lines.append(content.stylize(colour) if colour else content)
+        code = next((code for code in _COLOURS if line.startswith(code)), "")
+        content = Content(clean(line.removeprefix(code).removesuffix(_END)))
+        lines.append(content.stylize(_COLOURS[code]) if code else content)
     return Content("\n").join(lines)
 
 
@@ -96,20 +98,24 @@ def short_bars(report: DrafterReport, width: int) -> Content:
     rows = [row for row in report.rows if row.drafter != PLAIN]
     names = min(_NAME, max((len(row.drafter) for row in rows), default=0))
     room = max(width - names - _VALUE, 6)
-    most = max(1.0, *(row.speedup.value for row in rows)) if rows else 1.0
+    most = max([1.0, *(row.speedup.value for row in rows if row.speedup)])
     lines = []
     for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
         lines.append(Content(f"{one_line(kind)}, T {temperature:g}").stylize("$foreground 60%"))
-        lines += [_short_bar(row, names, round(row.speedup.value / most * room), round(room / most)) for row in group]
+        lines += [_short_bar(row, names, room / most) for row in group]
     return Content("\n").join(lines)
 
 
-def _short_bar(row: DrafterFigures, names: int, length: int, plain: int) -> Content:
-    low, high = row.speedup.low, row.speedup.high
-    colour = "$success" if low and low > 1 else "$error" if high and high < 1 else "$foreground 70%"
+def _short_bar(row: DrafterFigures, names: int, scale: float) -> Content:
+    """One bar; ``scale`` is the columns that stand for 1x."""
+    name = f"{one_line(row.drafter)[:names]:<{names}}"
+    if row.speedup is None:
+        return Content(f"{name} too short").stylize("$foreground 45%")
+    colours = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
+    length, plain = round(row.speedup.value * scale), round(scale)
     line = "━" * length + " " * (plain - length) + "│" if length < plain else "━" * length
-    label = f"{one_line(row.drafter)[:names]:<{names}} {times(row.speedup.value):>5} "
-    return Content(label).append(Content(line).stylize(colour))
+    label = f"{name} {times(row.speedup.value):>5} "
+    return Content(label).append(Content(line).stylize(colours[verdict(row)]))
 
 
 def figures(report: DrafterReport, width: int) -> Content:
@@ -119,9 +125,9 @@ def figures(report: DrafterReport, width: int) -> Content:
         Column("text", 0),
         Column("T", 3, right=True),
         Column("tok/s", 1, right=True),
-        Column("vs plain [95 %]", 0, right=True),
-        Column("tokens/step", 4, right=True),
-        Column("accepted", 2, right=True),
+        Column("speed-up [95 %]", 0, right=True),
+        Column("tokens per step", 4, right=True),
+        Column("right", 2, right=True),
         Column("first token", 5, right=True),
         Column("same text", 6, right=True),
     )
@@ -130,6 +136,7 @@ def figures(report: DrafterReport, width: int) -> Content:
 
 def remarks(report: DrafterReport) -> Content:
     """The best choice of each kind of text, and what has to be said of the figures."""
+    idle = list(dict.fromkeys(one_line(row.drafter) for row in report.rows if row.drafter != PLAIN and row.idle))
     few = [name for name, count in report.prompts.items() if count < _FEW]
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
     promise = one_line(report.promise)
@@ -138,7 +145,8 @@ def remarks(report: DrafterReport) -> Content:
         *(_best(row) for row in report.best),
         Content(f"Same text as plain decoding's: {report.equal_texts} of {report.texts} (promised: {promise})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
-        Content(f"Fewer than {_FEW} prompts a set: do not lean on the intervals." if few else "").stylize("$warning"),
+        Content(f"Fewer than {_FEW} prompts a set: too few for reliable intervals." if few else "").stylize("$warning"),
+        Content(f"Guessed nothing, so its speed-up is noise: {', '.join(idle)}." if idle else ""),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
     )
 
@@ -149,7 +157,7 @@ def _row(row: DrafterFigures) -> list[Content]:
         text(row.kind),
         Content(f"{row.temperature:g}"),
         Content(rate(row.tok_per_s)),
-        Content("" if row.drafter == PLAIN else row.speedup.text()),
+        Content("" if row.drafter == PLAIN else row.speedup_text),
         Content(f"{row.tokens_per_step:.2f}"),
         Content(percent(row.acceptance)),
         Content(f"{row.first_token_ms:.0f} ms"),

@@ -153,8 +153,8 @@ class AcceptanceChart(Widget):
         width, height = self.size.width, self.size.height
         drafters = self._record.drafters()
         if not drafters:
-            return Content("Nothing was drafted yet.").stylize(FAINT).truncate(width, ellipsis=True)
-        lines = [Content("accepted by depth, over time").stylize(FAINT)]
+            return Content("Nothing was guessed yet.").stylize(FAINT).truncate(width, ellipsis=True)
+        lines = [Content("right guesses, by position and over time").stylize(FAINT)]
         large = 1 + LARGE * len(drafters) <= height
         for name, fared in drafters.items():
             lines += _large(name, fared, width) if large else [_small(name, fared, width)]
@@ -175,7 +175,7 @@ def _large(name: str, fared: Fared, width: int) -> list[Content]:
     room = max(width - head.cell_length - 1, 1)
     return [
         head.append(Content(" " + bars(list(fared.points)[-room:])).stylize(_colour(name))),
-        Content(f"{'  by depth':<{NAME}}").stylize(FAINT).append(Content(drawn).stylize(_colour(name))),
+        Content(f"{'  by position':<{NAME}}").stylize(FAINT).append(Content(drawn).stylize(_colour(name))),
         Content(" " * NAME + figures).stylize(FAINT),
     ]
 

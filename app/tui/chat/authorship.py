@@ -19,7 +19,7 @@ from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.app.protocol import Piece
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
-RECOVERED = "bold $warning"
+RECOVERED = "$warning"
 BONUS = "italic $accent"
 DRAFTED = "underline $success"
 """What a model or its heads drafted."""
@@ -61,12 +61,12 @@ def legend(width: int, drafters: Iterable[str] = ()) -> Content:
             styles are explained in general.
     """
     drafted = [(one_line(name), DRAFTERS.get(name, DRAFTED)) for name in drafters]
-    long = [*(drafted or [("draft accepted", DRAFTED), ("copy accepted", COPIED)])]
-    others = [("recovered", RECOVERED), ("bonus", BONUS), ("plain", "")]
-    short = [*(drafted or [("draft", DRAFTED), ("copy", COPIED)])]
+    long = [*(drafted or [("guessed by a model", DRAFTED), ("copied", COPIED)])]
+    others = [("corrected", RECOVERED), ("free extra token", BONUS), ("not guessed", "")]
+    short = [*(drafted or [("guessed", DRAFTED), ("copied", COPIED)])]
     words = long + others
     if _width(words) > width:
-        others[0] = ("recov.", RECOVERED)
+        others = [("corrected", RECOVERED), ("extra", BONUS), ("own", "")]
         while len(short) > 1 and _width(short + others) > width:
             del short[0]
         words = short + others

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen b
     from slipstream.app.tui.bench.form import BenchPlan
     from slipstream.app.tui.bench.screen import BenchScreen
 
-WAITS: Final = "the benchmark has the model · F8 shows how far it is"
+WAITS: Final = "benchmark running · F8: progress"
 
 
 class Benchmark:

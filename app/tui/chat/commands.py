@@ -11,6 +11,7 @@ from slipstream.app.tui.chat.downloads import Downloads
 from slipstream.app.tui.chat.drafter_work import DrafterWork
 from slipstream.app.tui.chat.guidance import Guidance
 from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.race import Races
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.chat.selection import Editing, Selection
@@ -34,6 +35,7 @@ class Commands:
         downloads: Downloads,
         drafters: DrafterWork,
         benchmark: Benchmark,
+        races: Races,
     ) -> None:
         """Finds the part that does each of them."""
         self._page, self._engine, self._editing, self._replying = page, engine, editing, replying
@@ -60,11 +62,13 @@ class Commands:
             "models": lambda _: downloads.open_manager(),
             "drafter": drafters.use,
             "next": lambda _: drafters.use_next(),
+            "race": races.open,
             "bench": lambda _: benchmark.open(),
             "colours": lambda _: self._switch_colours(),
             "trees": lambda _: self._switch_drafts(),
             "help": lambda _: app("app.help"),
             "settings": lambda _: app("app.settings"),
+            "commands": lambda _: app("app.command_palette"),
             "light": lambda _: app("app.light_or_dark"),
             "theme": lambda _: app("app.change_theme"),
             "suspend": lambda _: app("app.suspend_job"),

@@ -25,11 +25,11 @@ from textual.visual import Visual
 from slipstream.app.chats.records import Figures
 from slipstream.app.protocol import Done, DraftTree, Stepped
 from slipstream.app.tui.chat.acceptance import AcceptanceChart, AcceptanceRecord
-from slipstream.app.tui.chat.draft_tree import drawn
+from slipstream.app.tui.chat.draft_tree import drawn, drawn_plain
 
 MOST = 100
 """Steps that one can scroll back to."""
-EMPTY = Content("The next reply's drafts come here, step by step.").stylize("$foreground 55%")
+EMPTY = Content("Guesses appear here during the next reply.").stylize("$foreground 55%")
 DRAW_EVERY = 0.1
 """Seconds between two pictures: the reply beside it comes first."""
 
@@ -45,7 +45,8 @@ class DraftTreeLog(ScrollView):
         super().__init__()
         self.kept: deque[DraftTree] = deque(maxlen=MOST)
         """The steps that are drawn, oldest first."""
-        self._new: deque[DraftTree] = deque(maxlen=MOST)  # since the last picture
+        self._runs: deque[tuple[int, int]] = deque(maxlen=MOST)  # of each, first step and number: plain ones join
+        self._new: deque[tuple[DraftTree, int, int]] = deque(maxlen=MOST)  # since the last picture
         self._lines: list[Strip] = []
         self._heights: deque[int] = deque(maxlen=MOST)  # lines of each tree
         self._width = 0  # that the lines were drawn for
@@ -55,14 +56,14 @@ class DraftTreeLog(ScrollView):
 
     def add(self, trees: Sequence[DraftTree]) -> None:
         """Takes steps; they are drawn with the next picture."""
-        self._new.extend(trees)
+        self._new.extend((tree, tree.step, 1) for tree in trees)
         if self._new and self._timer is None:
             wait = self._drawn_at + DRAW_EVERY - time.monotonic()
             self._timer = self.set_timer(max(wait, 0.001), self._draw)
 
     def empty(self) -> None:
         """Forgets all steps."""
-        for kept in (self.kept, self._new, self._lines, self._heights):
+        for kept in (self.kept, self._runs, self._new, self._lines, self._heights):
             kept.clear()
         self._measure()
 
@@ -88,8 +89,9 @@ class DraftTreeLog(ScrollView):
             self._redraw()
 
     def _redraw(self) -> None:
-        self._new.extendleft(reversed(self.kept))
-        for kept in (self.kept, self._lines, self._heights):
+        runs = [(tree, *run) for tree, run in zip(self.kept, self._runs, strict=True)]
+        self._new.extendleft(reversed(runs))
+        for kept in (self.kept, self._runs, self._lines, self._heights):
             kept.clear()
         self._draw()
 
@@ -102,7 +104,7 @@ class DraftTreeLog(ScrollView):
         if self._width:
             follows, gone = self._follows, 0
             while self._new:
-                gone += self._append(self._new.popleft())
+                gone += self._append(*self._new.popleft())
             if not follows and gone:
                 self.scroll_to(y=self.scroll_y - gone, animate=False, immediate=True)  # the same lines stay in sight
             self._measure()
@@ -110,12 +112,20 @@ class DraftTreeLog(ScrollView):
                 self.scroll_end(animate=False, force=True)
         self.post_message(self.Drawn())
 
-    def _append(self, tree: DraftTree) -> int:
-        """Adds a step; says how many lines left for it."""
+    def _append(self, tree: DraftTree, first: int, count: int) -> int:
+        """Adds a step, or a run of plain ones, to those before it; returns how many lines left for it."""
+        if not tree.texts and self.kept and not self.kept[-1].texts:
+            del self._lines[len(self._lines) - self._heights.pop() :]
+            self.kept.pop()
+            before, others = self._runs.pop()
+            first, count = before, others + count
         gone = self._heights[0] if len(self.kept) == MOST else 0
         del self._lines[:gone]
-        strips = Visual.to_strips(self, drawn(tree, self._width), self._width, None, self.visual_style)
+        width = self._width
+        content = drawn(tree, width) if tree.texts else drawn_plain(first, tree.step, count, width)
+        strips = Visual.to_strips(self, content, width, None, self.visual_style)
         self.kept.append(tree)
+        self._runs.append((first, count))
         self._heights.append(len(strips))
         self._lines += strips
         return gone
@@ -167,7 +177,7 @@ class DraftPanel(Container):
         self.chart = AcceptanceChart(self._record)
         """How each drafter fared in this chat."""
         self.display = False
-        self.border_title = Content("Drafts: probability in %, ━ accepted")
+        self.border_title = Content("Guesses: ✓ or ━ right, ✗ wrong, numbers: % likely")
 
     def compose(self) -> ComposeResult:
         """The chart stands above the trees, or beside them."""

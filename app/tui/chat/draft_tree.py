@@ -10,7 +10,7 @@ from textual.content import Content, Span
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.app.protocol import DraftTree, Piece
 from slipstream.app.tui.chat.authorship import style_of
-from slipstream.app.tui.parts.format import duration
+from slipstream.app.tui.parts.format import duration, plural
 
 ROOT = -1
 """See ``DraftTree.parents``; the same name of ``slipstream.models.types`` would bring numpy into the interface."""
@@ -44,18 +44,34 @@ class Node:
 
 
 def drawn(tree: DraftTree, width: int) -> Content:
-    """Draws a step in lines of at most ``width`` cells: who drafted it, then the tree.
+    """Draws a step in lines of at most ``width`` cells: which drafter guessed, then its guesses.
 
-    The first line of the tree is the text that was written: the accepted path, and the target's own token behind it.
-    What was rejected hangs below, the likelier the higher. A path that is too long for the line goes on below, between
-    two equal marks.
+    Guesses that follow each other stand as words in a row. Others are a tree, whose first line is the text that was
+    written: the accepted path, and the target's own token behind it. What was rejected hangs below, the likelier the
+    higher. A path that is too long for the line goes on below, between two equal marks.
     """
     lines = [_heading(tree)]
     if tree.texts and width >= SMALLEST:
-        lines += _Drawing(tree, width).lines()
+        in_a_row = all(parent == node - 1 for node, parent in enumerate(tree.parents))
+        lines += _row(tree, width) if in_a_row else _Drawing(tree, width).lines()
     return Content("\n").join(
         [line if line.cell_length <= width else line.truncate(width, ellipsis=True) for line in lines]
     )
+
+
+def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
+    """Draws a run of steps in which nothing was guessed, in one line.
+
+    Args:
+        first: Number of the first step.
+        last: Number of the last one.
+        count: How many of them the engine has shown; of quick ones it shows only some.
+        width: Most cells.
+    """
+    steps = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
+    which = "" if count == last - first + 1 else f" in the {count:,} shown"
+    words = Content(f"{steps}   no guesses{which}: they would cost more than they save").stylize(FAINT)
+    return words.truncate(width, ellipsis=True) if words.cell_length > width else words
 
 
 def visible(text: str) -> str:
@@ -65,24 +81,49 @@ def visible(text: str) -> str:
 
 
 def _heading(tree: DraftTree) -> Content:
-    """Says which step this was, who drafted it, what came of it, and how long it took."""
-    words = [(f"{tree.step:,} ", FAINT)]
-    if not tree.texts:
-        return Content.assemble(*words, ("plain ", FAINT), (visible(tree.last.text), style_of(tree.last)), _took(tree))
+    """Says which step this was, which drafter guessed, how much of it was right, and how long it took."""
+    words = [(f"step {tree.step:,}  ", FAINT)]
     names = _names(tree)
     for number, name in enumerate(names):
         mark = MARKS[number % len(MARKS)] if len(names) > 1 else ""
         words += [(" + ", FAINT)] if number else []
         words += [(one_line(name) + mark, "bold")]
-    ending = "" if tree.last.origin == "plain" else f" + {tree.last.origin}"
-    left_out = len(tree.texts) - MOST_DRAWN
+    kept, left_out = len(tree.path), len(tree.texts) - MOST_DRAWN
+    saved = f": {plural(kept, 'step')} saved" if kept else ""
     words += [
-        (f"  {len(tree.path)} of {len(tree.texts)}{ending}", REJECTED),
+        (f" guessed {len(tree.texts)}, kept {kept}{saved}", REJECTED),
         (f" · {left_out} not drawn" if left_out > 0 else "", FAINT),
         (f" · {tree.probes} probes" if tree.probes else "", FAINT),
         _took(tree),
     ]
     return Content.assemble(*words)
+
+
+def _row(tree: DraftTree, width: int) -> list[Content]:
+    """The guesses as words in a row, right ones first, and behind them what the model wrote itself."""
+    right = len(tree.path)
+    words: list[tuple[str, str]] = []
+    for node, text in enumerate(tree.texts):
+        lit = node < right
+        style = style_of(Piece("", "accepted", tree.sources[node])) if lit else REJECTED
+        between = "│ " if node == right and right else ""
+        words.append((f"{between}{_short(text, width)} {'✓' if lit else '✗'}", style))
+    wrote = {"bonus": "free", "recovered": "wrote"}.get(tree.last.origin, "wrote")
+    words.append((f"│ {wrote} {_short(tree.last.text, width)}", style_of(tree.last)))
+    lines, line = list[Content](), Content(" ")
+    for word, style in words:
+        part = Content(f" {word} ").stylize(style, 1, 1 + len(word)) if style else Content(f" {word} ")
+        if line.cell_length + part.cell_length - 1 > width and line.cell_length > 1:
+            lines.append(line)
+            line = Content(" ")
+        line = line.append(part)
+    return [*lines, line]
+
+
+def _short(text: str, width: int) -> str:
+    """A token's text for a row, without the space before it."""
+    shown = Content(visible(text[1:] if text.startswith(" ") and text.strip() else text))
+    return shown.truncate(min(LONGEST, width - 10), ellipsis=True).plain
 
 
 def _took(tree: DraftTree) -> tuple[str, str]:

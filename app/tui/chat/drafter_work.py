@@ -45,7 +45,8 @@ class DrafterWork:
         from slipstream.app.tui.drafters.screen import DraftersContext, DraftersScreen
 
         name = model_name(load, Paths.default())
-        context = DraftersContext(name, Path(load.model), self._jobs, self.begin, lambda: self.news, lambda: self.fresh)
+        plain, file = self._page.status.speed.plain_tok_per_s, Path(load.model)
+        context = DraftersContext(name, file, plain, self._jobs, self.begin, lambda: self.news, lambda: self.fresh)
         self._screen = DraftersScreen(self._model.offers(), self._model.drafter, loaded, context)
         self._page.screen.app.push_screen(self._screen, self._picked)
 
@@ -55,6 +56,8 @@ class DrafterWork:
             await self._replying.after(partial(self._model.load_again, picked.name))
         elif picked:
             self._model.draft_with(picked.name, self._replying.writing)
+            if picked.race:
+                await self._page.screen.run_action("command('race')")
 
     def use(self, name: str) -> None:
         """Takes a drafter for the next reply; without a name, lists all."""
@@ -63,8 +66,11 @@ class DrafterWork:
             return
         offer = next((offer for offer in self._model.offers() if offer.name == name.casefold()), None)
         if offer is None or not offer.usable:
-            why = one_line(offer.why_not) if offer else "there is no such drafter"
-            raise UsageError(f"{one_line(name)} cannot draft for this model: {why}.", "Ctrl-D lists all.")
+            if offer is None:
+                raise UsageError(f"no drafter called “{one_line(name)}”.", "Ctrl-D lists all.")
+            raise UsageError(
+                f"{offer.name} cannot guess for this model: {one_line(offer.why_not)}.", "Ctrl-D lists all."
+            )
         self._model.draft_with(offer.name, self._replying.writing)
 
     def use_next(self) -> None:

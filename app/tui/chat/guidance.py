@@ -10,7 +10,7 @@ from typing import Final
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Sampling
-from slipstream.app.settings.presets import FIELDS, NONE, Presets, values_of
+from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, values_of
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -42,8 +42,9 @@ class Guidance:
         """Draws the next replies of this chat as a preset says; without a name, lists all."""
         presets = self._presets.presets()
         if not name:
-            self._page.hint(f"Presets: {', '.join(map(one_line, presets))}. Now: {self._sampling_name() or 'usual'}.")
+            self._page.hint(f"Presets: {', '.join(map(one_line, presets))}. Now: {self._sampling_name() or 'default'}.")
             return
+        name = name if name in presets else OLD_NAMES.get(name, name)
         if name not in presets:
             raise UsageError(
                 f"there is no preset {one_line(name)}.",
@@ -52,7 +53,7 @@ class Guidance:
         usual = self._page.conversation.usual
         values = {field: getattr(usual, field) for field in FIELDS} | presets[name]
         self._draw(replace(self._page.conversation.sampling, **values))
-        self._page.hint(f"The next replies are drawn by the preset {one_line(name)}.")
+        self._page.hint(f"Preset: {one_line(name)}")
 
     def keep_system(self, name: str) -> None:
         """Keeps the chat's system prompt under a name."""
@@ -72,7 +73,7 @@ class Guidance:
     def take_seed(self, text: str) -> None:
         """Draws the next replies with a seed."""
         if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
-            raise UsageError(f"“{one_line(text)}” is no seed.", "A seed is a whole number, 0 or more.")
+            raise UsageError(f"not a valid seed: {one_line(text)}.", "A seed is a whole number, 0 or more.")
         self._page.conversation.sampling = replace(self._page.conversation.sampling, seed=int(text))
         self._page.hint(f"Seed of the next replies: {int(text)}")
 
@@ -83,7 +84,7 @@ class Guidance:
         except ValueError:
             value = math.nan
         if not 0 <= value < math.inf:
-            raise UsageError(f"“{one_line(text)}” is no temperature.", "It is a number, 0 or more; 0.8 is usual.")
+            raise UsageError(f"not a valid temperature: {one_line(text)}.", "It is a number, 0 or more; 0.8 is usual.")
         self._draw(replace(self._page.conversation.sampling, temperature=value))
         self._page.hint(f"Temperature of the next replies: {value:g}")
 

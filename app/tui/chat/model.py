@@ -197,7 +197,7 @@ class ChatModel:
         if name != self.drafter:
             self.drafter = name
             self._page.status.switch(name, writing=writing)
-            self._page.hint(f"Drafter from the next reply on: {name}")
+            self._page.hint(f"Next reply: {name}")
 
     def next_drafter(self, writing: bool) -> None:
         """Takes the next drafter that this model can use."""

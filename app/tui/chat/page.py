@@ -17,9 +17,10 @@ from slipstream.app.tui.chat.sidebar import Sidebar
 from slipstream.app.tui.chat.status_bar import Strip
 from slipstream.app.tui.chat.top_bar import TopBar
 from slipstream.app.tui.chat.transcript import Transcript
+from slipstream.app.tui.chat.unsent import NEW, Unsent
 from slipstream.app.tui.chat.welcome import EXAMPLES, Welcome
 from slipstream.app.tui.parts.notice import Notice, hint, trouble
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, UsageError
 
 
 class ChatPage:
@@ -46,6 +47,8 @@ class ChatPage:
         """What an empty chat shows; None where something was said."""
         self.unfinished = False
         """Whether the last reply can go on."""
+        self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
+        self._typed_in: str | None = None  # the chat whose text the prompt holds
 
     async def fill(self, messages: list[StoredMessage], at: int | None) -> None:
         """Shows the messages of a chat in place of what was shown.
@@ -58,6 +61,36 @@ class ChatPage:
         self.mark_branches()
         self.unfinished = bool(messages) and messages[-1].unfinished
         self.show_title()
+
+    def follow_prompt(self) -> None:
+        """Leaves what is typed with its chat, and takes up what waits in the one that is shown."""
+        chat = self.conversation.chat.id if self.conversation.chat else NEW
+        if chat == self._typed_in:
+            return
+        if self._typed_in is not None:
+            self._unsent.put(self._typed_in, self.prompt.whole)
+        self._typed_in = chat
+        if (text := self._unsent.of(chat)) != self.prompt.whole:
+            self.prompt.put(text)
+
+    def adopt_prompt(self) -> None:
+        """What is typed from now on belongs to the chat that has just begun."""
+        self._typed_in = self.conversation.chat.id if self.conversation.chat else NEW
+
+    def keep_prompt(self) -> None:
+        """Keeps what is typed, so that it is there after a restart."""
+        if self._typed_in is not None:
+            self._unsent.put(self._typed_in, self.prompt.whole)
+            self._unsent.keep(self._has_chat)
+
+    def _has_chat(self, chat: str) -> bool:
+        try:
+            self._store.get(chat)
+        except UsageError:
+            return False
+        except SlipstreamError:
+            pass  # it cannot be known now
+        return True
 
     async def show_welcome(self, model: str, loaded: Loaded | None) -> None:
         """Shows what an empty chat shows.

@@ -29,6 +29,7 @@ class Recall:
         """Keeps each text once, at its last place."""
         self._texts = list(dict.fromkeys([*texts][::-1]))[::-1]
         self._at: int | None = None
+        self._unsent = ""  # what was typed before the first step
         self.shown = ""
         """The prompt as it was put; once it is changed, Up and Down move the cursor again."""
 
@@ -39,16 +40,19 @@ class Recall:
         self._texts.append(text)
         self._at = None
 
-    def step(self, text: str, step: int) -> str | None:
-        """Goes to an earlier (-1) or later (1) prompt; None where a text stands that was not recalled."""
-        if self._at is None or text != self.shown:
-            if text:
-                return None
-            self._at = len(self._texts)
+    def recalls(self, text: str) -> bool:
+        """Whether a text is the one that was recalled last, unchanged."""
+        return self._at is not None and text == self.shown
+
+    def step(self, text: str, step: int) -> str:
+        """Goes to an earlier (-1) or later (1) prompt; behind the newest comes what was typed before the first step."""
+        if not self.recalls(text):
+            self._at, self._unsent = len(self._texts), text
+        assert self._at is not None
         self._at = max(self._at + step, 0)
         if self._at >= len(self._texts):
             self._at = None
-            return ""
+            return self._unsent
         return self._texts[self._at]
 
 
@@ -85,7 +89,12 @@ class Prompt(TextArea):
             recall: What was sent before, oldest first.
             examples: What Tab offers while the prompt is empty.
         """
-        super().__init__(soft_wrap=True, tab_behavior="focus", show_line_numbers=False, placeholder="Say something")
+        super().__init__(
+            soft_wrap=True,
+            tab_behavior="focus",
+            show_line_numbers=False,
+            placeholder="Message, / for commands, @ for files",
+        )
         self.choices = Choices()
         """The list above the prompt."""
         self._folds = Folds()
@@ -147,7 +156,8 @@ class Prompt(TextArea):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._key_for_the_list(event.key) or self._key(event.key):
+        unknown = event.key.startswith("alt+") and event.is_printable  # it would type the bare letter
+        if self._key_for_the_list(event.key) or self._key(event.key) or unknown:
             event.stop()
             event.prevent_default()
         else:
@@ -160,8 +170,8 @@ class Prompt(TextArea):
         elif key in NEW_LINE:
             self.insert("\n")
             self.scroll_cursor_visible()
-        elif key in ("up", "down"):
-            return self._show_recalled(-1 if key == "up" else 1)
+        elif key in ("up", "down") and (not self.text or self._recall.recalls(self.text)):
+            self.recall(-1 if key == "up" else 1)
         elif key == "tab" and self._examples and (not self.text or self.text in self._examples):
             at = self._examples.index(self.text) + 1 if self.text else 0
             self.put(self._examples[at % len(self._examples)])
@@ -258,10 +268,22 @@ class Prompt(TextArea):
         self.choices.offer(())
         return True
 
-    def _show_recalled(self, step: int) -> bool:
-        """Shows another earlier prompt; False where the key should move the cursor instead."""
-        text = self._recall.step(self.text, step)
-        if text is not None:
-            self.put(text)
-            self._recall.shown = self.text
-        return text is not None
+    def recall(self, step: int) -> None:
+        """Shows an earlier (-1) or later (1) prompt; what was typed comes back behind the newest."""
+        self.put(self._recall.step(self.text, step))
+        self._recall.shown = self.text
+
+    @property
+    def recalling(self) -> bool:
+        """Whether an earlier prompt is shown, unchanged."""
+        return self._recall.recalls(self.text)
+
+    @property
+    def whole(self) -> str:
+        """What is typed, with the text of its marks."""
+        return self._folds.unfold(self.text)
+
+    def clear_typed(self) -> None:
+        """Empties the prompt; Up brings the text back."""
+        self.remember_typed(self.text)
+        self.put("")

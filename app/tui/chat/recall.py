@@ -56,9 +56,9 @@ class RecallScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """The words, and what has them."""
         with Vertical(classes="sheet", id="recall") as sheet:
-            sheet.border_title = "Said before"
+            sheet.border_title = "Earlier prompts"
             sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
-            yield Input(self._words, placeholder="words of it", max_length=1000)
+            yield Input(self._words, placeholder="type to search", max_length=1000)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
@@ -80,7 +80,7 @@ class RecallScreen(ModalScreen[str | None]):
         options.add_options(Option(_row(prompt, words)) for prompt in self.found)
         options.highlighted = 0 if self.found else None
         sheet = self.query_one("#recall", Vertical)
-        sheet.border_title = f"Said before · {len(fits):,} of {len(self._prompts):,}"
+        sheet.border_title = f"Earlier prompts · {len(fits):,} of {len(self._prompts):,}"
 
     def action_move(self, step: int) -> None:
         """Moves the bar to older prompts (1 and more) or newer ones."""

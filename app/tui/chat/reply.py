@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,8 +13,10 @@ from textual.message import Message
 from textual.widgets import Static
 
 from slipstream.app.chats.reasoning import begins_inside, divided, split
+from slipstream.app.chats.records import Run
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.protocol import Divided, Piece, Prefilling, Speed
+from slipstream.app.protocol import Divided, Piece, Prefilling
+from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.authorship import Pieces
 from slipstream.app.tui.chat.message import Said
 from slipstream.app.tui.chat.reasoning import ThinkingView
@@ -33,7 +36,14 @@ class Reply(Said):
 
         code: str
 
-    def __init__(self, message: int, text: str = "", footnote: str = "", speed: Speed | None = None) -> None:
+    def __init__(
+        self,
+        message: int,
+        text: str = "",
+        footnote: str = "",
+        speed: Speed | None = None,
+        origins: Sequence[Run] = (),
+    ) -> None:
         """Makes a reply.
 
         Args:
@@ -41,8 +51,10 @@ class Reply(Said):
             text: Its text so far.
             footnote: The line under it.
             speed: Its figures so far.
+            origins: Who wrote which characters, as ``Figures.origins`` has it.
         """
         super().__init__(message)
+        self._origins = origins
         self._text = [text]
         self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
         self._opened = begins_inside(text, self._thought)
@@ -155,6 +167,7 @@ class Reply(Said):
         self._thought, self._thought_ms = self.thinking.tokens, self.thinking.milliseconds
         if self.thinking.opened and not self.answer:
             self.thinking.toggle()
+        self._recall_pieces()
         if self._pieces.empty and self.answer:
             self._pieces.add([Piece(self.answer, "plain")])
 
@@ -189,8 +202,22 @@ class Reply(Said):
         """It is not selected any more; the keys mean nothing now."""
         self._markdown.number(False)
 
+    def _recall_pieces(self) -> None:
+        """Takes the pieces from what the store has of them."""
+        text, answer = self.text, self.answer
+        if self._writing or not self._pieces.empty or not self._origins or not answer or not text.endswith(answer):
+            return
+        at, begins, pieces = 0, len(text) - len(answer), list[Piece]()
+        for size, origin, source in self._origins:
+            if part := text[max(at, begins) : at + size]:
+                pieces.append(Piece(part, origin, source))
+            at += size
+        self._pieces.add([*pieces, Piece(text[max(at, begins) :], "plain")])
+
     def colour(self, on: bool) -> None:
         """Shows the pieces, where there are any, or the Markdown."""
+        if on:
+            self._recall_pieces()
         on = on and (self._writing or not self._pieces.empty or not any(self._text))
         self.set_class(on, "coloured")
         self._pieces.see(on)

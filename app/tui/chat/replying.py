@@ -76,6 +76,7 @@ class Replying:
                 return
             self._page.prompt.remember(text)
             self._page.prompt.put("")
+            self._page.adopt_prompt()
             self._editing.leave()
             await self._page.end_welcome()
             await self._begin(turn)
@@ -168,16 +169,10 @@ class Replying:
             self.widget.prefilling(event)
             self._page.status.prefilling(event)
 
-    def stepped(self, step: Stepped, waited_ms: float) -> None:
-        """Shows new text.
-
-        Args:
-            step: What is new.
-            waited_ms: Milliseconds from Enter to the first token.
-        """
+    def stepped(self, step: Stepped) -> None:
+        """Shows new text."""
         if self.widget:
             self.widget.write(step.pieces, step.speed, step.divided)
-            self._page.status.begun(waited_ms)
             self._page.status.step(step)
 
     async def done(self, done: Done) -> None:

@@ -30,6 +30,7 @@ from slipstream.app.tui.chat.message import Said
 from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.prompt import Prompt
+from slipstream.app.tui.chat.race import Races
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.chat.selection import Editing, Selection
@@ -79,7 +80,7 @@ KEYS: Final[list[BindingType]] = named(
         Binding("f4", "command('trees')", "Drafts", id="trees"),
         Binding("f6", "command('offer')", "Fetch a model", show=False, id="offer"),
         Binding("ctrl+l", "command('models')", "Models", priority=True, id="models"),
-        Binding("ctrl+n", "command('new')", "New", priority=True, id="new-chat"),
+        Binding("alt+n", "command('new')", "New", priority=True, id="new-chat", key_display="^n"),
         Binding("ctrl+o", "command('chats')", "Chats", priority=True, id="chats"),
         Binding(
             "ctrl+up,alt+up", "command('select', '-1')", "Messages", show=False, priority=True, id="message-before"
@@ -99,6 +100,8 @@ KEYS: Final[list[BindingType]] = named(
         Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, priority=True, id="thoughts"),
         Binding("ctrl+y", "command('copy')", "Copy reply", show=False, priority=True, id="copy-reply"),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),
+        Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, priority=True, id="prompt-before"),
+        Binding("ctrl+n", "history(1)", "Later prompts", show=False, priority=True, id="prompt-after"),
         Binding("ctrl+c", "interrupt", "Copy, stop or quit", show=False, priority=True),
         Binding("pageup", "command('page', '-1')", "Page up", show=False, priority=True, id="page-up"),
         Binding("pagedown", "command('page', '1')", "Page down", show=False, priority=True, id="page-down"),
@@ -143,9 +146,10 @@ class ChatScreen(Screen[None]):
         self.jobs = Jobs(self._show_work)
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
+        self.races = Races(page, engine, self.model, self.reply, self.jobs)
         self.commands = Commands(
             page, engine, self.editing, self.reply, self.chats, self.selection, self.guidance, self.downloads,
-            self.drafters, self.benchmark,
+            self.drafters, self.benchmark, self.races,
         )  # fmt: skip
         self.notes: list[str] = []
         """What to say at the start."""
@@ -178,6 +182,7 @@ class ChatScreen(Screen[None]):
         self.set_interval(LOOK_AT_FILES, self._look_at_files)
 
     def _look_at_files(self) -> None:
+        self.page.keep_prompt()
         if self._store.files_changed():
             run_in_thread(self, self._store.check_files, lambda _: None, self.page.tell_error)
 
@@ -200,6 +205,7 @@ class ChatScreen(Screen[None]):
         """
         self.page.welcome = None
         self.editing.leave()
+        self.page.follow_prompt()
         await self.context.clear()
         try:
             messages, refused = self.conversation.messages(), self.conversation.refused()
@@ -278,7 +284,7 @@ class ChatScreen(Screen[None]):
     def _streamed(self, message: ReplyStreamed) -> None:
         self.drafts.stepped(message.step)
         self.context.stepped(message.step)
-        self.reply.stepped(message.step, message.waited_ms)
+        self.reply.stepped(message.step)
 
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:
@@ -296,7 +302,7 @@ class ChatScreen(Screen[None]):
     @on(Worker.StateChanged)
     def _work_failed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.group == "jobs":
-            fault = f"slipstream itself failed: {event.worker.error!r}."
+            fault = f"Internal error: {event.worker.error!r}."
             self.page.tell_error(SlipstreamError(fault, "Please report this."))
 
     # --- the prompt -----------------------------------------------------------------------------------------------
@@ -388,14 +394,26 @@ class ChatScreen(Screen[None]):
         """Does a command."""
         await self.commands.do(name, argument)
 
+    async def action_history(self, step: int) -> None:
+        """Goes through earlier prompts as a shell does; where there is none to go to, opens all commands or a chat."""
+        if self.prompt.has_focus and (step < 0 or self.prompt.recalling):
+            self.prompt.recall(step)
+        elif step < 0:
+            self.app.action_command_palette()
+        else:
+            await self.commands.do("new")
+
     def action_interrupt(self) -> None:
-        """Copies what is selected; else stops the reply; else quits when pressed twice."""
+        """Copies what is selected; else stops the reply; else clears the prompt; else quits when pressed twice."""
         selected = self.get_selected_text() or self.prompt.selected_text
         now = time.monotonic()
         if selected:
             self.app.copy_to_clipboard(selected)
         elif self.reply.writing:
             self.reply.stop()
+        elif self.prompt.text.strip():
+            self.prompt.clear_typed()
+            self.page.hint("Cleared; Up brings it back.")
         elif now - self._interrupted < QUIT_WITHIN:
             self.app.exit()
         else:

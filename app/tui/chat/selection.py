@@ -28,7 +28,7 @@ class Editing:
             self._set_aside = prompt.text
         self.message = question.message
         prompt.put_message(question.text)
-        prompt.border_title = "in place of an earlier message · Esc leaves it"
+        prompt.border_title = "Editing an earlier message · Esc cancels"
         self._page.screen.set_focus(prompt)
         self._page.refresh_keys()
 

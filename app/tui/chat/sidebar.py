@@ -250,7 +250,7 @@ class Sidebar(Vertical):
             options.clear_options()
             options.add_options(rows)
             options.display, empty.display = bool(rows), not rows
-            empty.update(Content("Nothing has these words." if words else "No chats yet: what you say is kept here."))
+            empty.update(Content("No matches." if words else "No chats yet: what you say is kept here."))
             enabled = [place for place, row in enumerate(rows) if not row.disabled]
             wanted = (None if first else before, None if words else self._current)
             known = (place for key in wanted if key for place in enabled if rows[place].id == key)

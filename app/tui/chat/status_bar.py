@@ -1,112 +1,102 @@
-"""The strip: how fast the reply comes, and how well the drafter does."""
+"""The strip: the speed with and without the drafter as two bars, and what the drafter does."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
-from textual.content import Content, Span
+from textual.content import Content
 from textual.widget import Widget
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Prefilling, Speed, Stepped
+from slipstream.app.protocol import AUTO, PLAIN, Choice, Prefilling, Stepped
+from slipstream.app.speed import Speed, compared
 from slipstream.app.tui.chat.authorship import legend
-from slipstream.app.tui.parts.format import UNKNOWN, duration, percent, rate, sparkline, times
+from slipstream.app.tui.parts.format import UNKNOWN, percent, rate
 
-SAMPLE_MS = 150.0
-"""Milliseconds of steps that make one bar of the sparkline."""
-MARGIN = 1
-NOBODY = "none"
-"""The engine's word for a step without a draft."""
-NAME = 9
-"""Columns for the name of who works, so that the figures beside it stay where they are."""
-WIDE = 60
-"""Columns from which there is room for it."""
-FEWEST, MOST = 8, 30
-"""Bars of the speed over time."""
+MARGIN: Final = 1
+LABEL: Final = 14
+"""Columns of "with drafter", so that both bars begin below each other."""
+RATE: Final = 13
+"""Columns of "12,345 tok/s"."""
+NOTE: Final = 15
+"""Columns of what stands behind a speed."""
+WIDEST: Final = 60
+"""Columns of the longest bar."""
+WHO, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
+"""Columns of the third line's parts, each of which is followed by two spaces."""
+SHORT_MS: Final = 10.0
+"""Milliseconds of a plain step below which guessing saves next to nothing."""
+FAINT: Final = "$foreground 55%"
+PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same odds"}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A figure and what it is."""
+class _Bar:
+    """One of the two bars."""
 
-    value: str
     label: str
-    style: str = "bold"
+    tok_per_s: float | None
+    note: str
+    style: str
+    note_style: str = FAINT
 
 
 class Strip(Widget):
-    """Live figures of the reply, or of the last one."""
+    """Live figures of the reply, or of the last one. Neither its height nor its columns depend on them."""
 
     def __init__(self, drafter: str, exact: bool = True) -> None:
         """Begins without figures.
 
         Args:
-            drafter: Who drafts the next reply.
+            drafter: The drafter of the next reply.
             exact: Whether the text is the model's own, whatever drafts.
         """
         super().__init__()
         self.speed = Speed()
-        self._drafter = drafter
         self.next_drafter = drafter
-        self._working = ""  # who drafted the last step, of the several that a chain has
+        self._drafter = drafter
+        self._guesser = ""  # the one that drafted last, of the several that a chain has
+        self._choice: Choice | None = None  # the autopilot's latest
         self._exact = exact
         self._promise = ""
-        self.first_token = UNKNOWN
-        self._first_label = "first token"
-        self._rates: deque[float] = deque(maxlen=40)
-        self._tokens = 0
-        self._ms = 0.0
+        self._writing = False
+        self._read: float | None = None  # share of the prompt, while it is read
         self._legend = False
         self._seen: dict[str, None] = {}  # drafters whose text is on the screen
-        self._why = ""  # the autopilot chose so
 
     def begin(self, drafter: str) -> None:
         """A reply begins."""
         self.speed = Speed()
         self._drafter = self.next_drafter = drafter
-        self._working = ""
-        self.first_token, self._first_label = "…", "first token"
-        self._rates.clear()
-        self._tokens, self._ms = 0, 0.0
-        self._explain("")
+        self._guesser, self._choice = "", None
+        self._writing, self._read = True, None
         self.refresh()
 
     def prefilling(self, event: Prefilling) -> None:
         """The prompt is being read."""
-        self.first_token, self._first_label = percent(event.done / max(event.total, 1)), "reading"
+        self._read = event.done / max(event.total, 1)
         self.refresh()
-
-    def begun(self, waited_ms: float) -> None:
-        """The first token came, so long after Enter."""
-        self.first_token, self._first_label = duration(waited_ms), "first token"
 
     def step(self, stepped: Stepped) -> None:
         """Takes the figures of a step."""
-        self.speed = stepped.speed
-        if stepped.drafter not in (NOBODY, self._drafter):
-            self._working = stepped.drafter
-        if stepped.why:
-            self._explain(one_line(stepped.why))
+        self.speed, self._read = stepped.speed, None
+        if stepped.drafter != PLAIN:
+            self._guesser = stepped.drafter
+        self._choice = stepped.choice or self._choice
         for piece in stepped.pieces:
             if piece.source:
                 self._seen[piece.source] = None
-        self._tokens += len(stepped.tokens)
-        self._ms += stepped.ms
-        if self._ms >= SAMPLE_MS:
-            self._rates.append(1000 * self._tokens / self._ms)
-            self._tokens, self._ms = 0, 0.0
         self.refresh()
 
     def end(self, speed: Speed) -> None:
         """A reply is over."""
-        self.speed, self._working = speed, ""
+        self.speed = speed
         self.idle()
 
     def idle(self) -> None:
-        """Nothing comes any more: where no token came, none is waited for."""
-        if self._first_label == "reading" or self.first_token == "…":
-            self.first_token, self._first_label = UNKNOWN, "first token"
+        """Nothing comes any more."""
+        self._writing, self._read = False, None
         self.refresh()
 
     def clear(self) -> None:
@@ -116,9 +106,9 @@ class Strip(Widget):
         self.idle()
 
     def switch(self, drafter: str, writing: bool) -> None:
-        """Shows who drafts the next reply; while one is being written, beside who drafts that."""
+        """Shows the drafter of the next reply; the figures stay those of the drafter that they came from."""
         self.next_drafter = drafter
-        if not writing:
+        if not writing and not self.speed.tokens:
             self._drafter = drafter
         self.refresh()
 
@@ -133,100 +123,120 @@ class Strip(Widget):
         self.set_class(on, "explaining")
         self.refresh(layout=True)
 
-    def _explain(self, why: str) -> None:
-        if bool(why) != bool(self._why):
-            self.set_class(bool(why), "reasoned")
-            self.refresh(layout=True)
-        self._why = why
-
     def render(self) -> Content:
-        """Draws one line where the screen is low, else two, then the autopilot's reason and the legend."""
+        """Draws one line where the screen is low, else three, and below them the legend."""
         width = max(self.size.width - 2 * MARGIN, 1)
-        height = self.size.height - self._legend
-        lines = [self._line(width)] if height <= 1 else self._table(width)
-        if self._why and height > len(lines):
-            lines.append(Content(self._why).stylize("$foreground 55%"))
+        low = self.size.height - self._legend <= 1
+        lines = [self._line(width)] if low else [*self._bars(width), self._about(width)]
         if self._legend:
             lines.append(legend(width, self._seen))
         pad = Content(" " * MARGIN)
         return Content("\n").join([pad.append(line.truncate(width)) for line in lines])
 
-    def _cells(self) -> list[Cell]:
-        """All cells, the ones to keep longest first."""
+    # --- the bars -------------------------------------------------------------------------------------------------
+
+    def _bars(self, width: int) -> list[Content]:
         speed = self.speed
-        drafter = Cell(one_line(self._drafter), "drafter")
-        if self._working and self.size.width >= WIDE:
-            drafter = replace(drafter, label=f"now: {one_line(self._working):<{NAME}}")
-        if self.next_drafter != self._drafter:
-            drafter = Cell(f"{one_line(self._drafter)}→{one_line(self.next_drafter)}", "next reply", "bold $accent")
-        good = speed.speedup is not None and speed.speedup >= 1.05
-        per_step = f"{speed.tokens_per_step:.2f}" if speed.steps else UNKNOWN
-        promise = Cell(self._promise or UNKNOWN, "promise", "")
-        return [
-            Cell(self._rate(), "tok/s", "bold $primary"),
-            *([] if self._exact else [Cell("typical", "changes the text", "bold $warning")]),
-            Cell(percent(speed.acceptance), "acceptance"),
-            Cell(times(speed.speedup), "vs plain", "bold $success" if good else "bold"),
-            drafter,
-            Cell(per_step, "tokens/step"),
-            Cell(self.first_token, self._first_label),
-            *([promise] if self._exact else []),
-        ]
+        bars = [self._with(), self._without()]
+        most = max(speed.tok_per_s, speed.plain_tok_per_s or 0.0)
+        room = min(max(width - LABEL - RATE - NOTE, 0), WIDEST)
+        return [_drawn(bar, round(room * (bar.tok_per_s or 0.0) / most) if most else 0, room) for bar in bars]
 
-    def _rate(self) -> str:
-        return rate(self.speed.tok_per_s) if self.speed.tokens else UNKNOWN
+    def _with(self) -> _Bar:
+        speed, plain = self.speed, self._drafter == PLAIN
+        label, tok_per_s = "no drafter" if plain else "with drafter", speed.tok_per_s if speed.tokens else None
+        if self._read is not None:
+            return _Bar(label, tok_per_s, f"reading {percent(self._read)}", "")
+        ratio = speed.speedup
+        if plain or ratio is None:
+            return _Bar(label, tok_per_s, "measuring" if self._writing and not plain else "", "$primary")
+        style = "$success" if ratio >= 1.05 else "$warning" if ratio < 0.95 else "$primary"
+        return _Bar(label, tok_per_s, compared(ratio), style, f"bold {style}")
 
-    def _table(self, width: int) -> list[Content]:
-        """Values above their labels, as many as fit, the rest of the width between them.
+    def _without(self) -> _Bar:
+        speed = self.speed
+        if self._drafter == PLAIN:
+            return _Bar("", None, "", "")
+        busy = ("machine is busy", "$warning")
+        note, style = busy if speed.busy else ("measured here" if speed.plain_tok_per_s else "", FAINT)
+        return _Bar("without", speed.plain_tok_per_s, note, FAINT, style)
 
-        The speed has its course below it: its unit stands beside it.
-        """
-        cells = self._cells()
-        cells[0] = replace(cells[0], value=f"{self._rate()} tok/s", label=" " * FEWEST)
-        widths = [max(len(cell.value), len(cell.label)) for cell in cells]
-        while len(cells) > 1 and sum(widths) + 2 * (len(widths) - 1) > width:
-            cells.pop()
-            widths.pop()
-        spare = width - sum(widths) - 2 * (len(widths) - 1)
-        bars = min(max(widths[0] + spare - 3 * len(cells), widths[0]), MOST)
-        cells[0] = replace(cells[0], label=sparkline(list(self._rates), bars))
-        spare -= bars - widths[0]
-        widths[0] = bars
-        gap = 2 + min(max(spare, 0) // max(len(cells) - 1, 1), 6)
-        above, below = Content(""), Content("")
-        for cell, cell_width in zip(cells, widths, strict=True):
-            space = Content(" " * gap)
-            above = above.append(Content(cell.value.ljust(cell_width)).stylize(cell.style)).append(space)
-            label = Content(cell.label.ljust(cell_width))
-            below = below.append(label.stylize("$primary" if cell is cells[0] else "$foreground 55%")).append(space)
-        return [above, below]
+    # --- the drafter ----------------------------------------------------------------------------------------------
+
+    def _about(self, width: int) -> Content:
+        """Which drafter guesses, or why none does, how often it is right, and what becomes of the text."""
+        off = self._off()
+        if off:
+            cells = [off.ljust(WHO + RIGHT + PER_STEP + 4)]
+        else:
+            cells = [self._who()[:WHO].ljust(WHO), self._right().ljust(RIGHT), self._per_step().ljust(PER_STEP)]
+        next_reply = self.next_drafter != self._drafter
+        if next_reply:
+            cells = [f"next reply: {one_line(self.next_drafter)}".ljust(WHO + RIGHT + PER_STEP + 4)]
+        about = Content("  ".join(cells)).stylize("$accent" if next_reply else "$foreground 80%")
+        return about.append("  ").append(self._output()) if about.cell_length + 2 + OUTPUT <= width else about
+
+    def _who(self) -> str:
+        name = one_line(self._guesser or self._drafter)
+        if not self._guesser:
+            return name
+        if not self._writing:
+            return f"{name} guessed"
+        trial = self._choice is not None and self._choice.trial and self._choice.drafter == self._guesser
+        return f"trying {name}" if trial else f"{name} is guessing"
+
+    def _off(self) -> str:
+        """Why nothing is guessed, in eight words at most; empty where something is."""
+        if self._drafter == PLAIN:
+            return "not guessing: no drafter is chosen (Ctrl-D)"
+        if not self.speed.tokens:
+            return ""
+        if self._drafter == AUTO:
+            idle = self._choice is not None and self._choice.drafter == PLAIN
+            if idle and (self._writing or not self.speed.drafted) and self._choice:
+                if self._choice.plain_ms < SHORT_MS:
+                    return f"not guessing: a token takes only {self._choice.plain_ms:.0f} ms"
+                return "not guessing: it would not be faster now"
+        elif not self.speed.drafted:
+            return f"{one_line(self._drafter)} found nothing to guess yet"
+        return ""
+
+    def _right(self) -> str:
+        return f"{percent(self.speed.acceptance)} right" if self.speed.drafted else ""
+
+    def _per_step(self) -> str:
+        return f"{self.speed.tokens_per_step:.1f} tokens per step" if self.speed.drafted else ""
+
+    def _output(self) -> Content:
+        if not self._exact:
+            return Content("changes the text").stylize("bold $warning")
+        return Content(PROMISES.get(self._promise, self._promise)).stylize(FAINT)
+
+    # --- low screens ----------------------------------------------------------------------------------------------
 
     def _line(self, width: int) -> Content:
-        """Values with short labels in one line."""
-        words: list[tuple[str, str]] = []
-        used = -3
-        units = {
-            "tok/s": " tok/s",
-            "changes the text": ": changes the text",
-            "acceptance": " acc",
-            "vs plain": " plain",
-            "tokens/step": "/step",
-        }
-        cells = self._cells()
-        if sum(len(cell.value + units.get(cell.label, "")) + 3 for cell in cells[:4]) - 3 > width:
-            units = {"tok/s": " tok/s", "changes the text": ": changes the text"}
-        for cell in cells:
-            text = cell.value + units.get(cell.label, "")
-            if used + len(text) + 3 > width:
-                break
-            used += len(text) + 3
-            words.append((text, cell.style))
-        if self._rates and width - used - 3 >= FEWEST:
-            words.append((sparkline(list(self._rates), min(width - used - 3, MOST)), "$primary"))
-        line, spans = "", []
-        for text, style in words:
-            line += " · " if line else ""
-            if style:
-                spans.append(Span(len(line), len(line) + len(text), style))
-            line += text
-        return Content(line, spans)
+        """As much as fits into one line, the most important first."""
+        speed, bar, name = self.speed, self._with(), one_line(self._guesser or self._drafter)
+        parts = [
+            (f"{rate(speed.tok_per_s)} tok/s" if speed.tokens else f"{UNKNOWN} tok/s", "bold $primary"),
+            *([] if self._exact else [("changes the text", "bold $warning")]),
+            (bar.note, bar.note_style),
+            (name if self.next_drafter == self._drafter else f"next: {one_line(self.next_drafter)}", ""),
+            (self._right(), ""),
+            (self._per_step(), ""),
+            *([(PROMISES.get(self._promise, self._promise), FAINT)] if self._exact else []),
+        ]
+        line = Content("")
+        for text, style in parts:
+            between = " · " if line else ""
+            if text and line.cell_length + len(between + text) <= width:
+                line = line.append(between).append(Content(text).stylize(style) if style else Content(text))
+        return line
+
+
+def _drawn(bar: _Bar, length: int, room: int) -> Content:
+    figure = "" if not bar.label else f"{rate(bar.tok_per_s)} tok/s" if bar.tok_per_s else f"{UNKNOWN} tok/s"
+    filled = Content("█" * length).stylize(bar.style) if bar.style else Content("█" * length)
+    line = Content(bar.label.ljust(LABEL)).stylize("$foreground 80%").append(filled).append(" " * (room - length))
+    line = line.append(Content(figure.rjust(RATE - 1)).stylize("bold")).append("  ")
+    return line.append(Content(bar.note).stylize(bar.note_style))

@@ -257,7 +257,8 @@ class Transcript(VerticalScroll, can_focus=False):
         if message.role == "user":
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
-        return Reply(message.id, message.content, kept_footnote(message), speed)
+        origins = message.figures.origins if message.figures else ()
+        return Reply(message.id, message.content, kept_footnote(message), speed, origins)
 
     # --- where the reader is --------------------------------------------------------------------------------------
 

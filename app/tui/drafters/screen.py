@@ -39,10 +39,12 @@ class Picked:
     Attributes:
         name: The drafter.
         load: Whether the model is to be loaded again, with what is new.
+        race: Whether it is to race.
     """
 
     name: str
     load: bool = False
+    race: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class DraftersContext:
     Attributes:
         model: The model, as commands name it.
         file: Its file.
+        plain_tok_per_s: Its speed without a drafter as the chat shows it; None until a reply has measured it.
         jobs: What goes on beside the chat.
         begin: Begins work, which goes on while the screen is closed.
         news: What came of the last work; empty if there was none.
@@ -60,6 +63,7 @@ class DraftersContext:
 
     model: str
     file: Path
+    plain_tok_per_s: float | None
     jobs: Jobs
     begin: Callable[[Work], None]
     news: Callable[[], str]
@@ -73,6 +77,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         Binding("enter", "use", "Use"),
         Binding("r", "load", "Load again"),
         Binding("space", "switch", "On/off"),
+        Binding("v", "race", "Race"),
         Binding("t", "train", "Train"),
         Binding("i", "import", "Import"),
         Binding("f", "index", "Index"),
@@ -89,10 +94,11 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
             loaded: The model.
             context: The chat.
         """
-        self.view = DraftersView(offers, current, loaded.plain_tok_per_s)
+        self.view = DraftersView(offers, current, context.plain_tok_per_s)
         super().__init__(self.view)
-        facts = (loaded.name, f"plain {rate(loaded.plain_tok_per_s)} tok/s", loaded.device)
-        heading = f"Drafters for {' · '.join(facts)}"
+        plain = context.plain_tok_per_s
+        facts = (loaded.name, f"{rate(plain)} tok/s without a drafter" if plain else "", loaded.device)
+        heading = f"Drafters for {' · '.join(filter(None, facts))}"
         self._work = WorkNote(self.browser, heading, context.jobs, lambda: context.news() or self._trouble)
         self._loaded, self._chat = loaded, context
         self._trouble = ""
@@ -120,6 +126,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         offer, working = self._offer(), self._chat.jobs.job is not None
         offered = {
             "load": self._chat.fresh(),
+            "race": offer is not None and offer.usable and offer.name != PLAIN and not working,
             "switch": offer is not None and offer.usable and offer.name not in (AUTO, PLAIN) and "+" not in offer.name,
             "train": offer is not None and offer.name in TRAINED and not working,
             "import": not working,
@@ -167,7 +174,13 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         elif self._arrived(offer.name):
             self.dismiss(Picked(offer.name, load=True))
         else:
-            self.say(f"{offer.name} cannot draft for this model.")
+            self.say(f"{offer.name} cannot guess for this model.")
+
+    def action_race(self) -> None:
+        """Races the drafter under the bar."""
+        offer = self._offer()
+        if offer and offer.usable:
+            self.dismiss(Picked(offer.name, race=True))
 
     def action_load(self) -> None:
         """Loads the model again, with what is new; the drafter stays."""
@@ -181,7 +194,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         name, off, fingerprint = offer.name, not self.view.is_off(offer.name), self._loaded.fingerprint
 
         def done(_: None) -> None:
-            self.say(f"auto {'leaves' if off else 'may choose'} {name}{' out' if off else ''} from the next reply on.")
+            self.say(f"Automatic {'no longer uses' if off else 'may use'} {name}.")
             self.look()
 
         run_in_thread(self, lambda: leave_out(Paths.default().drafters, fingerprint, name, off), done, self.fail)

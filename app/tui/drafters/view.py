@@ -10,8 +10,9 @@ from textual.content import Content
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer
+from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import plural, rate, times
+from slipstream.app.tui.parts.format import plural, rate
 from slipstream.app.tui.parts.table import GAP, Column
 from slipstream.models.sanitize import shown_path
 
@@ -41,13 +42,13 @@ class DraftersView(TableView):
 
     ready = True
 
-    def __init__(self, offers: Sequence[DrafterOffer], current: str, plain_tok_per_s: float) -> None:
+    def __init__(self, offers: Sequence[DrafterOffer], current: str, plain_tok_per_s: float | None) -> None:
         """Keeps what to list.
 
         Args:
             offers: All drafters.
             current: The one that drafts the next reply.
-            plain_tok_per_s: Speed without one.
+            plain_tok_per_s: Speed without one; None until it is known.
         """
         self.offers, self.current = offers, current
         self._plain = plain_tok_per_s
@@ -107,7 +108,7 @@ class DraftersView(TableView):
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
         blocks = [below(heading(offer.name, *marks), said)]
         if not offer.usable:
-            why = Content(f"Cannot draft for this model: {one_line(offer.why_not).rstrip('.')}.")
+            why = Content(f"Not for this model: {one_line(offer.why_not).rstrip('.')}.")
             blocks.append(below(why, Content(WOULD.get(offer.name, "")).stylize("$primary")))
         if standing is None:
             return [*blocks, Content("Looking …").stylize("$foreground 55%")]
@@ -120,7 +121,7 @@ class DraftersView(TableView):
     def _gains(self, name: str, standing: Standing) -> Content:
         """Speed over plain decoding, and where that is known from."""
         if name == PLAIN:
-            return Content(f"{rate(self._plain)} tok/s, measured when the model was loaded.")
+            return Content(f"{rate(self._plain)} tok/s now." if self._plain else "The next reply measures its speed.")
         found = [
             f"{times(gains[name])} {where}"
             for gains, where in (
@@ -132,10 +133,10 @@ class DraftersView(TableView):
         ]
         lines = [Content(f"Speed here: {' · '.join(found)}." if found else "Not measured here yet.")]
         if name == AUTO:
-            costs = [f"{rows}: {standing.costs[rows]:.1f}x" for rows in _WIDTHS if rows in standing.costs]
-            lines.append(Content(f"Cost of a pass over n tokens: {'  '.join(costs)}" if costs else ""))
+            costs = [f"{rows} costs {standing.costs[rows]:.1f}" for rows in _WIDTHS if rows in standing.costs]
+            lines.append(Content(f"Checking tokens, in the time of one: {', '.join(costs)}" if costs else ""))
             off = sorted(standing.left_out)
-            lines.append(Content(f"Leaves out: {', '.join(map(one_line, off))}." if off else ""))
+            lines.append(Content(f"Automatic does not use: {', '.join(map(one_line, off))}." if off else ""))
         return below(*lines)
 
 
@@ -153,7 +154,7 @@ def _file(file: HeadsFile) -> Content:
         "" if file.size is None else size(file.size),
     ]
     first = Content(" · ".join(fact for fact in facts if fact))
-    verdict = "" if not file.why_not else f"Does not serve: {file.why_not}."
+    verdict = "" if not file.why_not else f"Not supported: {file.why_not}."
     return below(
         first,
         Content(verdict).stylize("$foreground 65%"),

@@ -28,7 +28,7 @@ QUIET = 5.0
 class DownloadsView(View):
     """Two lines a download: name and bar, figures below; the newest first."""
 
-    nothing = "Nothing is being fetched. “Recommended” and “Search” have models to fetch."
+    nothing = "No downloads."
     ready = True
 
     def __init__(self) -> None:

@@ -10,9 +10,10 @@ from textual.content import Content
 
 from slipstream.app.library.format import context, parameters, size
 from slipstream.app.platform.safe_text import clean, sentence
+from slipstream.app.speed import times
 from slipstream.app.tui.models.machine import IN_USE, NO_MARK, fit_block
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import bar, percent, times
+from slipstream.app.tui.parts.format import bar, percent
 from slipstream.app.tui.parts.table import Column
 
 if TYPE_CHECKING:

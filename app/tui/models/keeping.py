@@ -63,7 +63,8 @@ class Keeping:
             elif found:
                 known = all(found.expected)
                 hint(
-                    self._screen, f"{one_line(model.name)} is {'whole: every byte is right' if known else 'readable'}."
+                    self._screen,
+                    f"{one_line(model.name)} {'checked: every byte is right' if known else 'file checked: OK'}.",
                 )
 
         self._listing.ask(verify, checked)

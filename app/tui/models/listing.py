@@ -123,6 +123,15 @@ class Listing:
         self.browser.show(views[tab])
         self._refresh_keys()
 
+    def leave_line(self) -> None:
+        """Gives the keys to the list of what was found, so that digits choose tabs."""
+        self.browser.rows.can_focus = True
+        if self.browser.rows.display:
+            self.browser.rows.focus()
+        else:
+            self._screen.set_focus(None)
+        self._refresh_keys()
+
     def narrow(self) -> None:
         """Narrows what is here to what was typed, while there is no hub to ask."""
         words = self.line.value.casefold().split()

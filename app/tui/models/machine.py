@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 VERDICTS = {
     "gpu": ("●", "GPU", "$success"),
     "split": ("◐", "GPU + memory", "$success"),
-    "memory": ("○", "memory", "$warning"),
+    "memory": ("○", "runs on the CPU", "$warning"),
     "too big": ("✗", "too big", "$error"),
 }
 IN_USE = "● "

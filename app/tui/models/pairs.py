@@ -17,8 +17,8 @@ from textual.widgets.option_list import Option
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import text
-from slipstream.app.tui.parts.format import times
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint
 
@@ -77,7 +77,7 @@ class PairsScreen(ModalScreen["PairOffer | None"]):
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         pair = self._pairs[event.option_index]
         if pair.why_not:
-            hint(self, f"{one_line(pair.name)} cannot draft for this model.")
+            hint(self, f"{one_line(pair.name)} cannot guess for this model.")
         else:
             self.dismiss(pair)
 

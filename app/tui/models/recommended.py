@@ -109,7 +109,7 @@ def evidence(kind: str) -> str:
         "documentation": "A publisher documents this pair.",
         "catalogue": "Another public catalogue lists this pair.",
         "reported": "Others report that this pair works.",
-        "suggested": "A suggestion: nobody has reported on this pair yet.",
+        "suggested": "Untested pair.",
     }.get(kind, "")
 
 

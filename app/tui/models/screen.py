@@ -93,11 +93,18 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
             "sort": tab == SEARCH and not listing.offline,
             "pause": job,
             "cancel": job,
-            "search": tab != SEARCH,
+            "search": tab != SEARCH or not listing.line.has_focus,
         }
         return offered.get(action, True)
 
     # --- moving ---------------------------------------------------------------------------------------------------
+
+    def action_leave(self) -> None:
+        """Leaves the line of the search first, whose list then takes the keys; then the screen."""
+        if self.listing.line.has_focus:
+            self.listing.leave_line()
+        else:
+            super().action_leave()
 
     @on(TabNames.Chosen)
     def _tab_chosen(self, message: TabNames.Chosen) -> None:

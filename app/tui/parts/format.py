@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.protocol import PLAIN
+from slipstream.app.speed import compared
 
 UNKNOWN = "–"
 BARS = "▁▂▃▄▅▆▇█"
@@ -21,13 +23,6 @@ def rate(tok_per_s: float) -> str:
 def percent(share: float | None) -> str:
     """A share: "71 %"."""
     return UNKNOWN if share is None else f"{100 * share:.0f} %"
-
-
-def times(factor: float | None) -> str:
-    """A speed-up: "1.9x"."""
-    if factor is None:
-        return UNKNOWN
-    return f"{factor:.1f}x" if factor >= 0.1 else f"{factor:.2f}x"
 
 
 def duration(milliseconds: float) -> str:
@@ -62,13 +57,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def sparkline(rates: list[float], width: int) -> str:
-    """Draws the newest ``width`` rates as bars."""
-    shown = rates[-width:]
-    top = max(shown, default=0.0) or 1.0
-    return "".join(BARS[round(value / top * (len(BARS) - 1))] for value in shown)
-
-
 def bar(share: float, width: int) -> tuple[str, str]:
     """Draws progress: what is done and what is not, together ``width`` cells."""
     done = round(min(max(share, 0.0), 1.0) * width)
@@ -78,15 +66,22 @@ def bar(share: float, width: int) -> tuple[str, str]:
 def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bool = False) -> str:
     """The line under a reply."""
     words = []
-    if figures:
-        speed = figures.speed
-        words = [plural(speed.tokens, "token"), f"{rate(speed.tok_per_s)} tok/s"] if speed.tokens else ["no words came"]
-        if speed.acceptance is not None:
-            words.append(f"{drafter} {percent(speed.acceptance)}")
-        elif drafter == "none":
-            words.append("plain")
-        if speed.speedup is not None:
-            words.append(times(speed.speedup))
+    if figures and not figures.speed.tokens:
+        words = ["no words came"]
+    elif figures:
+        speed, ratio = figures.speed, figures.speed.speedup
+        if drafter == PLAIN:
+            words = ["no drafter", f"{rate(speed.tok_per_s)} tok/s"]
+        elif ratio is None or not speed.plain_tok_per_s:
+            words = [drafter, f"{rate(speed.tok_per_s)} tok/s"]
+        else:
+            words = [f"{drafter} {compared(ratio)}"]
+            words.append(f"{rate(speed.tok_per_s)} tok/s instead of {rate(speed.plain_tok_per_s)}")
+            if ratio >= 1.05 and speed.saved_seconds:
+                words.append(f"saved {spent(1000 * speed.saved_seconds)}")
+        words.append(plural(speed.tokens, "token"))
+        if speed.busy:
+            words.append("machine was busy")
         if not figures.exact:
             words.append("typical: changes the text")
         if figures.ttft_ms:

@@ -37,7 +37,7 @@ def run_in_thread(
             except SlipstreamError as error:
                 node.call_later(failed, error)
             except Exception as error:  # a fault of the program is shown, not the end of the chat
-                fault = SlipstreamError(f"slipstream itself failed: {error!r}.", "Please report this.")
+                fault = SlipstreamError(f"Internal error: {error!r}.", "Please report this.")
                 node.call_later(failed, fault)
             else:
                 node.call_later(then, result)

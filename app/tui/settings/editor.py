@@ -52,7 +52,9 @@ class Row:
             own: Whether that is another than the default.
         """
         mark = "● " if own else "  "
+        named = self.setting.about.named if self.setting else None
         word = {True: "● on", False: "○ off"}[value] if isinstance(value, bool) else written(value).replace("\n", " ")
+        word = named[1] if named and value == named[0] else word
         word = word or ("" if self.setting else "no key")
         text = f"{mark}{self.label:<{LABEL}}{word}"
         spans = [Span(0, 1, "$primary"), Span(len(mark), len(mark) + LABEL, "bold" if own else "")]

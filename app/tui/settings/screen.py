@@ -255,12 +255,12 @@ class SettingsScreen(Screen[None]):
             wanted = "one of the list" if row.choices and not row.setting.about.choices else row.setting.wanted
             lines.append((row.setting.about.sentence, ""))
             lines.append((f"{wanted.capitalize()}; default: {usual}.", faint))
-            lines.append((f"Counts {row.setting.about.when}.", faint))
+            lines.append((f"{row.setting.about.effect}.", faint))
             where = file.where(row.name)
         else:
             lines.append((f"Key for {row.action}, such as ctrl+g, alt+x or f7.", ""))
             lines.append(("Several with commas; empty for none.", faint))
-            lines.append((f"Default: {self._settled.keys.usual_of(row.action)}. Counts at once.", faint))
+            lines.append((f"Default: {self._settled.keys.usual_of(row.action)}. Takes effect now.", faint))
             where = ""
         if where and where != "settled":
             lines.append((f"{where.capitalize()}.", "$warning"))
@@ -271,6 +271,6 @@ class SettingsScreen(Screen[None]):
             lines.append((clean(f"Nothing can be kept: {file.broken}"), "$error"))
         if self.editor.row is None:
             how = "Enter or arrows change it" if row.is_switch or row.choices else "Enter changes it"
-            lines.append((f"{how}; ● is settled, in {shown_path(file.path)}", "$foreground 55%"))
+            lines.append((f"{how}; ● changed by you, in {shown_path(file.path)}", "$foreground 55%"))
         parts = [Content(text, [Span(0, len(text), style)] if style else []) for text, style in lines]
         self.words.update(Content("\n").join(parts))

@@ -19,7 +19,8 @@ from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.report import drafters_text
 from slipstream.app.bench.turns import Turn, Written
-from slipstream.app.protocol import Done, Speed
+from slipstream.app.protocol import Done
+from slipstream.app.speed import Speed
 
 
 def reply(tokens: int, seconds: float, **given: object) -> Written:
@@ -172,7 +173,7 @@ def test_the_table_and_what_has_to_be_said_with_it() -> None:
     ):
         assert words in text
     lines = text.splitlines()
-    assert "- Fewer than 5 prompts of chat: do not lean on those intervals." in lines
+    assert "- Fewer than 5 prompts of chat: too few for reliable intervals." in lines
     assert "- Prompts of chat too long for the context: 2." in lines
     assert "- Left out: `draft`, it needs a draft model." in lines
     assert "- Typical acceptance (0.09) was on: it changes the text." in lines

@@ -15,7 +15,7 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli import main as cli
 from slipstream.app.platform.paths import HOME_VARIABLE
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 
 Run = Callable[..., tuple[int, str, str]]
 

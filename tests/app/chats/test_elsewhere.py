@@ -14,7 +14,7 @@ from slipstream.app.chats.exporting import exported, markdown, write_export
 from slipstream.app.chats.importing import import_chats, read_export
 from slipstream.app.chats.records import MESSAGE_LIMIT, TITLE_LIMIT, Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
 FIGURES = Figures(

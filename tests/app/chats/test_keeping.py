@@ -13,7 +13,7 @@ import pytest
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 from slipstream.models.errors import UsageError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads
 

@@ -15,7 +15,7 @@ from slipstream.app.chats.records import (
 )
 from slipstream.app.chats.schema import MIGRATIONS
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -37,7 +37,14 @@ def test_a_chat_is_read_back_as_it_was_written(store: ChatStore) -> None:
     store.append_reply(written.id, "The s", [1, 2])
     store.append_reply(written.id, "ea \x00", [-3, 2**31 - 1])
     speed = Speed(
-        tok_per_s=84.5, acceptance=0.71, tokens_per_step=2.4, speedup=None, drafted=10, accepted=7, steps=4, tokens=4
+        tok_per_s=84.5,
+        acceptance=0.71,
+        tokens_per_step=2.4,
+        plain_tok_per_s=50.0,
+        drafted=10,
+        accepted=7,
+        steps=4,
+        tokens=4,
     )
     figures = Figures(speed, [[4, 3], [3, 2]], {"draft": {"steps": 4, "drafted": 10, "accepted": 7}}, 30, 12, 1, 90.5)
     store.finish_reply(written.id, reason="stop", figures=figures)

@@ -89,7 +89,7 @@ def test_what_cannot_be_loaded_is_one_clear_line_before_any_screen(
 
 def test_a_person_chats_offline_and_the_chat_is_kept(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, 100, 30, "--seed", "7")
-    terminal.read(b"Say something")
+    terminal.read(b"Message, / for commands")
     terminal.type(b"Tell me about the sea\r")
     terminal.read(b"first token")
     end = time.monotonic() + PATIENCE

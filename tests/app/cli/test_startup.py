@@ -98,7 +98,7 @@ def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
     """What is not on it is loaded when it is asked for, and garbage is looked for once it is up."""
     told = tmp_path / "told.json"
     terminal = Terminal(tmp_path, 100, 30, program=["-c", FIRST_SCREEN, str(told)])
-    terminal.read(b"Say something")
+    terminal.read(b"Message, / for commands")
     terminal.type(b"\x11")
     terminal.read()
     assert terminal.end() == 0
@@ -113,7 +113,7 @@ def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
 def test_the_chats_own_process_loads_no_engine(arguments: list[str], tmp_path: Path) -> None:
     """It is looked at when the model is loaded, by the libraries that it has mapped."""
     terminal = Terminal(tmp_path, 100, 30, "--as-child", *arguments)
-    terminal.read(b"Say something")
+    terminal.read(b"Message, / for commands")
     interface = terminal.process.pid
     tasks = Path(f"/proc/{interface}/task").glob("*/children")  # whichever thread has started it
     [engine] = "".join(task.read_text() for task in tasks).split()

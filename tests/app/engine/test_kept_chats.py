@@ -60,12 +60,11 @@ class Process:
     def __init__(self, folder: Path, limit: int = 1 << 30, key: str = "key", rewinds: bool = True) -> None:
         letters, self.target, plain = Letters(), FakeTarget(n_ctx=4096), PlainClock()
         self.target.abilities = replace(self.target.abilities, rewinds=rewinds)
-        plain.hear(1.0)
         self.clock, self.folder = Clock(), folder
         self.keeper = KvCacheStore(self.target, key, limit, folder, self.clock)
         prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
         parts = Resources(self.target.abilities)
-        drafters = Drafters(parts, self.target, plain, Profile(None, ""))
+        drafters = Drafters(parts, self.target, 1.0, Profile(None, ""))
         self.session = Session(ChatModel(self.target, letters, prompts, plain), drafters, self.keeper)
 
     def reply(self, chat: str, *said: str, system: str = "") -> Done:

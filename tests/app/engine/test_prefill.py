@@ -67,11 +67,10 @@ class Letters:
 @pytest.fixture
 def fake() -> Session:
     letters, target, plain = Letters(), FakeTarget(n_ctx=2048), PlainClock()
-    plain.hear(1.0)
     parts = Resources(target.abilities, FakeTarget(n_ctx=2048, blur=0.3))
     prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
     keeper = KvCacheStore(target, "fake", 1 << 30)
-    drafters = Drafters(parts, target, plain, Profile(None, ""))
+    drafters = Drafters(parts, target, 1.0, Profile(None, ""))
     return Session(ChatModel(target, letters, prompts, plain), drafters, keeper)
 
 

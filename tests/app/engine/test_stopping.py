@@ -62,3 +62,13 @@ def test_the_budget_never_drafts_past_the_end_and_probes_plain_decoding() -> Non
     assert budget(1.0, 2) and not budget(1.0, 3)  # three tokens may follow: two drafted ones and the target's own
     budget.step = 8
     assert not budget(1.0, 1)
+
+
+def test_the_budget_probes_more_often_until_plain_decoding_is_known() -> None:
+    known = [False]
+    budget = FixedBudget(rules(limit=100), known=lambda: known[0])
+    probed = []
+    for budget.step in range(32):
+        known[0] = budget.step > 20
+        probed.append(not budget(1.0, 1))
+    assert [at for at, probe in enumerate(probed) if probe] == [4, 8, 12, 20]

@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from slipstream.app.engine.throttle import Event, Throttle
-from slipstream.app.protocol import Divided, Piece, Prefilling, Speed, Stepped
+from slipstream.app.protocol import Divided, Piece, Prefilling, Stepped
+from slipstream.app.speed import Speed
 
 
 def step(number: int, drafted: int = 0) -> Stepped:

@@ -21,7 +21,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import CONTEXTS
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot.arm import Record
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.profile import learned_gains
@@ -191,7 +191,7 @@ def replied(store: ChatStore, fingerprint: str, drafter: str, tokens: int, speed
     chat = store.open_or_create("sea")
     store.add_user(chat.id, "About the sea")
     reply = store.begin_reply(chat.id, model="Large", fingerprint=fingerprint, drafter=drafter, seed=1)
-    figures = Figures(Speed(tokens=tokens, speedup=speedup))
+    figures = Figures(Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup))
     store.finish_reply(reply.id, text="It is wet.", reason="stop", figures=figures)
 
 

@@ -20,9 +20,9 @@ from slipstream.app.protocol import (
     Piece,
     Prefilling,
     Prepare,
-    Speed,
     Stepped,
 )
+from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 PATIENCE = 60.0  # seconds that a hold lasts at most; a busy machine takes long to come to the next key
@@ -199,11 +199,12 @@ def play(generate: Generate, text: str) -> Iterator[Stepped]:
             pieces.append(Piece(group[-1], "bonus" if whole else "recovered"))
             drafted += len(group) - 1 + (not whole)
             accepted += len(group) - 1
+        tok_per_s = 44.0 if plain else 60.0 + 8 * (len(group) % 4) + step % 7
         speed = Speed(
-            tok_per_s=44.0 if plain else 60.0 + 8 * (len(group) % 4) + step % 7,
+            tok_per_s=tok_per_s,
             acceptance=accepted / drafted if drafted else None,
             tokens_per_step=at / step,
-            speedup=1.0 if plain else 1.7,
+            plain_tok_per_s=tok_per_s if plain else tok_per_s / 1.7,
             drafted=drafted,
             accepted=accepted,
             steps=step,

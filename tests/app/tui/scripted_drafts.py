@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slipstream.app.protocol import DraftTree, Speed, Stepped, Watched
+from slipstream.app.protocol import DraftTree, Stepped, Watched
+from slipstream.app.speed import Speed
 
 DEPTHS = [[8, 6], [4, 2]]
 """At each depth: steps that reached it, accepted there."""

@@ -1,6 +1,8 @@
+import pytest
+
 from slipstream.app.chats.records import Figures
-from slipstream.app.protocol import Speed
-from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent, plural, rate, sparkline, times
+from slipstream.app.speed import Speed, times
+from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent, plural, rate
 
 
 def test_words() -> None:
@@ -12,9 +14,6 @@ def test_words() -> None:
 
 
 def test_drawings() -> None:
-    assert sparkline([], 8) == ""
-    assert sparkline([0.0, 0.0], 8) == "▁▁"
-    assert sparkline([1.0, 2.0, 4.0, 8.0], 3) == "▃▅█"
     assert bar(0.5, 4) == ("━━", "──")
     assert bar(7.0, 4) == ("━━━━", "")
     assert bar(-1.0, 4) == ("", "────")
@@ -23,10 +22,32 @@ def test_drawings() -> None:
 def test_footnotes() -> None:
     assert footnote(None, "draft", "") == ""
     assert footnote(None, "draft", "", interrupted=True) == "interrupted"
+    assert footnote(Figures(), "draft", "stop") == "no words came"
     speed = Speed(tok_per_s=44.0, tokens=1)
-    assert footnote(Figures(speed), "none", "stop") == "1 token · 44 tok/s · plain"
+    assert footnote(Figures(speed), "none", "stop") == "no drafter · 44 tok/s · 1 token"
     assert footnote(Figures(speed, dropped_messages=3), "draft", "context") == (
-        "1 token · 44 tok/s · the context is full · older messages left out: 3"
+        "draft · 44 tok/s · 1 token · the context is full · older messages left out: 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        (20.0, "auto 2.2x faster · 44 tok/s instead of 20 · saved 7.2 s"),
+        (44.0, "auto 1.0x same speed · 44 tok/s instead of 44"),
+        (55.0, "auto 0.8x slower · 44 tok/s instead of 55"),
+        (None, "auto · 44 tok/s"),
+    ],
+)
+def test_a_footnote_compares_with_the_speed_without_a_drafter(plain: float | None, words: str) -> None:
+    speed = Speed(tok_per_s=44.0, plain_tok_per_s=plain, tokens=264)
+    assert footnote(Figures(speed), "auto", "stop") == f"{words} · 264 tokens"
+
+
+def test_no_ratio_is_given_below_thirty_tokens() -> None:
+    few, enough = (Speed(44.0, plain_tok_per_s=20.0, tokens=count) for count in (29, 30))
+    assert "faster" not in footnote(Figures(few), "auto", "stop") and "2.2x" in footnote(
+        Figures(enough), "auto", "stop"
     )
 
 

@@ -24,7 +24,7 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
         await chat.say("x", wait=False)
         await chat.until(lambda: chat.screen.reply.widget is not None and len(chat.screen.reply.widget.text) >= 10)
         await chat.press("f2")
-        assert hints(chat) == ["Drafter from the next reply on: lookup"]
+        assert hints(chat) == ["Next reply: lookup"]
         assert "draft→lookup" in chat.shown()
         chat.engine.go()
         await chat.until(chat.idle)
@@ -72,15 +72,15 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         words = styles(reply)
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
-        assert "draft   recovered   bonus   plain" in chat.shown()
+        assert "draft   corrected   free extra token   not guessed" in chat.shown()
 
         await chat.press("f2")
         await chat.say("y")
         assert COPIED in styles(chat.replies()[1])
-        assert "draft   lookup   recovered   bonus   plain" in chat.shown()
+        assert "draft   lookup   corrected   free extra token   not guessed" in chat.shown()
         await chat.press("f3")
         assert not any(reply.coloured for reply in chat.replies())
-        assert "recovered" not in chat.shown()
+        assert "corrected" not in chat.shown()
         await chat.press("f3")
         assert all(reply.coloured for reply in chat.replies())
 

@@ -126,7 +126,7 @@ def test_too_big_says_which_quantization_fits(eight: Header) -> None:
     chosen = fit(eight, [cpu(8)])
     assert chosen.verdict == "too big"
     assert chosen.gpu_layers == 0
-    assert "It takes 9." in chosen.why
+    assert "Needs 9." in chosen.why
     assert "It would fit as " in chosen.why
     assert "Q8_0" not in chosen.why
 

@@ -33,9 +33,9 @@ from slipstream.app.protocol import (
     Prepare,
     Quit,
     Sampling,
-    Speed,
     Watch,
 )
+from slipstream.app.speed import Speed
 from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = pytest.mark.program

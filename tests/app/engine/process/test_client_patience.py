@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog, work_done
-from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling, Speed
+from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling
+from slipstream.app.speed import Speed
 
 pytestmark = pytest.mark.program
 

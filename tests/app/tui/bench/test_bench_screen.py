@@ -89,7 +89,7 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert "--temp 0.8 --limit 2 --tokens 48" in words
         assert not screen.check_action("new", ())
         await chat.press("escape", "ctrl+d")
-        assert chat.toasts() == ["The benchmark has the model · F8 shows how far it is."]
+        assert chat.toasts() == ["Benchmark running · F8: progress."]
         await chat.say("sent meanwhile", wait=False)  # it waits
         assert len(chat.engine.loads) == 1 and not chat.engine.asked
         assert "will be sent afterwards" in str(chat.screen.prompt.border_subtitle)
@@ -220,7 +220,7 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
         await chat.press("enter")
         assert isinstance(chat.app.screen, BenchResult)
         words = said(chat)
-        for part in ("auto", "1.70x [1.60, 1.80]", "Same text as plain decoding's: 8 of 8", "do not lean on", "medusa"):
+        for part in ("auto", "1.70x [1.60, 1.80]", "Same text as plain decoding's: 8 of 8", "too few for", "medusa"):
             assert part in words, part
         assert all(len(line) == size[0] for line in chat.shown().splitlines())
         await chat.press("escape", "down")

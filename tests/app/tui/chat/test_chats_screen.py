@@ -8,7 +8,7 @@ from tests.app.tui.scripted import Script
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Speed
+from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.transcript import AT_ONCE, Earlier, Later
 
 
@@ -18,7 +18,7 @@ def kept(store: ChatStore, question: str, answer: str, turns: int = 1) -> str:
         number = f" {turn}" if turns > 1 else ""
         store.add_user(chat, question + number)
         reply = store.begin_reply(chat, model="m", fingerprint="f1", drafter="lookup", seed=1)
-        speed = Speed(tok_per_s=9.5, acceptance=0.5, speedup=1.25, tokens=3)
+        speed = Speed(tok_per_s=9.5, acceptance=0.5, plain_tok_per_s=7.6, tokens=30)
         figures = Figures(speed, prompt_tokens=40, ttft_ms=1500.0)
         store.finish_reply(reply.id, text=answer + number, tokens=[1, 2, 3], reason="stop", figures=figures)
     return chat
@@ -28,7 +28,9 @@ async def test_a_chat_is_reopened_with_its_figures_and_goes_on(open_chat: Open, 
     chat_id = kept(store, "What is a fox?", "A small animal.")
     async with open_chat(Script("Red."), chat=chat_id) as chat:
         assert chat.texts() == ["What is a fox?", "A small animal."]
-        assert chat.footnote() == "3 tokens · 9.5 tok/s · lookup 50 % · 1.2x · first token 1.5 s"
+        assert chat.footnote() == (
+            "lookup 1.2x faster · 9.5 tok/s instead of 7.6 · saved 0.8 s · 30 tokens · first token 1.5 s"
+        )
         await chat.until(lambda: "/ 1,024" in chat.shown())  # what is kept, then what is counted
         assert "What is a fox?" in chat.shown().splitlines()[0]
         await chat.say("Which colour?")

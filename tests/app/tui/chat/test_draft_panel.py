@@ -32,18 +32,18 @@ async def drawn(chat: Driver, words: str) -> None:
 async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(Script(TEXT, hold=20), size=size) as chat:
         panel, transcript = chat.screen.drafts, chat.screen.transcript
-        assert not panel.display and "Drafts:" not in chat.shown()
+        assert not panel.display and "Guesses:" not in chat.shown()
         await chat.press("f4")
         await chat.until(lambda: chat.engine.watched)
-        assert "The next reply's drafts come here" in chat.shown()
+        assert "Guesses appear here during the next reply" in chat.shown()
         beside = size[0] > 100
         assert (panel.region.y == transcript.region.y) == beside
         assert panel.region.x >= transcript.region.right if beside else panel.region.y >= transcript.region.bottom
         await chat.say("x", wait=False)
         await drawn(chat, "┯·sea 25━·is 25━·wide 25┯and·")
         assert chat.screen.reply.writing  # while it is being written
-        assert "2 draft  3 of 5 + bonus" in shown(panel.trees) and "·wrong 50" in shown(panel.trees)
-        await chat.until(lambda: "by depth" in chat.shown() and "draft" in chat.shown())
+        assert "step 2  draft guessed 5, kept 3" in shown(panel.trees) and "·wrong 50" in shown(panel.trees)
+        await chat.until(lambda: "by position" in chat.shown() and "draft" in chat.shown())
         chat.engine.go()
         await chat.until(chat.idle)
         await drawn(chat, "still.")
@@ -55,7 +55,7 @@ async def test_it_opens_without_colours(open_chat: Open, monkeypatch: pytest.Mon
     monkeypatch.setenv("NO_COLOR", "1")
     async with open_chat(Script(TEXT), size=(140, 40)) as chat:
         await chat.press("f4")
-        assert "The next reply's drafts come here" in chat.shown()
+        assert "Guesses appear here during the next reply" in chat.shown()
         await chat.say("x")
         await drawn(chat, "still.")
 
@@ -65,7 +65,7 @@ async def test_nothing_is_asked_of_the_engine_while_it_is_closed(open_chat: Open
         await chat.say("x")
         await chat.press("f4")
         await chat.until(lambda: chat.engine.watched)
-        assert "The next reply's drafts come here" in chat.shown()
+        assert "Guesses appear here during the next reply" in chat.shown()
         assert "70 %" in str(chat.screen.drafts.chart.render())  # known from the reply's own figures
         await chat.press("f4")
         await chat.until(lambda: not chat.engine.watched)
@@ -101,7 +101,7 @@ async def test_it_is_a_command_too_and_a_new_reply_begins_anew(open_chat: Open) 
         assert log.kept[0].step == 1
         await chat.press("ctrl+n")
         await chat.until(lambda: not log.kept)
-        assert "Nothing was drafted yet" in str(chat.screen.drafts.chart.render())
+        assert "Nothing was guessed yet" in str(chat.screen.drafts.chart.render())
 
 
 async def test_a_plain_reply_says_so_step_by_step(open_chat: Open) -> None:
@@ -109,8 +109,8 @@ async def test_a_plain_reply_says_so_step_by_step(open_chat: Open) -> None:
         await chat.press("f4")
         await chat.until(lambda: chat.engine.watched)
         await chat.say("x")
-        await drawn(chat, "2 plain sea.")
-        assert "Nothing was drafted yet" in str(chat.screen.drafts.chart.render())
+        await drawn(chat, "steps 1–2   no guesses")
+        assert "Nothing was guessed yet" in str(chat.screen.drafts.chart.render())
 
 
 async def test_kept_replies_are_in_the_chart(open_chat: Open, store: ChatStore) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slipstream.app.protocol import DraftTree, Piece
 from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTERS, RECOVERED
-from slipstream.app.tui.chat.draft_tree import MOST_DRAWN, SMALLEST, drawn
+from slipstream.app.tui.chat.draft_tree import MOST_DRAWN, SMALLEST, drawn, drawn_plain
 
 TREE = DraftTree(
     step=1_128,
@@ -38,7 +38,7 @@ def styles(tree: DraftTree, width: int = 60) -> dict[str, str]:
 
 def test_the_first_line_is_what_was_written_and_the_rest_hangs_below() -> None:
     assert lines(TREE) == [
-        "1,128 medusa  3 of 7 + recovered · 5.2 ms",
+        "step 1,128  medusa guessed 7, kept 3: 3 steps saved · 5.2 ms",
         "┯·sea 92┯·is 81┯·big 12━·blue",
         "│       │      └·wide 40─·and 30",
         "│       └·was 10",
@@ -54,26 +54,43 @@ def test_a_bonus_follows_a_whole_path_and_a_long_chain_goes_on_below() -> None:
     words = [" and", " it", " is", " never", " quite"]
     tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3], probs=[0.9] * 5, sources=["lookup"] * 5)
     tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"), probes=12, ms=31.4)
-    assert lines(tree)[0] == "1,128 lookup  5 of 5 + bonus · 12 probes · 31 ms"
-    assert lines(tree)[1:] == ["━·and 90━·it 90━·is 90━·never 90━·quite 90━·still"]
-    assert lines(tree, 30)[1:] == ["━·and 90━·it 90━·is 90…", "…━·never 90━·quite 90━·still"]
-    assert styles(tree)["·quite"] == COPIED and styles(tree)["·still"] == BONUS
+    assert lines(tree, 80)[0] == "step 1,128  lookup guessed 5, kept 5: 5 steps saved · 12 probes · 31 ms"
+    assert lines(tree)[1:] == ["  and ✓  it ✓  is ✓  never ✓  quite ✓  │ free still "]
+    assert lines(tree, 30)[1:] == ["  and ✓  it ✓  is ✓  never ✓ ", "  quite ✓  │ free still "]
+    assert styles(tree)["quite ✓"] == COPIED and styles(tree)["│ free still"] == BONUS
+
+
+def test_a_chain_is_words_in_a_row() -> None:
+    words = [" a", " good", " thing", " to"]
+    tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2], probs=[0.9] * 4, sources=["lookup"] * 4, path=[0, 1])
+    assert lines(tree)[1:] == ["  a ✓  good ✓  │ thing ✗  to ✗  │ wrote blue "]
+    assert lines(replace(tree, path=[]))[0].startswith("step 1,128  lookup guessed 4, kept 0 · ")
+
+
+def test_a_tree_too_wide_goes_on_below() -> None:
+    words = [" and", " it", " is", " never", " quite", " other"]
+    tree = replace(TREE, texts=words, parents=[-1, 0, 1, 2, 3, -1], probs=[0.9] * 6, sources=["lookup"] * 6)
+    tree = replace(tree, path=[0, 1, 2, 3, 4], last=Piece(" still", "bonus"))
+    assert lines(tree, 30)[1:] == ["┯·and 90━·it 90━·is 90…", "└·other 90", "…━·never 90━·quite 90━·still"]
 
 
 def test_nothing_accepted_begins_with_the_targets_own_token() -> None:
-    tree = replace(TREE, texts=[" a", " b"], parents=[-1, 0], probs=[0.6, 1.0], sources=["x"] * 2, path=[])
-    assert lines(tree)[1:] == ["┯·blue", "└·a 60─·b 100"]
+    tree = replace(TREE, texts=[" a", " b"], parents=[-1, -1], probs=[0.6, 0.3], sources=["x"] * 2, path=[])
+    assert lines(tree)[1:] == ["┯·blue", "├·a 60", "└·b 30"]
 
 
 def test_several_drafters_are_told_apart() -> None:
     tree = replace(TREE, sources=["medusa", "medusa", "lookup", "lookup", "medusa", "medusa", "medusa"])
-    assert lines(tree)[0].startswith("1,128 medusa¹ + lookup²  3 of 7")
+    assert lines(tree)[0].startswith("step 1,128  medusa¹ + lookup² guessed 7")
     assert lines(tree)[2] == "│        │       └·wide² 40─·and² 30"
 
 
-def test_a_plain_step_is_one_line() -> None:
-    tree = DraftTree(3, [], [], [], [], [], Piece("\n", "plain"), 0, 1.04)
-    assert lines(tree) == ["3 plain ↵ · 1.0 ms"]
+def test_plain_steps_are_one_line() -> None:
+    why = "they would cost more than they save"
+    assert drawn_plain(14, 32, 19, 80).plain == f"steps 14–32   no guesses: {why}"
+    assert drawn_plain(3, 3, 1, 80).plain == f"step 3   no guesses: {why}"
+    assert drawn_plain(3, 900, 12, 90).plain == f"steps 3–900   no guesses in the 12 shown: {why}"
+    assert drawn_plain(3, 900, 12, 20).cell_length == 20
 
 
 @pytest.mark.parametrize(
@@ -127,4 +144,5 @@ def test_any_tree_fits_any_width(tree: DraftTree, width: int) -> None:
         parts = [content.plain[span.start : span.end] for span in content.spans]
         shares = [part for part in parts if re.fullmatch(r" \d+", part)]
         assert content.plain.count("LAST") == 1
-        assert len(shares) == len(tree.texts)  # every node is there, with its probability
+        in_a_row = all(parent == node - 1 for node, parent in enumerate(tree.parents))
+        assert len(shares) == len(tree.texts) or in_a_row  # every node is there, with its probability

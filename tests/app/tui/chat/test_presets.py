@@ -81,8 +81,8 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
     async with open_chat(size=(140, 40)) as chat:
         await command(chat, "/system Be brief.")
         await command(chat, "/keep-system short")
-        await command(chat, "/preset sober")
-        assert "short · sober · slipstream-mini" in chat.shown()
+        await command(chat, "/preset careful")
+        assert "short · careful · slipstream-mini" in chat.shown()
         await chat.say("x")
         asked = chat.engine.asked[0]
         assert [(m.role, m.content) for m in asked.messages] == [("system", "Be brief."), ("user", "x")]
@@ -90,7 +90,7 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
         first = store.list_chats()[0].id
         await command(chat, "/new")
         await chat.until(lambda: chat.screen.conversation.chat is None)
-        assert "sober" not in chat.shown()
+        assert "careful" not in chat.shown()
         await chat.say("y")
         assert [m.role for m in chat.engine.asked[1].messages] == ["user"]
         assert chat.engine.asked[1].sampling == Sampling(seed=7)
@@ -107,7 +107,7 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
         assert chat.engine.asked[3].messages[0].role == "user"
         assert not values_of(chat.engine.asked[3].sampling)
     async with open_chat(chat=first, size=(140, 40)) as chat:
-        await chat.until(lambda: "short · sober · " in chat.shown())
+        await chat.until(lambda: "short · careful · " in chat.shown())
         await chat.say("again")
         assert chat.engine.asked[0].messages[0].content == "Be brief."
         assert chat.engine.asked[0].sampling.temperature == 0.3
@@ -116,7 +116,7 @@ async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, st
 async def test_what_cannot_be_used_is_said(open_chat: Open, file: Path) -> None:
     async with open_chat() as chat:
         await command(chat, "/preset")
-        assert hints(chat)[-1] == "Presets: usual, greedy, sober, lively. Now: usual."
+        assert hints(chat)[-1] == "Presets: default, greedy, careful, creative. Now: default."
         await command(chat, "/preset wild")
         assert "There is no preset wild" in hints(chat)[-1]
         await command(chat, "/keep-system x")

@@ -1,43 +1,76 @@
-"""The autopilot says on screen, in one line, what it chose and why."""
+"""The strip says in at most eight words why nothing is guessed."""
 
 from __future__ import annotations
 
 import pytest
-from tests.app.tui.conftest import Open
+from textual.geometry import Size
 
-from slipstream.app.protocol import Speed, Stepped
+from slipstream.app.protocol import Choice, Stepped
+from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.status_bar import Strip
 
-WHY = "lookup 6, C(7)=2.9x, expect 4.1 tokens; plain would be 31 tok/s, the latest steps 44 tok/s"
+SPEED = Speed(44.0, 0.5, 1.5, 40.0, drafted=20, accepted=10, steps=40, tokens=60)
+PLAIN = Speed(44.0, None, 1.0, 44.0, steps=60, tokens=60)
 
 
-def stepped(why: str) -> Stepped:
-    return Stepped(1, [], [5], "lookup", 6, 3, 12.0, Speed(steps=1, tokens=1), 4.1, why)
+def choice(drafter: str, plain_ms: float = 25.0, trial: bool = False) -> Choice:
+    return Choice(drafter, 0 if drafter == "none" else 6, 2.9, 4.1, plain_ms, trial)
 
 
-@pytest.mark.parametrize(("size", "shown"), [((80, 24), True), ((140, 40), True), ((60, 14), False)])
-async def test_the_reason_stands_below_the_figures(open_chat: Open, size: tuple[int, int], shown: bool) -> None:
-    async with open_chat(size=size) as chat:
-        strip = chat.app.screen.query_one(Strip)
-        await chat.pilot.pause()
-        before = strip.size.height
-        strip.step(stepped(WHY))
-        await chat.pilot.pause()
-        assert strip.size.height == before + shown
-        text = str(strip.render())
-        assert (WHY[:50] in text) == shown
-        strip.step(stepped(""))  # nothing new is said
-        await chat.pilot.pause()
-        assert (WHY[:50] in str(strip.render())) == shown
-        strip.begin("none")
-        await chat.pilot.pause()
-        assert strip.size.height == before and WHY[:20] not in str(strip.render())
+def stepped(drafter: str, speed: Speed, chosen: Choice | None) -> Stepped:
+    return Stepped(1, [], [5], drafter, 6, 3, 12.0, speed, 4.1, chosen)
 
 
-async def test_escape_sequences_in_a_reason_are_inert(open_chat: Open) -> None:
-    async with open_chat() as chat:
-        strip = chat.app.screen.query_one(Strip)
-        strip.step(stepped("\x1b[31mred [b]bold[/b]"))
-        await chat.pilot.pause()
-        text = str(strip.render())
-        assert "\x1b" not in text and "[b]bold[/b]" in text
+@pytest.mark.parametrize(
+    ("drafter", "steps", "words"),
+    [
+        ("auto", [stepped("lookup", SPEED, choice("lookup"))], "lookup is guessing"),
+        ("auto", [stepped("lookup", SPEED, choice("lookup", trial=True))], "trying lookup"),
+        ("auto", [stepped("none", SPEED, choice("none"))], "not guessing: it would not be faster now"),
+        ("auto", [stepped("none", PLAIN, choice("none", 1.2))], "not guessing: a token takes only 1 ms"),
+        ("auto", [stepped("lookup", SPEED, choice("lookup")), stepped("none", SPEED, None)], "lookup is guessing"),
+        ("lookup", [stepped("none", PLAIN, None)], "lookup found nothing to guess yet"),
+        ("none", [stepped("none", PLAIN, None)], "not guessing: no drafter is chosen (Ctrl-D)"),
+    ],
+)
+def test_the_strip_says_who_guesses_or_why_not(
+    monkeypatch: pytest.MonkeyPatch, drafter: str, steps: list[Stepped], words: str
+) -> None:
+    monkeypatch.setattr(Strip, "size", Size(80, 3))
+    strip = Strip("auto")
+    strip.promise("same text")
+    strip.begin(drafter)
+    for step in steps:
+        strip.step(step)
+    about = str(strip.render()).splitlines()[2]
+    assert about.startswith(f" {words}  ") and about.endswith("text identical ✓")
+    assert len(words.split()) <= 8
+
+
+def test_a_busy_machine_is_said_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Strip, "size", Size(80, 3))
+    strip = Strip("auto")
+    strip.begin("auto")
+    strip.step(stepped("lookup", Speed(44.0, tokens=60, busy=True), None))
+    first, second, _ = str(strip.render()).splitlines()
+    assert first.endswith("measuring") and second.endswith("machine is busy")
+
+
+def test_another_drafter_for_the_next_reply_leaves_the_figures_under_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Strip, "size", Size(80, 3))
+    strip = Strip("auto")
+    strip.begin("auto")
+    strip.step(stepped("lookup", SPEED, choice("lookup")))
+    strip.end(SPEED)
+    strip.switch("none", writing=False)
+    first, second, third = str(strip.render()).splitlines()
+    assert "with drafter" in first and "without" in second and third.startswith(" next reply: none")
+
+
+def test_escape_sequences_in_a_name_are_inert(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Strip, "size", Size(80, 3))
+    strip = Strip("auto")
+    strip.begin("auto")
+    strip.step(stepped("\x1b[31mred [b]b[/b]", SPEED, None))
+    text = str(strip.render())
+    assert "\x1b" not in text and "[b]b" in text

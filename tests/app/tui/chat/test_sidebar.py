@@ -103,7 +103,7 @@ async def test_words_are_found_in_every_branch_of_every_chat(open_chat: Open, st
         await chat.press("ctrl+o")
         assert searching(chat).value == ""
         await chat.press(*"xyzzy")
-        await chat.until(lambda: "Nothing has these words" in chat.shown())
+        await chat.until(lambda: "No matches" in chat.shown())
         await chat.press("enter", "ctrl+r", "escape")
         await chat.until(lambda: len(rows(chat)) == 2)
         assert searching(chat).has_focus
@@ -199,7 +199,7 @@ async def test_a_chat_has_no_figures_of_another(open_chat: Open, store: ChatStor
     other = kept(store, "About foxes", "Fox.")
     async with open_chat(Script("The sea is wide.")) as chat:
         await chat.say("About the sea")
-        assert "acceptance" in chat.shown() and chat.screen.status.speed.tokens
+        assert "tokens per step" in chat.shown() and chat.screen.status.speed.tokens
         here = chat.screen.conversation.chat
         assert here
         await chat.press("ctrl+n")

@@ -110,7 +110,7 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await command(chat, "/drafter medusa")
         assert "no heads are trained" in hints(chat)[-1]
         await command(chat, "/drafter nobody")
-        assert "there is no such drafter" in hints(chat)[-1]
+        assert "o drafter called" in hints(chat)[-1]
         assert chat.screen.model.drafter == "lookup"
         await command(chat, "/drafter")
         await chat.until(lambda: isinstance(chat.app.screen, DraftersScreen))

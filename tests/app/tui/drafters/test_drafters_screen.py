@@ -130,7 +130,7 @@ async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: 
         await chat.until(lambda: "✗ retrieval" in chat.shown())
         await chat.press("enter")
         assert isinstance(chat.app.screen, DraftersScreen)
-        assert hints(chat) == ["retrieval cannot draft for this model."]
+        assert hints(chat) == ["retrieval cannot guess for this model."]
         await chat.press("escape")
         assert chat.screen.model.drafter == "draft"
 
@@ -229,7 +229,7 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         words = said(screen)
         assert "t trains it here" in words and "first guess right 61 % of the time" in words
         assert str(tmp_path / "heads" / "mini-space.gguf") in words
-        assert "Does not serve: trained for another version of it." in words
+        assert "Not supported: trained for another version of it." in words
 
 
 async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model: Path, tmp_path: Path) -> None:

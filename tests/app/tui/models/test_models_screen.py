@@ -217,7 +217,7 @@ async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open
         assert isinstance(repo, RepoScreen)
         await chat.until(lambda: len(repo.quants) == 6)
         assert repo.browser.key == "Q4_K_M"  # the best for this machine
-        for text in ("★ Q4_K_M", "● GPU", "◐ GPU + memory", "○ memory", "✗ too big", "4 files", "32k"):
+        for text in ("★ Q4_K_M", "● GPU", "◐ GPU + memory", "○ runs on the CPU", "✗ too big", "4 files", "32k"):
             assert text in chat.shown(), text
         await chat.press("end", "enter")
         assert chat.app.screen is repo and any("Q8_0 would fit" in word for word in words(chat))
@@ -385,3 +385,17 @@ def test_a_card_is_shown_whole_where_it_is_short() -> None:
     assert len(shown) > 1 and all(len(piece) <= 1300 for piece in shown)
     assert [line for line in "\n".join(shown).split("\n") if line] == [line for line in card.split("\n") if line]
     assert pieces("") == pieces(" \n ") == [NONE]
+
+
+async def test_escape_leaves_the_search_box_before_the_screen(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        screen = await opened(chat, SEARCH)
+        await search(chat, screen, "qwen 4")
+        await chat.press("escape")
+        assert chat.app.screen is screen and screen.listing.tab == SEARCH and not screen.listing.line.has_focus
+        await chat.press("slash")
+        assert screen.listing.line.has_focus and screen.listing.line.value == "qwen 4"
+        await chat.press("escape", "1")
+        assert screen.listing.tab == INSTALLED
+        await chat.press("escape")
+        assert isinstance(chat.app.screen, ChatScreen) and chat.screen.prompt.text == ""

@@ -117,7 +117,7 @@ async def test_all_drafters_of_a_model_are_told_and_one_key_fetches_one(open_cha
         assert "A drafter of at most 1B parameters pays." in chat.shown()
         await chat.press("end", "enter")
         assert isinstance(chat.app.screen, PairsScreen)
-        assert any("cannot draft for this model" in word for word in words(chat))
+        assert any("cannot guess for this model" in word for word in words(chat))
         await chat.press("up", "enter")
         await chat.until(lambda: screen.listing.tab == DOWNLOADS and chat.app.screen is screen)
         assert models.called("fetch_file") == ["AngelSlim/Qwen3-4B_eagle3"]

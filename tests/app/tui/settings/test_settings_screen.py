@@ -206,7 +206,7 @@ async def test_sampling_and_replies_follow_the_settings_but_for_what_a_chat_keep
         asked = chat.engine.asked[0]
         assert [m.content for m in asked.messages] == ["Be brief.", "x"] and asked.max_tokens == 9
         assert asked.sampling == Sampling(temperature=0.3, seed=7)
-        chat.screen.guidance.use_preset("lively")
+        chat.screen.guidance.use_preset("creative")
         chat.app.settled.restore({"sampling.top_k": 11})
         chat.app.settled.restore({"reply.max_tokens": 0})
         await chat.say("y")

@@ -1,0 +1,126 @@
+"""One reply written twice at the same time: with a drafter and without, from the same prompt with the same seed.
+
+The steps of the two alternate in one process, on the same weights, and each clock counts its own steps alone. The one
+whose clock is behind goes next, so that at every moment both have had as much time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from slipstream.app.bench import RACE_TOKENS
+from slipstream.app.bench.race_events import FRAMES, Event, Finish, Frame, Racer, Start
+from slipstream.app.bench.stopping import never
+from slipstream.app.engine.session import Reply, Session
+from slipstream.app.protocol import PLAIN, Generate, Loaded, Message, Prefilling, Sampling
+from slipstream.app.speed import Speed
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.types import Token
+
+CONTEXT: Final = 2048
+"""Tokens of each of the two contexts: a race takes a prompt and a reply."""
+_WARM_UP: Final = 16
+
+
+class _Lane:
+    """One of the two while it writes."""
+
+    def __init__(self, session: Session, request: Generate, cancelled: Callable[[], bool]) -> None:
+        """Reads the prompt."""
+        self._reply: Reply = session.begin(request, _unheard, cancelled)
+        self._steps = self._reply.steps()
+        self._text: list[str] = []
+        self.tokens: list[Token] = []
+        self.seconds = 0.0
+        self.over = False
+        self.speed = Speed()
+
+    def step(self) -> None:
+        """Writes one step, and counts its time alone."""
+        self._reply.resume()
+        step = next(self._steps, None)
+        if step is None:
+            self.over = True
+            return
+        self._text += (piece.text for piece in step.pieces)
+        self.tokens += step.tokens
+        self.seconds += step.ms / 1e3
+        self.speed = step.speed
+
+    @property
+    def racer(self) -> Racer:
+        """How far it is."""
+        return Racer("".join(self._text), len(self.tokens), self.seconds, self.over)
+
+
+def _unheard(_: Prefilling) -> None:
+    """A short prompt is read before anyone looks."""
+
+
+def race(
+    session: Session,
+    loaded: Loaded,
+    drafter: str,
+    prompt: str,
+    sampling: Sampling,
+    tokens: int = RACE_TOKENS,
+    stop: Callable[[], bool] = never,
+    widened: str = "",
+) -> Iterator[Event]:
+    """Races a drafter against plain decoding.
+
+    Args:
+        session: The model.
+        loaded: What the engine said of it.
+        drafter: The drafter.
+        prompt: The prompt.
+        sampling: How tokens are drawn, with the seed.
+        tokens: Most tokens of each reply.
+        stop: Called before each step; True ends the race.
+        widened: See ``Start``.
+
+    Yields:
+        What is raced, pictures on the way, and what came of it.
+
+    Raises:
+        SlipstreamError: If the drafter cannot serve, or there is no memory for a second context.
+    """
+    if drafter == PLAIN:
+        raise SlipstreamError("without a drafter there is nothing to race.", "Name one: --drafter auto.")
+    if session.beside is None:
+        raise SlipstreamError("this model cannot be opened twice.", "Try another one.")
+    other = session.beside()
+    try:
+        request = Generate(1, [Message("user", prompt)], sampling, drafter, tokens)
+        plain = replace(request, drafter=PLAIN)
+        short = [(session, replace(request, max_tokens=_WARM_UP)), (other, replace(plain, max_tokens=_WARM_UP))]
+        lanes = [_Lane(each, asked, stop) for each, asked in short]
+        for lane in lanes:  # gets its pages and pools
+            while not lane.over:
+                lane.step()
+        plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
+        start = Start(loaded.name, drafter, prompt, sampling.seed, tokens, plain_ms, loaded.promise, widened)
+        yield start
+        yield from _run(_Lane(session, request, stop), _Lane(other, plain, stop), 1 / FRAMES / start.slower, stop)
+    finally:
+        other.close()
+
+
+def _run(ours: _Lane, plain: _Lane, every: float, stop: Callable[[], bool]) -> Iterator[Frame | Finish]:
+    """Lets the one whose clock is behind go next; shows both after every so many seconds of a clock."""
+    shown = 0.0
+    while not stop() and not (ours.over and plain.over):
+        behind = ours if plain.over or (not ours.over and ours.seconds <= plain.seconds) else plain
+        behind.step()
+        if behind.seconds >= shown + every:
+            shown = behind.seconds
+            yield Frame(ours.racer, plain.racer)
+    both = list(zip(ours.tokens, plain.tokens, strict=False))
+    differs = next((at for at, (one, two) in enumerate(both) if one != two), None)
+    stopped = not (ours.over and plain.over)
+    if differs is None and not stopped and len(ours.tokens) != len(plain.tokens):
+        differs = len(both)
+    speed = ours.speed
+    yield Finish(Frame(ours.racer, plain.racer), stopped, differs, speed.acceptance, speed.tokens_per_step)

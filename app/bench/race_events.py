@@ -1,0 +1,154 @@
+"""What a race tells: what is raced, where both are on the way, and what came of it; as values and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from slipstream.app.speed import speedup
+
+PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
+FRAMES: Final = 20
+"""Pictures a second, at most."""
+LEAST_SECONDS: Final = 6.0
+"""A race that is over sooner is shown slower: nobody can follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Racer:
+    """How far one of the two is.
+
+    Attributes:
+        text: What it has written.
+        tokens: Tokens of it.
+        seconds: Time of its own steps.
+        over: Whether its reply has ended.
+    """
+
+    text: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Both at one moment."""
+
+    ours: Racer
+    plain: Racer
+
+    @property
+    def speedup(self) -> float | None:
+        """The speed with the drafter over that without; None before both have written enough."""
+        return _ratio(self.ours, self.plain)
+
+    @property
+    def seconds(self) -> float:
+        """The time that each has had, but for one that has ended."""
+        return max(self.ours.seconds, self.plain.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is about to be raced.
+
+    Attributes:
+        model: The model's name.
+        drafter: The drafter.
+        prompt: The prompt.
+        seed: The seed of both replies.
+        limit: Most tokens of each.
+        plain_ms: Milliseconds of a plain step, about.
+        promise: See ``Loaded.promise``.
+        widened: What the model is widened to and at what cost, in words; empty for a model as it is.
+    """
+
+    model: str
+    drafter: str
+    prompt: str
+    seed: int
+    limit: int
+    plain_ms: float
+    promise: str
+    widened: str = ""
+
+    @property
+    def slower(self) -> float:
+        """How many times slower than it is a race is shown."""
+        return max(1.0, LEAST_SECONDS / (self.limit * self.plain_ms / 1e3))
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What came of a race.
+
+    Attributes:
+        frame: Where both stood at the end.
+        stopped: Whether it was stopped before both had ended.
+        differs_at: The first token in which the texts differ, from 0; None where none of those that both wrote does.
+        acceptance: Share of the guesses that were right; None where nothing was guessed.
+        tokens_per_step: Tokens a step, with the drafter.
+    """
+
+    frame: Frame
+    stopped: bool
+    differs_at: int | None
+    acceptance: float | None
+    tokens_per_step: float
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON."""
+
+        def racer(of: Racer) -> dict[str, Any]:
+            rate = round(of.tokens / of.seconds, 4) if of.seconds else None
+            return {"tokens": of.tokens, "seconds": round(of.seconds, 6), "tok_per_s": rate, "text": of.text}
+
+        ratio = self.frame.speedup
+        return {
+            "done": "stopped" if self.stopped else "finished",
+            "with": racer(self.frame.ours),
+            "without": racer(self.frame.plain),
+            "speedup": None if ratio is None else round(ratio, 4),
+            "acceptance": None if self.acceptance is None else round(self.acceptance, 4),
+            "tokens_per_step": round(self.tokens_per_step, 4),
+            "equal_texts": self.differs_at is None,
+            "differs_at": self.differs_at,
+        }
+
+
+def _ratio(ours: Racer, plain: Racer) -> float | None:
+    enough = speedup(plain.tokens, plain.seconds, 1.0) is not None
+    return speedup(ours.tokens, ours.seconds, plain.seconds / plain.tokens) if enough else None
+
+
+Event = Start | Frame | Finish
+
+
+def encoded(event: Event) -> dict[str, Any]:
+    """An event as an object of JSON."""
+    if isinstance(event, Start):
+        return {"race": asdict(event)}
+    if isinstance(event, Frame):
+        return {"with": asdict(event.ours), "without": asdict(event.plain)}
+    return event.figures()
+
+
+def decoded(found: dict[str, Any]) -> Event:
+    """Reads ``encoded`` back.
+
+    Raises:
+        LookupError: If it is no such object.
+        TypeError: Likewise.
+    """
+    if "race" in found:
+        return Start(**found["race"])
+    racers = [
+        Racer(found[name]["text"], found[name]["tokens"], found[name]["seconds"], found[name].get("over", True))
+        for name in ("with", "without")
+    ]
+    frame = Frame(*racers)
+    if "done" not in found:
+        return frame
+    stopped = found["done"] == "stopped"
+    return Finish(frame, stopped, found["differs_at"], found["acceptance"], found["tokens_per_step"])

@@ -1,0 +1,99 @@
+"""A race as lines of text: two bars, two texts, and what came of it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final, Literal
+
+from slipstream.app.bench.race_events import Finish, Frame, Racer, Start
+from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.speed import compared
+
+Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
+Line = tuple[str, Kind]
+_NOTE: Final = 15
+_TALL: Final = 18
+"""Lines from which blank ones fit between the parts."""
+SHORT_MS: Final = 10.0
+"""Milliseconds of a plain step below which guessing gains next to nothing."""
+
+
+def picture(start: Start, frame: Frame, finish: Finish | None, width: int, height: int) -> list[Line]:
+    """Draws a race; always as many lines, so that nothing jumps.
+
+    Args:
+        start: What is raced.
+        frame: Where both are.
+        finish: What came of it; None while it runs.
+        width: Columns.
+        height: Lines.
+    """
+    gap: list[Line] = [("", "faint")] if height >= _TALL else []
+    slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
+    most = max(frame.ours.tokens, frame.plain.tokens) if finish and not finish.stopped else start.limit
+    ratio = frame.speedup
+    heading: list[Line] = [
+        (f"RACE · same prompt, same seed{slower}", "title"),
+        (f"{one_line(start.widened) or one_line(start.model)} · “{one_line(start.prompt)}”", "faint"),
+        *gap,
+    ]
+    end = _end(start, finish)
+    room = height - len(heading) - 4 - 2 * len(gap) - len(end)
+    note = compared(ratio) if ratio else "measuring"
+    lines = [
+        *heading,
+        *_lane(f"with drafter ({one_line(start.drafter)})", frame.ours, most, note, "ours", width, room - room // 2),
+        *gap,
+        *_lane("without", frame.plain, most, "", "plain", width, room // 2),
+        *gap,
+        *end,
+    ]
+    return [(text[:width], kind) for text, kind in lines][:height]
+
+
+def _lane(label: str, racer: Racer, most: int, note: str, kind: Kind, width: int, room: int) -> list[Line]:
+    rate = f" · {_rate(racer.tokens / racer.seconds)} tok/s" if racer.seconds else ""
+    figures = f"{racer.tokens} tokens · {racer.seconds:.2f} s{rate}"
+    columns = max(width - _NOTE - 2, 8)
+    done = round(columns * min(racer.tokens / max(most, 1), 1.0))
+    text = clean("".join(racer.text)).strip("\n")
+    cursor = "" if racer.over else "▌"
+    wrapped = [line for part in (text + cursor).split("\n") for line in textwrap.wrap(part, width) or [""]]
+    shown = wrapped[-room:] if room > 0 else []
+    return [
+        (f"{label:<{max(width - len(figures), len(label) + 1)}}{figures}", "head"),
+        (f"{'█' * done}{'░' * (columns - done)}  {note}", kind),
+        *((line, "text") for line in shown),
+        *(("", "text") for _ in range(max(room, 0) - len(shown))),
+    ]
+
+
+def _end(start: Start, finish: Finish | None) -> list[Line]:
+    """What came of it; as many blank lines before it is known."""
+    if finish is None:
+        return [("", "faint")] * 3
+    frame, ratio = finish.frame, finish.frame.speedup
+    if finish.stopped:
+        first: Line = ("Stopped before the end.", "faint")
+    elif ratio is None:
+        first = ("Both replies are too short for a ratio.", "faint")
+    else:
+        took = f"{frame.ours.seconds:.2f} s instead of {frame.plain.seconds:.2f} s"
+        first = (f"{compared(ratio)}: {took}", "good" if ratio >= 1.05 else "bad" if ratio < 0.95 else "head")
+    if finish.differs_at is None:
+        second: Line = ("Text identical ✓", "good")
+    else:
+        second = (
+            f"The texts differ from token {finish.differs_at + 1} on: same odds, single words may differ.",
+            "faint",
+        )
+    third: Line = ("", "faint")
+    if ratio is not None and ratio < 1.05 and start.plain_ms < SHORT_MS:
+        third = (f"This model needs only {start.plain_ms:.0f} ms a token: a larger one gains more.", "faint")
+    elif finish.acceptance is not None:
+        third = (f"{100 * finish.acceptance:.0f} % right · {finish.tokens_per_step:.1f} tokens per step", "faint")
+    return [first, second, third]
+
+
+def _rate(tok_per_s: float) -> str:
+    return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"

@@ -1,0 +1,153 @@
+"""``slipstream race``: the same reply with a drafter and without, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from dataclasses import replace
+from time import monotonic, sleep
+from typing import Final
+
+from slipstream.app.bench.inflate import Wish, check_room, families, inflated, inflated_folder
+from slipstream.app.bench.race import CONTEXT, race
+from slipstream.app.bench.race_events import PROMPT, Event, Finish, Frame, Start, encoded
+from slipstream.app.bench.race_picture import Line, picture
+from slipstream.app.bench.stopping import Stop
+from slipstream.app.bench.turns import session_of
+from slipstream.app.library.load_request import BUNDLED, check_files
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import PLAIN, Load, Sampling
+from slipstream.models.errors import UsageError
+from slipstream.models.llama.devices import devices
+from slipstream.models.llama.library import process_log
+
+LARGER: Final = "1b"
+"""What a model that is too small to gain is offered to be widened to."""
+_HEIGHT: Final = 24
+_COLOURS: Final = {"title": "1", "faint": "2", "head": "1", "ours": "32", "plain": "2", "good": "32", "bad": "33"}
+
+
+def run_race(options: argparse.Namespace) -> int:
+    """Races, and shows it.
+
+    Returns:
+        The exit code; 130 where it was stopped.
+
+    Raises:
+        UsageError: If an option is none.
+        SlipstreamError: If a model cannot be made or loaded, or the drafter cannot serve it.
+    """
+    if options.max_tokens < 1:
+        raise UsageError(f"max-tokens is {options.max_tokens}; it must be 1 or more.")
+    paths, wish = Paths.default(), Wish.of(options.inflate, None, None, options.keep_inflated)
+    sampling = Sampling(temperature=options.temp, seed=options.seed)
+    load = choose(paths, options.model or BUNDLED, options.draft_model, PLAIN)
+    load = replace(load, heads=[*load.heads, *options.heads])
+    check_files(load)
+    prompt = options.prompt or PROMPT
+    show = _Json() if options.json else _Terminal() if sys.stdout.isatty() else _Lines()
+    with Stop("race: stopping") as stop:
+
+        def run(load: Load, widened: str = "") -> None:
+            with session_of(replace(load, n_ctx=load.n_ctx or CONTEXT)) as (session, loaded):
+                most = options.max_tokens
+                with process_log().listening():  # its lines would stand in the picture
+                    for event in race(session, loaded, options.drafter, prompt, sampling, most, stop, widened):
+                        show.take(event)
+
+        if wish is None:
+            run(load)
+            if not options.json and not stop.asked and show.even:
+                size = sum(plan.nbytes for plan, _ in families(load, _larger())[0].files(paths.derived))
+                about = f"{size / 1e6:,.0f} MB of disk while it runs"
+                print(f"As large as a 1B model: slipstream race --inflate {LARGER} ({about})")
+        else:
+            folder, planned = inflated_folder(paths.derived), families(load, wish)[:1]
+            check_room(planned, folder, devices(), wish.keep)
+            with inflated(planned[0], folder, wish.keep, _tell) as made:
+                shape = planned[0].shape.of
+                run(made.load, f"{load_name(options.model)} widened to the cost of {shape}, {planned[0].mix}")
+        return 130 if stop.asked else 0
+
+
+def _larger() -> Wish:
+    wish = Wish.of(LARGER, None, None, False)
+    assert wish
+    return wish
+
+
+def load_name(model: str | None) -> str:
+    """What a widened model is made of, for people."""
+    return "the bundled model" if model in (None, BUNDLED) else str(model)
+
+
+def _is_even(finish: Finish) -> bool:
+    return finish.frame.speedup is not None and finish.frame.speedup < 1.05
+
+
+def _tell(line: str) -> None:
+    print(f"race: {line}", file=sys.stderr, flush=True)
+
+
+class _Json:
+    """An object a line: the start, pictures, and what came of it."""
+
+    even = False
+
+    def take(self, event: Event) -> None:
+        """Prints an event."""
+        print(json.dumps(encoded(event)), flush=True)
+
+
+class _Lines:
+    """What came of it alone, where the output is no terminal."""
+
+    _start: Start
+    even = False
+    """Whether the drafter gained nothing."""
+
+    def take(self, event: Event) -> None:
+        """Prints the end."""
+        if isinstance(event, Start):
+            self._start = event
+        elif isinstance(event, Finish):
+            self.even = _is_even(event)
+            self.print(picture(self._start, event.frame, event, 100, _HEIGHT))
+
+    @staticmethod
+    def print(lines: list[Line]) -> None:
+        """Prints all but blank lines."""
+        print("\n".join(text.rstrip() for text, _ in lines if text.strip()), flush=True)
+
+
+class _Terminal:
+    """Draws over the same lines again and again; a quick race is shown slower, by its own clocks."""
+
+    def __init__(self) -> None:
+        """Nothing is drawn yet."""
+        self._start: Start | None = None
+        self._began = 0.0
+        self._drawn = 0
+        self.even = False
+
+    def take(self, event: Event) -> None:
+        """Draws an event when its time has come."""
+        if isinstance(event, Start):
+            self._start, self._began = event, monotonic()
+            return
+        assert self._start
+        finish = event if isinstance(event, Finish) else None
+        self.even = finish is not None and _is_even(finish)
+        frame = finish.frame if finish else event
+        assert isinstance(frame, Frame)
+        if not finish:
+            sleep(max(0.0, self._began + self._start.slower * frame.seconds - monotonic()))
+        size = shutil.get_terminal_size((80, _HEIGHT))
+        lines = picture(self._start, frame, finish, size.columns - 1, min(size.lines - 1, _HEIGHT))
+        up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        drawn = (f"\x1b[{_COLOURS.get(kind, '0')}m{text}\x1b[0m\x1b[K" for text, kind in lines)
+        print(up + "\r" + "\n".join(drawn), flush=True)
+        self._drawn = len(lines)

@@ -1,0 +1,85 @@
+"""How fast a reply is: one formula and one set of figures for the screen, the commands and the benchmark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LEAST_TOKENS: Final = 30
+"""Tokens below which no speed-up is given: single steps would decide it."""
+
+
+def speedup(tokens: float, seconds: float, plain_seconds: float | None) -> float | None:
+    """The time that plain decoding takes for these tokens over the time that they took.
+
+    Args:
+        tokens: Tokens written.
+        seconds: Wall time of all of their steps.
+        plain_seconds: Seconds a token of plain decoding, measured on this machine at about the same time and length of
+            text; None where it was not.
+
+    Returns:
+        The ratio; None below ``LEAST_TOKENS`` or without a baseline.
+    """
+    if plain_seconds is None or tokens < LEAST_TOKENS or seconds <= 0:
+        return None
+    return tokens * plain_seconds / seconds
+
+
+def times(ratio: float | None) -> str:
+    """A speed-up: "1.9x"."""
+    if ratio is None:
+        return "–"
+    return f"{ratio:.1f}x" if ratio >= 0.1 else f"{ratio:.2f}x"
+
+
+def compared(ratio: float) -> str:
+    """A speed-up in words: "1.8x faster", "1.0x same speed", "0.8x slower"."""
+    return f"{times(ratio)} {'faster' if ratio >= 1.05 else 'slower' if ratio < 0.95 else 'same speed'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """The figures of a reply so far.
+
+    Attributes:
+        tok_per_s: Emitted tokens a second of wall time over all steps, prefill left out.
+        acceptance: Accepted tokens over the depths of the drafts; None before the first draft.
+        tokens_per_step: Tokens a step.
+        plain_tok_per_s: The baseline: tokens a second of plain decoding now, at this length of text; None while it is
+            being measured.
+        drafted: Tokens drafted (depths of the drafts).
+        accepted: Drafted tokens that the target accepted.
+        steps: Steps so far.
+        tokens: Tokens so far.
+        thought: Tokens of the thinking part, see ``slipstream.app.chats.reasoning``.
+        thought_ms: Milliseconds that they took.
+        busy: Whether other programs seem to disturb the steps.
+    """
+
+    tok_per_s: float = 0.0
+    acceptance: float | None = None
+    tokens_per_step: float = 0.0
+    plain_tok_per_s: float | None = None
+    drafted: int = 0
+    accepted: int = 0
+    steps: int = 0
+    tokens: int = 0
+    thought: int = 0
+    thought_ms: float = 0.0
+    busy: bool = False
+
+    @property
+    def speedup(self) -> float | None:
+        """See ``speedup``."""
+        return speedup(self.tokens, self._seconds, 1 / self.plain_tok_per_s if self.plain_tok_per_s else None)
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """Seconds that plain decoding would have taken beyond those that it took; None where no ratio is known."""
+        ratio = self.speedup
+        return None if ratio is None else (ratio - 1) * self._seconds
+
+    @property
+    def _seconds(self) -> float:
+        return self.tokens / self.tok_per_s if self.tok_per_s else 0.0

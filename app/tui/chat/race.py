@@ -1,0 +1,131 @@
+"""A race of the chat's model: it borrows the model's memory, and the model comes back afterwards."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from slipstream.app.library.load_request import BUNDLED, drafting_arguments, model_name
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.app.protocol import AUTO, PLAIN
+from slipstream.app.tui.chat.drafter_work import run_beside
+from slipstream.app.tui.chat.model import ChatModel
+from slipstream.app.tui.chat.page import ChatPage
+from slipstream.app.tui.chat.replying import Replying
+from slipstream.app.tui.engine_service import EngineService
+from slipstream.app.tui.jobs import Jobs, failure
+from slipstream.app.tui.parts.dialogs import ConfirmScreen
+from slipstream.app.tui.parts.run_in_thread import run_in_thread
+from slipstream.models.errors import SlipstreamError
+
+if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
+    from slipstream.app.tui.race.screen import RaceScreen
+
+WAITS: Final = "race running · Esc ends it"
+SHAPE: Final = "1b"
+"""To whose cost the bundled model is widened."""
+
+
+class Races:
+    """Races the model. Meanwhile it is not loaded here, and what is sent waits."""
+
+    def __init__(self, page: ChatPage, engine: EngineService, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
+        """Keeps the parts."""
+        self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
+        self._screen: RaceScreen | None = None
+        self._prompt = ""
+
+    def open(self, prompt: str = "") -> None:
+        """Opens the screen and begins; the prompt is a story's where none is given."""
+        try:
+            self._jobs.check_free()
+        except SlipstreamError as error:
+            self._page.tell_error(error)
+            return
+        if self._replying.writing or self._engine.busy or self._model.loaded is None:
+            what = "A reply is being written" if self._replying.writing else "The model is being loaded"
+            self._page.hint(f"{what}; race when it is done.")
+            return
+        from slipstream.app.tui.race.screen import RaceContext, RaceScreen
+
+        self._prompt = prompt
+        bundled = model_name(self._model.load, Paths.default()) == BUNDLED
+        self._screen = RaceScreen(RaceContext(self._again, self._jobs.stop), bundled)
+        self._page.screen.app.push_screen(self._screen, self._closed)
+        self._model.lend(WAITS)
+        run_in_thread(self._page.screen, self._engine.release, lambda _: self._again(False), self._failed)
+
+    def _closed(self, _: None) -> None:
+        """The chat takes its model back, at once or when the race has ended."""
+        self._screen = None
+        if self._jobs.job is None and self._model.lent == WAITS:
+            self._model.take_back()
+
+    def _failed(self, error: SlipstreamError) -> None:
+        if self._screen:
+            self._screen.ended(one_line(f"{error.title} {error.hint}"))
+
+    def _again(self, widened: bool) -> None:
+        if self._screen is None:
+            self._closed(None)
+        elif widened:
+            self._offer_widened()
+        else:
+            run_beside(self._page, self._run([]))
+
+    def _offer_widened(self) -> None:
+        """Names what a larger model takes of disk and time before it is made."""
+
+        def find() -> int:
+            from slipstream.app.bench.inflate import Wish, families
+
+            wish = Wish.of(SHAPE, None, None, False)
+            assert wish
+            (family,) = families(self._model.load, wish)
+            return sum(plan.nbytes for plan, _ in family.files(Paths.default().derived))
+
+        def found(size: int) -> None:
+            def answered(yes: bool | None) -> None:
+                if self._screen and yes:
+                    run_beside(self._page, self._run(["--inflate", SHAPE]))
+                elif self._screen:
+                    self._screen.ended("Esc goes back to the chat · r races again")
+
+            about = (
+                "The bundled model is widened until a token costs what one of a model with a billion parameters costs; "
+                f"its words stay the same. It takes {size / 1e6:,.0f} MB of disk and about a minute, and is deleted "
+                "afterwards."
+            )
+            self._page.screen.app.push_screen(
+                ConfirmScreen("Race it as large as a 1B model?", about, "races"), answered
+            )
+
+        run_in_thread(self._page.screen, find, found, self._failed)
+
+    async def _run(self, more: list[str]) -> None:
+        """Races, and shows what it tells."""
+        from slipstream.app.bench.race_events import decoded
+
+        paths, load = Paths.default(), self._model.load
+        drafter = self._model.drafter if self._model.drafter != PLAIN else AUTO
+        prompt = ["--", self._prompt] if self._prompt else []
+        model = ["-m", model_name(load, paths), *drafting_arguments(load, paths)]
+
+        def hear(line: str) -> None:
+            with suppress(ValueError, LookupError, TypeError):  # another program's words
+                if self._screen:
+                    self._screen.picture.hear(decoded(json.loads(line)))
+
+        try:
+            ended, stopped = await self._jobs.run(
+                "Race", ["race", "--json", "--drafter", drafter, *model, *more, *prompt], nice=0, hear=hear
+            )
+            words = "" if stopped or not ended.code else f"{failure(ended).title} {failure(ended).hint}"
+        except SlipstreamError as error:
+            words = f"{error.title} {error.hint}"
+        if self._screen:
+            self._screen.ended(one_line(words))
+        else:
+            self._closed(None)

@@ -1,0 +1,64 @@
+"""What was typed and not sent, per chat: it waits there, and outlives the program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.platform.paths import write_private
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.outside import read_limited
+
+_LARGEST: Final = 8 << 20
+"""Bytes of the file, and about the characters of all texts together."""
+NEW: Final = ""
+"""Stands for a chat that has not begun."""
+
+
+class Unsent:
+    """The texts; without a file, they are forgotten at the end."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Reads the file; one that cannot be read has none."""
+        self._path = path
+        self._texts: dict[str, str] = {}
+        self._kept = True  # whether the file has them as they are
+        if path:
+            with suppress(OSError, SlipstreamError, ValueError):
+                found = json.loads(read_limited(path, _LARGEST))
+                if isinstance(found, dict):
+                    self._texts = {chat: text for chat, text in found.items() if isinstance(text, str)}
+
+    def of(self, chat: str) -> str:
+        """The text that waits in a chat; empty if none does."""
+        return self._texts.get(chat, "")
+
+    def put(self, chat: str, text: str) -> None:
+        """Leaves a text in a chat, in place of the one before."""
+        if text == self.of(chat):
+            return
+        self._kept = False
+        self._texts.pop(chat, None)
+        if text.strip():
+            self._texts[chat] = text
+
+    def keep(self, is_kept: Callable[[str], bool]) -> None:
+        """Writes the file, if anything has changed; texts of chats that are gone leave it.
+
+        Args:
+            is_kept: Whether a chat of an id is still there.
+        """
+        gone = [chat for chat in self._texts if chat != NEW and not is_kept(chat)]
+        for chat in gone:
+            del self._texts[chat]
+        if self._path is None or (self._kept and not gone):
+            return
+        self._kept = True
+        with suppress(OSError, SlipstreamError):  # a full disk is reported where a chat is kept
+            if self._texts:
+                write_private(self._path, json.dumps(self._texts))
+            else:
+                self._path.unlink(missing_ok=True)

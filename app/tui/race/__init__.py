@@ -1,0 +1,1 @@
+"""The race: a reply with a drafter and without, side by side."""

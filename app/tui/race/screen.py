@@ -1,0 +1,159 @@
+"""The screen of a race: the same reply with a drafter and without, side by side, as it is written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+
+from slipstream.app.bench.race_events import FRAMES, Event, Finish, Frame, Racer, Start
+from slipstream.app.bench.race_picture import picture
+from slipstream.app.tui.parts.key_bar import KeyBar
+
+MARGIN: Final = 1
+WIDEST: Final = 120
+_STYLES: Final = {
+    "title": "bold",
+    "faint": "$foreground 60%",
+    "head": "bold",
+    "ours": "$success",
+    "plain": "$foreground 60%",
+    "text": "",
+    "good": "bold $success",
+    "bad": "bold $warning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RaceContext:
+    """What the screen needs of the chat.
+
+    Attributes:
+        again: Begins another race; with True, of the bundled model widened to a larger one's cost.
+        stop: Ends the race.
+    """
+
+    again: Callable[[bool], None]
+    stop: Callable[[], None]
+
+
+class RacePicture(Widget):
+    """Draws what was heard; a race that is too quick to follow is drawn slower, by its own clocks."""
+
+    DEFAULT_CSS = "RacePicture { height: 1fr; padding: 0 1; }"
+
+    def __init__(self) -> None:
+        """Nothing was heard yet."""
+        super().__init__()
+        self._words = "Loading the model …"
+        self._start: Start | None = None
+        self._frame = Frame(Racer(), Racer())
+        self._waiting: deque[Frame | Finish] = deque()
+        self._began = 0.0
+        self.finish: Finish | None = None
+        """What came of it, once that is drawn."""
+
+    def say(self, words: str) -> None:
+        """Shows words in place of a race."""
+        self._start, self._words = None, words
+        self.refresh()
+
+    def hear(self, event: Event) -> None:
+        """Takes what the race tells."""
+        if isinstance(event, Start):
+            self._start, self._frame, self.finish = event, Frame(Racer(), Racer()), None
+            self._waiting.clear()
+            self._began = monotonic()
+        else:
+            self._waiting.append(event)
+
+    def on_mount(self) -> None:
+        """Begins to draw."""
+        self.set_interval(1 / FRAMES, self._draw)
+
+    def _draw(self) -> None:
+        if self._start is None or not self._waiting:
+            return
+        shown = (monotonic() - self._began) / self._start.slower
+        while self._waiting:
+            event = self._waiting[0]
+            frame = event.frame if isinstance(event, Finish) else event
+            if frame.seconds > shown:
+                break
+            self._frame = frame
+            if isinstance(event, Finish):
+                self.finish = event
+                self.screen.refresh_bindings()
+            self._waiting.popleft()
+        self.refresh()
+
+    def render(self) -> Content:
+        """Draws the race, or words where there is none."""
+        if self._start is None:
+            return Content(self._words).stylize("$foreground 70%")
+        width = max(min(self.size.width, WIDEST), 20)
+        lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8))
+        drawn = (Content(text).stylize(_STYLES[kind]) if _STYLES[kind] else Content(text) for text, kind in lines)
+        return Content("\n").join(drawn)
+
+
+class RaceScreen(Screen[None]):
+    """One race after the other."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r,enter", "again", "Race again", key_display="r"),
+        Binding("w", "widened", "Race it as large as a 1B model"),
+        Binding("escape,q", "leave", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, context: RaceContext, bundled: bool) -> None:
+        """Keeps what it needs of the chat; ``bundled`` is whether its model can be widened."""
+        super().__init__()
+        self._chat, self._bundled = context, bundled
+        self.picture = RacePicture()
+        self.racing = True
+        """Whether a race is under way."""
+
+    def compose(self) -> ComposeResult:
+        """The race and its keys."""
+        yield self.picture
+        yield KeyBar()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers another race once this one is over."""
+        return {"again": not self.racing, "widened": self._bundled and not self.racing}.get(action, True)
+
+    def ended(self, words: str = "") -> None:
+        """The race is over; words say what went wrong."""
+        self.racing = False
+        if words:
+            self.picture.say(words)
+        self.refresh_bindings()
+
+    def action_again(self) -> None:
+        """Races once more."""
+        self._begin(False)
+
+    def action_widened(self) -> None:
+        """Races the bundled model at the cost of a larger one."""
+        self._begin(True)
+
+    def _begin(self, widened: bool) -> None:
+        self.racing = True
+        self.picture.say("Making the larger model …" if widened else "Loading the model …")
+        self.refresh_bindings()
+        self._chat.again(widened)
+
+    def action_leave(self) -> None:
+        """Ends the race and goes back to the chat."""
+        if self.racing:
+            self._chat.stop()
+        self.dismiss(None)

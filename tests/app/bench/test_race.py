@@ -1,0 +1,159 @@
+"""A race: the same reply with a drafter and without, whose steps alternate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from slipstream.app.bench.race import race
+from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, decoded, encoded
+from slipstream.app.bench.race_picture import picture
+from slipstream.app.bench.turns import session_of
+from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.race import run_race
+from slipstream.app.engine.session import Session
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Loaded, Sampling
+from slipstream.models.errors import SlipstreamError, UsageError
+
+START = Start("mini", "auto", "Tell me a story.", 1, 100, 20.0, "same text")
+FRAME = Frame(Racer("The keeper climbed", 60, 1.0), Racer("The keeper", 40, 1.0))
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, Loaded]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
+        with session_of(choose(Paths.default(), n_ctx=1024)) as opened:
+            yield opened
+
+
+def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> list[Event]:
+    prompt = "Say this twice: the quick brown fox jumps over the lazy dog."
+    return list(race(*opened, drafter, prompt, Sampling(0.8, seed=3), tokens))
+
+
+@pytest.mark.parametrize("drafter", ["auto", "lookup", "draft"])
+def test_both_write_the_same_text(bundled: tuple[Session, Loaded], drafter: str) -> None:
+    start, *frames, finish = raced(bundled, drafter)
+    assert isinstance(start, Start) and start.drafter == drafter and start.plain_ms > 0
+    assert isinstance(finish, Finish) and not finish.stopped and finish.differs_at is None
+    ours, plain = finish.frame.ours, finish.frame.plain
+    assert ours.text == plain.text and ours.tokens == plain.tokens and ours.over and plain.over
+    assert len(frames) > 1 and all(isinstance(frame, Frame) for frame in frames)
+
+
+def test_the_one_whose_clock_is_behind_goes_next(bundled: tuple[Session, Loaded]) -> None:
+    _, *frames, _ = raced(bundled, "lookup")
+    longest = 0.0
+    for frame in frames:
+        assert isinstance(frame, Frame)
+        if not frame.ours.over and not frame.plain.over:
+            longest = max(longest, abs(frame.ours.seconds - frame.plain.seconds))
+    assert isinstance(frames[-1], Frame)
+    assert longest < 0.5 * frames[-1].seconds  # a step or so
+
+
+def test_a_clock_counts_its_own_steps_alone(bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _ = bundled
+    assert session.beside
+    before = session.beside
+
+    def slow() -> Session:
+        other = before()
+        evaluate = other.target.evaluate
+        monkeypatch.setattr(other.target, "evaluate", lambda *given: (sleep(0.02), evaluate(*given))[1])
+        return other
+
+    monkeypatch.setattr(session, "beside", slow)
+    *_, finish = raced(bundled, "lookup", 40)
+    assert isinstance(finish, Finish)
+    assert finish.frame.plain.seconds > 0.02 * finish.frame.plain.tokens > 2 * finish.frame.ours.seconds
+    assert finish.frame.speedup and finish.frame.speedup > 2
+
+
+def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
+    asked = iter([False] * 80)
+    events = list(race(*bundled, "lookup", "Tell me a story.", Sampling(seed=1), 400, lambda: next(asked, True)))
+    assert isinstance(events[-1], Finish) and events[-1].stopped
+    figures = events[-1].figures()
+    assert figures["done"] == "stopped" and figures["equal_texts"]
+
+
+def test_without_a_drafter_there_is_no_race(bundled: tuple[Session, Loaded]) -> None:
+    with pytest.raises(SlipstreamError, match="nothing to race"):
+        raced(bundled, "none")
+
+
+def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str], own_home: None) -> None:
+    words = ["race", "--json", "--max-tokens", "60", "--seed", "3", "Say this twice: a big red dog."]
+    assert run_race(make_parser().parse_args(words)) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0]["race"]["drafter"] == "auto" and lines[-1]["done"] == "finished"
+    last = lines[-1]
+    assert last["equal_texts"] and last["with"]["text"] == last["without"]["text"]
+    if last["with"]["tokens"] >= 30:
+        ratio = last["with"]["tok_per_s"] / last["without"]["tok_per_s"]
+        assert last["speedup"] == pytest.approx(ratio, rel=1e-3)
+
+
+def test_what_came_of_it_is_printed_where_no_terminal_is(capsys: pytest.CaptureFixture[str], own_home: None) -> None:
+    assert run_race(make_parser().parse_args(["race", "--max-tokens", "40", "--drafter", "lookup"])) == 0
+    out = capsys.readouterr().out
+    assert "RACE · same prompt, same seed" in out and "Text identical ✓" in out and "\x1b" not in out
+
+
+@pytest.fixture
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path))
+
+
+def test_nonsense_is_refused_before_anything_is_loaded(own_home: None) -> None:
+    with pytest.raises(UsageError, match="max-tokens is 0"):
+        run_race(make_parser().parse_args(["race", "--max-tokens", "0"]))
+
+
+def test_events_survive_json() -> None:
+    finish = Finish(FRAME, True, None, 0.5, 1.5)
+    for event in (START, FRAME):
+        assert decoded(json.loads(json.dumps(encoded(event)))) == event
+    again = decoded(json.loads(json.dumps(encoded(finish))))
+    assert isinstance(again, Finish) and again.figures() == finish.figures()
+
+
+def test_no_ratio_before_both_have_written_enough() -> None:
+    assert FRAME.speedup == pytest.approx(1.5)
+    assert Frame(FRAME.ours, Racer("The", 29, 1.0)).speedup is None
+    assert Frame(Racer("The", 29, 1.0), FRAME.plain).speedup is None
+
+
+@pytest.mark.parametrize("size", [(30, 10), (80, 22), (140, 38)])
+def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
+    width, height = size
+    long = Racer("word " * 400, 90, 2.0)
+    done = Finish(Frame(long, long), False, None, 0.7, 2.1)
+    pictures = [
+        picture(START, Frame(Racer(), Racer()), None, width, height),
+        picture(START, FRAME, None, width, height),
+        picture(START, done.frame, done, width, height),
+    ]
+    assert len({len(lines) for lines in pictures}) == 1 and len(pictures[0]) <= height
+    assert all(len(text) <= width for lines in pictures for text, _ in lines)
+
+
+def test_a_picture_says_what_came_of_it() -> None:
+    finish = Finish(FRAME, False, None, 0.68, 2.4)
+    words = "\n".join(text for text, _ in picture(START, FRAME, finish, 80, 22))
+    assert "1.5x faster: 1.00 s instead of 1.00 s" in words and "Text identical ✓" in words
+    assert "68 % right · 2.4 tokens per step" in words
+    differs = Finish(FRAME, False, 11, 0.68, 2.4)
+    assert "differ from token 12 on" in "\n".join(text for text, _ in picture(START, FRAME, differs, 80, 22))
+    quick = Start("mini", "auto", "Tell me.", 1, 100, 1.0, "same text")
+    even = Finish(Frame(FRAME.ours, FRAME.ours), False, None, None, 1.0)
+    words = "\n".join(text for text, _ in picture(quick, even.frame, even, 80, 22))
+    assert "needs only 1 ms a token: a larger one gains more" in words and "shown 60x slower" in words

@@ -1,0 +1,101 @@
+"""What was typed and not sent stays with its chat, and outlives the program; Ctrl-C clears it and Up brings it back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.app.tui.conftest import Open
+from tests.app.tui.driver import Driver
+
+from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.unsent import Unsent
+
+
+def hints(chat: Driver) -> list[str]:
+    return chat.toasts()
+
+
+async def test_every_chat_has_its_own_text(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("first")
+        chat.screen.prompt.put("for the first")
+        await chat.press("alt+n")
+        assert chat.screen.prompt.text == ""
+        chat.screen.prompt.put("for a new one")
+        await chat.screen.chats.open(chat.screen._store.list_chats()[0].id)
+        assert chat.screen.prompt.text == "for the first"
+        await chat.press("alt+n")
+        assert chat.screen.prompt.text == "for a new one"
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+        assert chat.screen.prompt.text == ""
+
+
+async def test_a_restart_brings_it_back(open_chat: Open, store: ChatStore) -> None:
+    file = store.database.path.with_name("unsent.json")
+    async with open_chat() as chat:
+        await chat.say("first")
+        chat.screen.prompt.put("half a thought")
+    (kept,) = store.list_chats()
+    assert json.loads(file.read_text()) == {kept.id: "half a thought"} and file.stat().st_mode & 0o777 == 0o600
+    async with open_chat() as chat:
+        assert chat.screen.prompt.text == ""
+    async with open_chat(chat=kept.id) as chat:
+        assert chat.screen.prompt.text == "half a thought"
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
+    assert not file.exists()
+
+
+def test_texts_of_deleted_chats_leave_the_file(tmp_path: Path) -> None:
+    unsent = Unsent(tmp_path / "unsent.json")
+    unsent.put("a", "text")
+    unsent.put("b", "other")
+    unsent.keep(lambda chat: True)
+    Unsent(tmp_path / "unsent.json").keep(lambda chat: chat == "b")
+    assert json.loads((tmp_path / "unsent.json").read_text()) == {"b": "other"}
+
+
+def test_a_damaged_file_has_no_texts(tmp_path: Path) -> None:
+    for broken in ("", "[1]", "{", '{"a": 3}'):
+        (tmp_path / "unsent.json").write_text(broken)
+        assert Unsent(tmp_path / "unsent.json").of("a") == ""
+    unsent = Unsent(None)
+    unsent.put("a", "text")
+    unsent.keep(lambda chat: True)
+    assert unsent.of("a") == "text"
+
+
+async def test_ctrl_c_clears_the_prompt_and_up_brings_it_back(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("a long question")
+        await chat.press("ctrl+c")
+        assert chat.screen.prompt.text == "" and hints(chat)[-1] == "Cleared; Up brings it back."
+        await chat.press("up")
+        assert chat.screen.prompt.text == "a long question"
+        await chat.press("ctrl+c", "ctrl+c")
+        assert chat.app.is_running and hints(chat)[-1] == "Ctrl-C once more quits."
+
+
+async def test_ctrl_p_and_ctrl_n_go_through_earlier_prompts(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("one")
+        await chat.say("two")
+        chat.screen.prompt.put("typed")
+        await chat.press("ctrl+p")
+        assert chat.screen.prompt.text == "two"
+        await chat.press("ctrl+p")
+        assert chat.screen.prompt.text == "one"
+        await chat.press("ctrl+n")
+        assert chat.screen.prompt.text == "two"
+        await chat.press("ctrl+n")
+        assert chat.screen.prompt.text == "typed" and len(chat.texts()) == 4  # no new chat was begun
+        await chat.press("alt+p")
+        assert type(chat.app.screen).__name__ == "CommandPalette"
+
+
+async def test_an_unknown_alt_key_types_nothing(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.press("a", "alt+d", "alt+7", "b")
+        assert chat.screen.prompt.text == "ab"

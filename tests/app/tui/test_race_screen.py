@@ -1,0 +1,79 @@
+"""The race on the screen: it borrows the chat's model, shows both replies, and ends with Esc."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.app.tui.conftest import Open
+
+from slipstream.app.bench.race_events import Event, Finish, Frame, Racer, Start, encoded
+from slipstream.app.tui.race.screen import RaceScreen
+
+START = Start("mini", "lookup", "Tell me a story.", 1, 100, 200.0, "same text")
+FRAME = Frame(Racer("The keeper climbed", 60, 0.01), Racer("The keeper", 40, 0.01))
+FINISH = Finish(Frame(Racer("The end.", 100, 0.02, True), Racer("The end.", 100, 0.03, True)), False, None, 0.7, 2.0)
+PROGRAM = "import sys\nprint(sys.argv[1], flush=True)\nif sys.argv[2]: open(sys.argv[2]).read()"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    return scripted(monkeypatch, [START, FRAME, FINISH])
+
+
+def scripted(patch: pytest.MonkeyPatch, events: Sequence[Event], gate: str = "") -> list[list[str]]:
+    asked: list[list[str]] = []
+
+    def command(arguments: Sequence[str], nice: int) -> list[str]:
+        asked.append(list(arguments))
+        return [sys.executable, "-c", PROGRAM, "\n".join(json.dumps(encoded(event)) for event in events), gate]
+
+    patch.setattr("slipstream.app.tui.jobs.command", command)
+    return asked
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_a_race_is_shown_and_the_model_comes_back(
+    open_chat: Open, asked: list[list[str]], size: tuple[int, int]
+) -> None:
+    async with open_chat(size=size) as chat:
+        chat.screen.prompt.put("/race Tell me a story.")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and chat.app.screen.picture.finish is not None)
+        words = chat.shown()
+        assert "1.5x faster: 0.02 s instead of 0.03 s" in words and "Text identical ✓" in words
+        assert words.count("100 tokens") == 2 and "The end." in words
+        assert asked[0][:4] == ["race", "--json", "--drafter", "draft"] and asked[0][-2:] == ["--", "Tell me a story."]
+        assert chat.engine.closed and chat.screen.model.loaded is None
+        await chat.press("r")
+        await chat.until(lambda: len(asked) == 2)
+        await chat.until(lambda: chat.screen.jobs.job is None)
+        await chat.press("escape")
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        await chat.say("x")
+        assert len(chat.engine.asked) == 1
+
+
+async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import os
+
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    scripted(monkeypatch, [START, FRAME], str(gate))
+    async with open_chat() as chat:
+        chat.screen.prompt.put("/race")
+        await chat.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and "60 tokens" in chat.shown())
+        await chat.press("escape")
+        await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
+
+
+async def test_the_drafters_screen_offers_a_race(open_chat: Open, asked: list[list[str]]) -> None:
+    async with open_chat() as chat:
+        await chat.press("ctrl+d")
+        await chat.press("end", "v")
+        await chat.until(lambda: bool(asked))
+        assert isinstance(chat.app.screen, RaceScreen)
