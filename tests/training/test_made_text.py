@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstream.drafters.training import chats, corpus, lists, meanings, plain, reasons, skills, tales, things
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.family import chats, lists, meanings, mix, plain, reasons, skills, tales, things
+from slipstream.drafters.training.family.sources import Message
 
 _STORIES = 1500
 
@@ -100,7 +100,7 @@ def test_meanings_and_differences_are_of_the_words_asked_for() -> None:
 def test_made_text_is_trained_on_and_has_its_share() -> None:
     made = chats.build([], seed=1, train=True)
     assert {"tales", "meanings", "reasons", "things", "skills", "lists", "everyday", "identity"} <= set(made)
-    assert set(made) <= set(corpus.SHARES)
+    assert set(made) <= set(mix.SHARES)
     assert not chats.build([], seed=1, train=False)
 
 

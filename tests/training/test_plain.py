@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.training import chats, lists, plain
-from slipstream.drafters.training.sources import Message, Row
+from slipstream.drafters.training.family import chats, lists, plain
+from slipstream.drafters.training.family.sources import Message, Row
 
 
 def test_every_plain_chat_goes_from_question_to_answer() -> None:

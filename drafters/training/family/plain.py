@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from slipstream.drafters.training.sources import Message, Row
+from slipstream.drafters.training.family.sources import Message, Row
 
 _FOLDER = Path(__file__).with_name("plain")
-_EXAM = Path(__file__).with_name("exam.txt")
+_EXAM = Path(__file__).with_name("development.txt")
 _TURN = re.compile(r"^([UA]): ", re.MULTILINE)
 _ROLES = {"U": "user", "A": "assistant"}
 _ASKING_WORDS = """

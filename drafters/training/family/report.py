@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from slipstream.drafters.training import corpus, plain, stages, texts
-from slipstream.drafters.training.curves import curves
-from slipstream.drafters.training.decoders import held_out_loss, load_decoder
-from slipstream.drafters.training.family import REPORT_FILE
+from slipstream.drafters.training import texts
+from slipstream.drafters.training.family import mix, plain, stages
+from slipstream.drafters.training.family.curves import curves
+from slipstream.drafters.training.family.decoders import held_out_loss, load_decoder
+from slipstream.drafters.training.family.heads import REPORT_FILE
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.sampling.sampler import Sampler
@@ -44,7 +45,7 @@ def write(out: Path) -> None:
         histories[title] = progress.pop("history")
         report["runs"][name] = progress
     (out / CURVES_FILE).write_text(curves(histories), encoding="utf-8")
-    held_out = corpus.load(out / stages.CORPUS_FILE, "held_out")
+    held_out = mix.load(out / stages.CORPUS_FILE, "held_out")
     for name in ("target", "draft"):
         model, _ = load_decoder(out / f"{name}.pt")
         lengths = [length for length in (256, 1024, 2048) if length <= model.shape.context]

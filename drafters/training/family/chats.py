@@ -5,8 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from slipstream.drafters.training import everyday, identity, lists, meanings, plain, reasons, skills, tales, things
-from slipstream.drafters.training.sources import Message, Row
+from slipstream.drafters.training.family import (
+    everyday,
+    identity,
+    lists,
+    meanings,
+    plain,
+    reasons,
+    skills,
+    tales,
+    things,
+)
+from slipstream.drafters.training.family.sources import Message, Row
 
 Chat = list[Message]
 """Messages in order; a single message of role ``text`` stands for running text."""
