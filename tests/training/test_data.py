@@ -121,7 +121,7 @@ def test_definitions_stories_and_commands_become_chats() -> None:
     )
     story = Row("pratham_books", "The Red Drum\n\nA drum was red. It was loud.", ())
     page = Row("tldr", "# ls\n\n> List files.\n\n- List [a]ll files:\n\n`ls {{[-a|--all]}} {{path/to/dir}}`", ())
-    made = chats.build([definition, story, page], seed=1, train=False)
+    made, _ = chats.build([definition, story, page], 1)
     answers = {
         name: {m["content"] for chat in items for m in chat if m["role"] == "assistant"} for name, items in made.items()
     }

@@ -11,8 +11,10 @@ from slipstream.drafters.training import corpus, texts
 from slipstream.drafters.training.corpus import Source
 from slipstream.drafters.training.family import chats, mix, plain, sources, tokenizer
 from slipstream.drafters.training.family.decoders import decoder_run, load_decoder, weighted_loss
+from slipstream.drafters.training.family.decontaminate import Benchmarks, Overlaps
 from slipstream.drafters.training.family.distill import distillation_loss
 from slipstream.drafters.training.family.export import write_gguf
+from slipstream.drafters.training.family.prompt_sets import barred_from_training
 from slipstream.drafters.training.features import Features, collect
 from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
@@ -42,7 +44,13 @@ _TOKENIZER_CHARACTERS = 16_000_000
 
 
 def make_tokenizer(
-    data: Path, out: Path, size: int, seed: int, own_text: bool = True, start: Path | None = None
+    data: Path,
+    out: Path,
+    size: int,
+    seed: int,
+    own_text: bool = True,
+    start: Path | None = None,
+    against: Path | None = None,
 ) -> None:
     """Reads the sources, holds rows out, trains the tokenizer and stores the encoded corpus.
 
@@ -53,13 +61,20 @@ def make_tokenizer(
         seed: of the wordings.
         own_text: whether to add the text that was written for the recipe.
         start: a model file whose tokenizer to keep.
+        against: folder of benchmarks; what overlaps them is left out.
 
     Raises:
         SlipstreamError: If there is too little text for that many ids.
     """
     out.mkdir(parents=True, exist_ok=True)
-    kept, held = sources.split([*sources.read(data), *(plain.rows() if own_text else ())])
-    made, made_held = chats.build(kept, seed, True, own_text), chats.build(held, seed, train=False)
+    rows = [*sources.read(data), *(plain.rows() if own_text else ())]
+    if against:
+        found = Overlaps()
+        rows = list(Benchmarks(against).clean(rows, found))
+        say(str(found))
+    kept, held = sources.split(rows)
+    made, left_out = chats.build(kept, seed, barred_from_training(plain.rows()), own_text)
+    made_held, _ = chats.build(held, seed)
     if not (out / TOKENIZER_FILE).exists():
         trained = tokenizer.of_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
         if (found := trained.get_vocab_size()) != size:
@@ -73,7 +88,10 @@ def make_tokenizer(
     mix.save(out / CORPUS_FILE, encoded, encoded_held)
     for name, source in encoded.items():
         held_ids = len(encoded_held[name].ids) if name in encoded_held else 0
-        say(f"{name:24} {len(source.offsets) - 1:7} chats {len(source.ids):9} tokens, held out {held_ids:7} tokens")
+        say(
+            f"{name:24} {len(source.offsets) - 1:7} chats {len(source.ids):9} tokens, held out {held_ids:7} tokens,"
+            f" left out {left_out[name]:5} chats that ask what is measured"
+        )
 
 
 def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
