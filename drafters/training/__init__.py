@@ -1,5 +1,5 @@
-"""Trains the bundled models from text: the only place in Slipstream that imports torch.
+"""Trains heads for any GGUF (``slipstream drafters train``): the only place in Slipstream that imports torch.
 
-Run ``python -m slipstream.drafters.training STAGE --data DIR --out DIR`` with the stages ``tokenizer``, ``target``,
-``draft`` and ``export``, in this order. Every stage can be stopped and started again.
+``family/`` holds the recipe of the bundled models, in a checkout only:
+``python -m slipstream.drafters.training family --data DIR --out DIR``.
 """

@@ -129,7 +129,7 @@ def _text(job: Job, model: LlamaModel, options: ContextOptions, say: Say) -> tup
         return texts.split(texts.folder(job.folder, model, _WINDOW))
     if job.text == "chats":
         return texts.split(texts.as_source(ids.chat(messages) for messages in job.chats.values()))
-    prompts = texts.plain_prompts(ids, job.seed)
+    prompts = texts.own_prompts(ids, job.seed)
     return texts.split(texts.answers(model, options, prompts, job.tokens, job.work / "answers.jsonl", say))
 
 

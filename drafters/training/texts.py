@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.drafters.training import plain
-from slipstream.drafters.training.corpus import SHARES, Source
+from slipstream.drafters.training.corpus import Source
 from slipstream.drafters.training.loop import Say
+from slipstream.drafters.training.prompts import made_prompts
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.llama.model import LlamaModel
@@ -99,38 +99,14 @@ def folder(path: Path, model: LlamaModel, window: int) -> Source:
     return as_source(chats)
 
 
-def plain_prompts(ids: ChatIds, seed: int) -> Prompts:
-    """The questions of the plain chats in shuffled rounds, without end."""
-    asked = [row.messages[0]["content"] for row in plain.rows()]
+def own_prompts(ids: ChatIds, seed: int) -> Prompts:
+    """Prompts made by rule, in shuffled rounds without end."""
+    asked = made_prompts()
     turn = 0
     while True:
         for place in np.random.default_rng([seed, turn]).permutation(len(asked)).tolist():
-            yield ids.prompt([{"role": "user", "content": asked[place]}]), _sampler(turn + place, seed + turn)
+            yield ids.prompt([{"role": "user", "content": asked[place]}]), sampler(turn + place, seed + turn)
         turn += 1
-
-
-def prompts_of(sources: Mapping[str, Source], seed: int, most: int = 192) -> Prompts:
-    """The beginnings of chats, up to where a reply starts, of at most ``most`` ids, without end."""
-    rng = np.random.default_rng(seed)
-    names = [name for name in sorted(sources) if SHARES.get(name)]
-    shares = np.array([SHARES[name] for name in names])
-    number = 0
-    while True:
-        source = sources[names[int(rng.choice(len(names), p=shares / shares.sum()))]]
-        item = int(rng.integers(0, len(source.offsets) - 1))
-        start, stop = int(source.offsets[item]), int(source.offsets[item + 1])
-        written = source.weights[start:stop] >= 1
-        begins = np.flatnonzero(written[1:] & ~written[:-1]) + 1
-        begins = begins[(begins > 0) & (begins <= most)]
-        if len(begins):
-            number += 1
-            yield source.ids[start : start + int(rng.choice(begins))].tolist(), _sampler(number, seed + number)
-
-
-def greedy(prompts: Prompts) -> Prompts:
-    """The same prompts, answered by the best tokens."""
-    for prompt, _ in prompts:
-        yield prompt, Sampler(temperature=0)
 
 
 def answers(
@@ -203,5 +179,6 @@ def _kept(path: Path) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-def _sampler(number: int, seed: int) -> Sampler:
+def sampler(number: int, seed: int) -> Sampler:
+    """Every other answer is greedy, the ones between are drawn warm."""
     return Sampler(temperature=_WARM, top_k=40, seed=seed) if number % 2 else Sampler(temperature=0)

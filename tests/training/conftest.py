@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.training.synthetic import rows
 
-from slipstream.drafters.training import stages
+from slipstream.drafters.training.family import stages
 
 
 @pytest.fixture(scope="session", autouse=True)

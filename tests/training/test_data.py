@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.drafters.training import chats, corpus, everyday, identity, sources
-from slipstream.drafters.training.sources import Message, Row
+from slipstream.drafters.training import corpus
+from slipstream.drafters.training.family import chats, everyday, identity, mix, sources
+from slipstream.drafters.training.family.sources import Message, Row
 
 
 def _row(text: str, source: str = "gpteacher") -> Row:
@@ -50,7 +51,7 @@ def test_the_split_does_not_depend_on_order() -> None:
 
 
 def test_held_out_ids_are_never_drawn(prepared: Path) -> None:
-    train, held = (corpus.load(prepared / "corpus.npz", split) for split in ("train", "held_out"))
+    train, held = (mix.load(prepared / "corpus.npz", split) for split in ("train", "held_out"))
     held_chats = {
         tuple(s.ids[a:b].tolist()) for s in held.values() for a, b in zip(s.offsets[:-1], s.offsets[1:], strict=True)
     }
@@ -67,7 +68,7 @@ def test_held_out_ids_are_never_drawn(prepared: Path) -> None:
 
 
 def test_the_sampler_goes_on_where_it_was_stored(prepared: Path) -> None:
-    train = corpus.load(prepared / "corpus.npz", "train")
+    train = mix.load(prepared / "corpus.npz", "train")
     one, two = corpus.Sampler(train, seed=5), corpus.Sampler(train, seed=5)
     for _ in range(7):
         one.batch(4, 64)
@@ -79,7 +80,7 @@ def test_the_sampler_goes_on_where_it_was_stored(prepared: Path) -> None:
 
 
 def test_windows_start_at_chats_and_long_texts_are_read_whole(prepared: Path) -> None:
-    train = corpus.load(prepared / "corpus.npz", "train")
+    train = mix.load(prepared / "corpus.npz", "train")
     stories = {"fairytaleqa_stories": train["fairytaleqa_stories"]}
     sampler = corpus.Sampler(stories, seed=2)
     source = stories["fairytaleqa_stories"]
@@ -94,7 +95,7 @@ def test_windows_start_at_chats_and_long_texts_are_read_whole(prepared: Path) ->
 
 
 def test_chats_of_a_window_are_numbered_and_long_windows_join_them(prepared: Path) -> None:
-    train = corpus.load(prepared / "corpus.npz", "train")
+    train = mix.load(prepared / "corpus.npz", "train")
     talk = {"synthetic_persona_chat": train["synthetic_persona_chat"]}
     ids, _, chats_of = corpus.Sampler(talk, seed=4).batch(8, 256)
     for row, numbers in zip(ids, chats_of, strict=True):
@@ -120,7 +121,7 @@ def test_definitions_stories_and_commands_become_chats() -> None:
     )
     story = Row("pratham_books", "The Red Drum\n\nA drum was red. It was loud.", ())
     page = Row("tldr", "# ls\n\n> List files.\n\n- List [a]ll files:\n\n`ls {{[-a|--all]}} {{path/to/dir}}`", ())
-    made = chats.build([definition, story, page], seed=1, train=False)
+    made, _ = chats.build([definition, story, page], 1)
     answers = {
         name: {m["content"] for chat in items for m in chat if m["role"] == "assistant"} for name, items in made.items()
     }
@@ -148,7 +149,7 @@ def test_everyday_chats_answer_every_wording_alike() -> None:
 
 
 def test_a_source_added_since_the_checkpoint_starts_at_its_beginning(prepared: Path) -> None:
-    train = corpus.load(prepared / "corpus.npz", "train")
+    train = mix.load(prepared / "corpus.npz", "train")
     name = "gpteacher"
     before = corpus.Sampler({k: v for k, v in train.items() if k != name}, seed=5)
     before.batch(8, 64)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.training.synthetic import rows
 
-from slipstream.drafters.training.export import write_gguf
+from slipstream.drafters.training.family.export import write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header

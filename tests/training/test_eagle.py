@@ -9,8 +9,8 @@ from llama_cpp import llama_cpp_ext
 from numpy.typing import NDArray
 from tests.training.llama_file import LlamaFile
 
-from slipstream.drafters.training import eagle
-from slipstream.drafters.training.export import write_eagle, write_gguf
+from slipstream.drafters.training.family import eagle
+from slipstream.drafters.training.family.export import write_eagle, write_gguf
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.llama.library import model_params
 

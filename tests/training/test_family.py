@@ -12,9 +12,9 @@ import torch
 from tests.training.llama_file import LlamaFile
 from tests.training.synthetic import rows
 
-from slipstream.drafters.training import family, stages, tokenizer
-from slipstream.drafters.training.__main__ import main
-from slipstream.drafters.training.sizes import TINY
+from slipstream.drafters.training.family import heads, stages, tokenizer
+from slipstream.drafters.training.family.command import main
+from slipstream.drafters.training.family.sizes import TINY
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.check import Method
@@ -24,7 +24,7 @@ HEADS: dict[str, tuple[Method, str]] = {
     "medusa": ("medusa", stages.TARGET_NAME),
     "kangaroo": ("kangaroo", stages.TARGET_NAME),
     "space": ("space", stages.TARGET_NAME),
-    "space-tuned": ("space", family.TUNED_NAME),
+    "space-tuned": ("space", heads.TUNED_NAME),
 }
 
 
@@ -39,7 +39,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _acceptance(out: Path) -> dict[str, list[float]]:
-    report = json.loads((out / family.REPORT_FILE).read_text())
+    report = json.loads((out / heads.REPORT_FILE).read_text())
     return {name: found["shares"] for name, found in report["acceptance"].items()}
 
 
@@ -74,22 +74,22 @@ def test_a_draft_that_sees_more_guesses_better(out: Path) -> None:
 def test_heads_name_their_target_and_fit_it(name: str, out: Path) -> None:
     method, target_name = HEADS[name]
     target = read_header(out / f"{target_name}-q8_0.gguf")
-    heads = read_heads(family.heads_file(out, method, target_name), target)
-    assert heads.info.method == method
-    check_target(heads.info, target)
+    found = read_heads(heads.heads_file(out, method, target_name), target)
+    assert found.info.method == method
+    check_target(found.info, target)
     if name == "space-tuned":
         with pytest.raises(SlipstreamError, match="trained for"):
-            check_target(heads.info, read_header(out / f"{stages.TARGET_NAME}-q8_0.gguf"))
-    assert heads.info.settings["acceptance"] == pytest.approx(_acceptance(out)[name], abs=1e-3)
+            check_target(found.info, read_header(out / f"{stages.TARGET_NAME}-q8_0.gguf"))
+    assert found.info.settings["acceptance"] == pytest.approx(_acceptance(out)[name], abs=1e-3)
 
 
 def test_masks_are_few_and_lie_apart(out: Path) -> None:
-    masks = read_heads(family.heads_file(out, "space")).tensors["masks"]
+    masks = read_heads(heads.heads_file(out, "space")).tensors["masks"]
     assert masks.shape == (TINY.masks, TINY.target.width)
     assert float(np.abs(masks[0] - masks[1]).max()) > 0.01
 
 
-@pytest.mark.parametrize("name", [stages.TARGET_NAME, stages.DRAFT_NAME, family.TUNED_NAME])
+@pytest.mark.parametrize("name", [stages.TARGET_NAME, stages.DRAFT_NAME, heads.TUNED_NAME])
 def test_models_load_in_llama_cpp_and_reply(name: str, out: Path) -> None:
     with LlamaFile(out / f"{name}-q8_0.gguf") as file:
         prompt = file.ids("<|im_start|>user\nHi!<|im_end|>\n<|im_start|>assistant\n", special=True)

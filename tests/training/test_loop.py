@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from slipstream.drafters.training import corpus, loop
-from slipstream.drafters.training.decoders import decoder_run, load_decoder, weighted_loss
-from slipstream.drafters.training.distill import distillation_loss
+from slipstream.drafters.training import loop
+from slipstream.drafters.training.family import mix
+from slipstream.drafters.training.family.decoders import decoder_run, load_decoder, weighted_loss
+from slipstream.drafters.training.family.distill import distillation_loss
 from slipstream.drafters.training.loop import Plan, Run
 from slipstream.drafters.training.model import Decoder, Shape
 from slipstream.models.errors import SlipstreamError
@@ -19,7 +20,7 @@ PLAN = Plan(tokens=40 * 512, batch_tokens=512, window=64, longer=((0.8, 128),), 
 
 def _run(prepared: Path, plan: Plan = PLAN) -> Run:
     stored = prepared / "corpus.npz"
-    return decoder_run(TINY, plan, corpus.load(stored, "train"), corpus.load(stored, "held_out"), compiled=False)
+    return decoder_run(TINY, plan, mix.load(stored, "train"), mix.load(stored, "held_out"), compiled=False)
 
 
 def test_it_learns_one_batch_by_heart(prepared: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from tests.training.llama_file import LlamaFile
 
 from slipstream.drafters.training.attention import Pairing
-from slipstream.drafters.training.export import write_gguf
+from slipstream.drafters.training.family.export import write_gguf
 from slipstream.drafters.training.model import Decoder, Shape, grow
 
 SHAPES = {

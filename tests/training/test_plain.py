@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.drafters.training import chats, lists, plain
-from slipstream.drafters.training.sources import Message, Row
+from slipstream.drafters.training.family import lists, plain
 
 
 def test_every_plain_chat_goes_from_question_to_answer() -> None:
@@ -25,35 +24,6 @@ def test_turns_out_of_order_are_refused_with_the_file_named(
     monkeypatch.setattr(plain, "_FOLDER", tmp_path)
     with pytest.raises(ValueError, match=r"odd_1\.txt"):
         list(plain.rows())
-
-
-def test_the_exam_has_forty_prompts_of_every_kind() -> None:
-    prompts = plain.exam()
-    assert len(prompts) == len({prompt for _, prompt in prompts}) == 40
-    assert {kind for kind, _ in prompts} == {
-        "greeting", "identity", "define", "list", "explain", "story", "shell", "rewrite"
-    }  # fmt: skip
-
-
-def test_no_training_chat_asks_the_exam_in_any_wording() -> None:
-    asked = [prompt for kind, prompt in plain.exam() if kind not in ("greeting", "identity")]
-    rows = [
-        Row("gpteacher", "", (Message(role="user", content=text), Message(role="assistant", content="So it is.")))
-        for text in [
-            asked[0].upper(),
-            asked[1].rstrip(".?"),
-            "What is a boat?",
-            "Can you tell me why the sky is blue?",
-            'Please explain what the word "brave" means.',
-            "I want a tale about a lost key",
-            "Explain how birds fly.",
-        ]
-    ]
-    made = chats.build(rows, seed=1, train=True)
-    questions = {m["content"] for items in made.values() for chat in items for m in chat if m["role"] == "user"}
-    assert "What is a boat?" in questions
-    assert not {plain.gist(q) for q in questions} & {plain.gist(q) for q in asked}
-    assert "Who are you?" in questions
 
 
 def test_a_list_has_as_many_items_as_were_asked_for() -> None:

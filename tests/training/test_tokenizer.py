@@ -6,10 +6,10 @@ import jinja2
 import pytest
 from tests.training.llama_file import LlamaFile
 
-from slipstream.drafters.training import tokenizer
-from slipstream.drafters.training.export import write_gguf
+from slipstream.drafters.training.family import tokenizer
+from slipstream.drafters.training.family.export import write_gguf
+from slipstream.drafters.training.family.sources import Message
 from slipstream.drafters.training.model import Decoder, Shape
-from slipstream.drafters.training.sources import Message
 
 TINY = Shape(width=64, layers=1, heads=1, kv_heads=1, ffn=64, vocabulary=600, context=256)
 LETTERS = "aZ09 \n\t\r'’sdé中文ßΩ🙂🧑‍🚀٣½\u00a0\u2003\u3000\x0b\x85|<>_-.,!?$€iment\u0301\ud7ff"

@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from slipstream.drafters.training.chats import Chat
+from slipstream.drafters.training.family.chats import Chat
 
 END_OF_TEXT = "<|endoftext|>"
 START = "<|im_start|>"

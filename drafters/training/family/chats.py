@@ -5,8 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from slipstream.drafters.training import everyday, identity, lists, meanings, plain, reasons, skills, tales, things
-from slipstream.drafters.training.sources import Message, Row
+from slipstream.drafters.training.family import (
+    everyday,
+    identity,
+    lists,
+    meanings,
+    reasons,
+    skills,
+    tales,
+    things,
+)
+from slipstream.drafters.training.family.same_question import SameQuestion
+from slipstream.drafters.training.family.sources import Message, Row
 
 Chat = list[Message]
 """Messages in order; a single message of role ``text`` stands for running text."""
@@ -41,16 +51,22 @@ _JOIN_SHARE = 0.15
 _SYSTEM_SHARE = 0.06
 
 
-def build(rows: list[Row], seed: int, train: bool, by_heart: bool = True) -> dict[str, list[Chat]]:
+def build(
+    rows: list[Row], seed: int, barred: SameQuestion | None = None, by_heart: bool = True
+) -> tuple[dict[str, list[Chat]], Counter[str]]:
     """Makes the chats of one split, by source, in a fixed order for a seed.
 
     Args:
         rows: the rows of this split.
         seed: chooses wordings, system prompts and which chats are joined into longer ones.
-        train: whether this is what is trained on: without chats that ask, in any wording, what the exam asks.
-        by_heart: whether to add to it the chats known by heart, which are never held out.
+        barred: what no chat may ask, where this is the text to train on; None for held-out text.
+        by_heart: whether to add the chats known by heart to the text to train on; they are never held out.
+
+    Returns:
+        The chats, and how many of each source asked what is barred.
     """
     rng = random.Random(seed)
+    train = barred is not None
     counts = Counter(word for row in rows if row.source != "simple_dictionary" for word in set(row.words()))
     floor = _FREQUENT if train else 0
     made: dict[str, list[Chat]] = {}
@@ -59,23 +75,19 @@ def build(rows: list[Row], seed: int, train: bool, by_heart: bool = True) -> dic
             continue
         make = _MAKERS.get(row.source, _as_it_is)
         made.setdefault(row.source, []).extend(make(row, rng))
-    if train:
-        if by_heart:
-            made["identity"] = identity.chats(seed)
-            made["everyday"] = everyday.chats(seed)
-            made["lists"] = lists.chats(seed)
-            made["tales"] = tales.chats(seed)
-            made["meanings"] = meanings.chats(seed)
-            made["reasons"] = reasons.chats(seed)
-            made["things"] = things.chats(seed)
-            made["skills"] = skills.chats(seed)
-        exam = plain.exam_questions()
-        made = {s: [chat for chat in chats if not _asks(chat, exam)] for s, chats in made.items()}
-    return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}
+    if train and by_heart:
+        for name, make_chats in _BY_HEART.items():
+            made[name] = make_chats(seed)
+    left_out = Counter[str]()
+    if barred:
+        for source, chats in made.items():
+            made[source] = [chat for chat in chats if not _asks(chat, barred)]
+            left_out[source] = len(chats) - len(made[source])
+    return {source: _vary(source, chats, rng) for source, chats in sorted(made.items())}, left_out
 
 
-def _asks(chat: Chat, questions: frozenset[frozenset[str]]) -> bool:
-    return any(m["role"] == "user" and plain.gist(m["content"]) in questions for m in chat)
+def _asks(chat: Chat, barred: SameQuestion) -> bool:
+    return any(message["role"] == "user" and barred.find(message["content"]) for message in chat)
 
 
 def _vary(source: str, chats: list[Chat], rng: random.Random) -> list[Chat]:
@@ -175,6 +187,16 @@ def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
+_BY_HEART: dict[str, Callable[[int], list[Chat]]] = {
+    "identity": identity.chats,
+    "everyday": everyday.chats,
+    "lists": lists.chats,
+    "tales": tales.chats,
+    "meanings": meanings.chats,
+    "reasons": reasons.chats,
+    "things": things.chats,
+    "skills": skills.chats,
+}
 _MAKERS: dict[str, Callable[[Row, random.Random], list[Chat]]] = {
     "simple_dictionary": _definition,
     "tldr": _commands,

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.family.sources import Message
 
 _GREETINGS = ("Hi", "Hello", "Hey", "Hi there", "Hello there", "Good morning", "Good evening", "hi", "hello", "hey")
 _GREETING_REPLIES = (

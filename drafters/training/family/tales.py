@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training.sources import Message
+from slipstream.drafters.training.family.sources import Message
 
 _TEXT = Path(__file__).with_name("tales.toml")
 _COUNT = 12_000

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training.sources import Message, pairs_as_chats
+from slipstream.drafters.training.family.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("lists.toml")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven")

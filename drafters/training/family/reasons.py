@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from slipstream.drafters.training.sources import Message, pairs_as_chats, upper_first
+from slipstream.drafters.training.family.sources import Message, pairs_as_chats, upper_first
 
 _TEXT = Path(__file__).with_name("reasons.toml")
 _WHY = (

@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slipstream.drafters.training import eagle, kangaroo, medusa, space, stages
+from slipstream.drafters.training import kangaroo, medusa, space
 from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
-from slipstream.drafters.training.corpus import Sampler, load
-from slipstream.drafters.training.decoders import load_decoder
-from slipstream.drafters.training.export import write_eagle, write_gguf
-from slipstream.drafters.training.kangaroo import Exit
-from slipstream.drafters.training.model import Decoder
-from slipstream.drafters.training.sizes import Family
-from slipstream.drafters.training.stages import (
+from slipstream.drafters.training.corpus import Sampler
+from slipstream.drafters.training.family import eagle, mix, stages
+from slipstream.drafters.training.family.decoders import load_decoder
+from slipstream.drafters.training.family.export import write_eagle, write_gguf
+from slipstream.drafters.training.family.sizes import Family
+from slipstream.drafters.training.family.stages import (
     CORPUS_FILE,
     DRAFT_FILE,
     TARGET_FILE,
@@ -28,6 +27,8 @@ from slipstream.drafters.training.stages import (
     WINDOW,
     say,
 )
+from slipstream.drafters.training.kangaroo import Exit
+from slipstream.drafters.training.model import Decoder
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.check import Method
@@ -114,11 +115,11 @@ def train_tuned(out: Path, family: Family) -> None:
 
 def _space(out: Path, family: Family, name: str, tokens: int, start: NDArray[Any] | None) -> None:
     tune = name == TUNED_NAME
-    text = load(out / CORPUS_FILE, "train") | {"answers": stages.answers(out, 0)}
+    text = mix.load(out / CORPUS_FILE, "train") | {"answers": stages.answers(out, 0)}
     plan = replace(family.plan(tokens), other_rate=1e-3 if tune else 1e-2, matrix_rate=4e-3)
     target = _target(out)
     checkpoint = out / ("space-tuned.pt" if tune else "space.pt")
-    held_text = load(out / CORPUS_FILE, "held_out")
+    held_text = mix.load(out / CORPUS_FILE, "held_out")
     masks = None if start is None else torch.from_numpy(start)
     model = space.fit(target, text, held_text, family.masks, plan, checkpoint, say, masks, tune)
     if tune:

@@ -4,7 +4,7 @@ import random
 import tomllib
 from pathlib import Path
 
-from slipstream.drafters.training.sources import Message, pairs_as_chats, upper_first
+from slipstream.drafters.training.family.sources import Message, pairs_as_chats, upper_first
 
 _TEXT = Path(__file__).with_name("things.toml")
 _ASKS = (

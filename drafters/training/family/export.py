@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.drafters.training.family.tokenizer import CHAT_TEMPLATE, CONTROL, END, END_OF_TEXT
 from slipstream.drafters.training.model import Decoder, Shape
-from slipstream.drafters.training.tokenizer import CHAT_TEMPLATE, CONTROL, END, END_OF_TEXT
 
 _KINDS = {
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),

@@ -1,4 +1,4 @@
-"""What the model card says in figures: sizes, losses, curves, and the exam's answers."""
+"""What the model card says in figures: sizes, losses, curves, and the answers to the development set."""
 
 import json
 from contextlib import closing
@@ -7,17 +7,18 @@ from typing import Any
 
 import torch
 
-from slipstream.drafters.training import corpus, plain, stages, texts
-from slipstream.drafters.training.curves import curves
-from slipstream.drafters.training.decoders import held_out_loss, load_decoder
-from slipstream.drafters.training.family import REPORT_FILE
+from slipstream.drafters.training import texts
+from slipstream.drafters.training.family import mix, prompt_sets, stages
+from slipstream.drafters.training.family.curves import curves
+from slipstream.drafters.training.family.decoders import held_out_loss, load_decoder
+from slipstream.drafters.training.family.heads import REPORT_FILE
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.sampling.sampler import Sampler
 
 CURVES_FILE = "curves.svg"
-EXAM_FILE = "exam.md"
-_EXAM_TOKENS = 120
+DEVELOPMENT_FILE = "development.md"
+_ANSWER_TOKENS = 120
 _TITLES = {
     "target": "target",
     "draft": "draft model",
@@ -30,7 +31,7 @@ _TITLES = {
 
 
 def write(out: Path) -> None:
-    """Adds figures to the report, draws the curves and lets the target sit the exam.
+    """Adds figures to the report, draws the curves and lets the target answer the development set.
 
     Args:
         out: the folder that the stages have filled.
@@ -44,7 +45,7 @@ def write(out: Path) -> None:
         histories[title] = progress.pop("history")
         report["runs"][name] = progress
     (out / CURVES_FILE).write_text(curves(histories), encoding="utf-8")
-    held_out = corpus.load(out / stages.CORPUS_FILE, "held_out")
+    held_out = mix.load(out / stages.CORPUS_FILE, "held_out")
     for name in ("target", "draft"):
         model, _ = load_decoder(out / f"{name}.pt")
         lengths = [length for length in (256, 1024, 2048) if length <= model.shape.context]
@@ -54,24 +55,25 @@ def write(out: Path) -> None:
             "held_out_by_source": {s: held_out_loss(model, {s: held_out[s]}, 7, 32) for s in held_out},
         }
     path.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    (out / EXAM_FILE).write_text(exam(out / f"{stages.TARGET_NAME}-q8_0.gguf"), encoding="utf-8")
+    (out / DEVELOPMENT_FILE).write_text(answers(out / f"{stages.TARGET_NAME}-q8_0.gguf"), encoding="utf-8")
 
 
-def exam(model_path: Path) -> str:
-    """Answers to the exam's prompts at temperature 0, one try each, as Markdown."""
+def answers(model_path: Path) -> str:
+    """Answers to the development set at temperature 0, one try each, as Markdown."""
     with (
         closing(LlamaModel(model_path)) as model,
         closing(ManyReplies(model, 4, 512, stages.OPTIONS)) as replies,
     ):
         ids = texts.ChatIds(model)
         prompts = {
-            tuple(ids.prompt([{"role": "user", "content": prompt}])): (kind, prompt) for kind, prompt in plain.exam()
+            tuple(ids.prompt([{"role": "user", "content": prompt}])): (kind, prompt)
+            for kind, prompt in prompt_sets.development()
         }
         asked = ((list(prompt), Sampler(temperature=0)) for prompt in prompts)
-        answers = {tuple(prompt): reply for prompt, reply in replies.replies(asked, _EXAM_TOKENS)}
+        written = {tuple(prompt): reply for prompt, reply in replies.replies(asked, _ANSWER_TOKENS)}
         parts = []
         for tokens, (kind, prompt) in prompts.items():
-            reply = answers[tokens]
+            reply = written[tokens]
             said = model.pieces(reply).decode("utf-8", "replace").strip()
             cut = "" if reply[-1] in model.ends else " […]"
             parts.append(

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from slipstream.drafters.training.sources import Message, pairs_as_chats
+from slipstream.drafters.training.family.sources import Message, pairs_as_chats
 
 _POLITE = (
     "Rewrite this sentence politely: {}", "Rewrite this sentence politely: {}", "Make this sentence polite: {}",

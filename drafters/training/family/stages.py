@@ -7,11 +7,14 @@ from types import MappingProxyType
 
 import torch
 
-from slipstream.drafters.training import chats, corpus, plain, sources, texts, tokenizer
+from slipstream.drafters.training import corpus, texts
 from slipstream.drafters.training.corpus import Source
-from slipstream.drafters.training.decoders import decoder_run, load_decoder, weighted_loss
-from slipstream.drafters.training.distill import distillation_loss
-from slipstream.drafters.training.export import write_gguf
+from slipstream.drafters.training.family import chats, mix, plain, sources, tokenizer
+from slipstream.drafters.training.family.decoders import decoder_run, load_decoder, weighted_loss
+from slipstream.drafters.training.family.decontaminate import Benchmarks, Overlaps
+from slipstream.drafters.training.family.distill import distillation_loss
+from slipstream.drafters.training.family.export import write_gguf
+from slipstream.drafters.training.family.prompt_sets import barred_from_training
 from slipstream.drafters.training.features import Features, collect
 from slipstream.drafters.training.from_gguf import load_gguf
 from slipstream.drafters.training.loop import Plan, train
@@ -41,7 +44,13 @@ _TOKENIZER_CHARACTERS = 16_000_000
 
 
 def make_tokenizer(
-    data: Path, out: Path, size: int, seed: int, own_text: bool = True, start: Path | None = None
+    data: Path,
+    out: Path,
+    size: int,
+    seed: int,
+    own_text: bool = True,
+    start: Path | None = None,
+    against: Path | None = None,
 ) -> None:
     """Reads the sources, holds rows out, trains the tokenizer and stores the encoded corpus.
 
@@ -52,13 +61,20 @@ def make_tokenizer(
         seed: of the wordings.
         own_text: whether to add the text that was written for the recipe.
         start: a model file whose tokenizer to keep.
+        against: folder of benchmarks; what overlaps them is left out.
 
     Raises:
         SlipstreamError: If there is too little text for that many ids.
     """
     out.mkdir(parents=True, exist_ok=True)
-    kept, held = sources.split([*sources.read(data), *(plain.rows() if own_text else ())])
-    made, made_held = chats.build(kept, seed, True, own_text), chats.build(held, seed, train=False)
+    rows = [*sources.read(data), *(plain.rows() if own_text else ())]
+    if against:
+        found = Overlaps()
+        rows = list(Benchmarks(against).clean(rows, found))
+        say(str(found))
+    kept, held = sources.split(rows)
+    made, left_out = chats.build(kept, seed, barred_from_training(plain.rows()), own_text)
+    made_held, _ = chats.build(held, seed)
     if not (out / TOKENIZER_FILE).exists():
         trained = tokenizer.of_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
         if (found := trained.get_vocab_size()) != size:
@@ -68,16 +84,19 @@ def make_tokenizer(
             )
         trained.save(str(out / TOKENIZER_FILE))
     encoder = tokenizer.ChatEncoder(tokenizer.load(out / TOKENIZER_FILE))
-    encoded, encoded_held = corpus.encode(made, encoder), corpus.encode(made_held, encoder)
-    corpus.save(out / CORPUS_FILE, encoded, encoded_held)
+    encoded, encoded_held = mix.encode(made, encoder), mix.encode(made_held, encoder)
+    mix.save(out / CORPUS_FILE, encoded, encoded_held)
     for name, source in encoded.items():
         held_ids = len(encoded_held[name].ids) if name in encoded_held else 0
-        say(f"{name:24} {len(source.offsets) - 1:7} chats {len(source.ids):9} tokens, held out {held_ids:7} tokens")
+        say(
+            f"{name:24} {len(source.offsets) - 1:7} chats {len(source.ids):9} tokens, held out {held_ids:7} tokens,"
+            f" left out {left_out[name]:5} chats that ask what is measured"
+        )
 
 
 def _tokenizer_texts(made: dict[str, list[chats.Chat]]) -> Iterator[str]:
     for name, items in made.items():
-        left = int(corpus.SHARES.get(name, 0.02) * _TOKENIZER_CHARACTERS)
+        left = int(mix.SHARES.get(name, 0.02) * _TOKENIZER_CHARACTERS)
         for chat in items:
             for message in chat:
                 yield message["content"]
@@ -137,11 +156,10 @@ def answers(out: Path, tokens: int, name: str = TARGET_NAME, held_out: bool = Fa
         held_out: greedy answers to prompts of the held-out split, to measure on.
     """
     path = out / f"{name}-{'held-' if held_out else ''}answers.jsonl"
-    prompts = texts.prompts_of(_splits(out)[1 if held_out else 0], seed=2 if held_out else 1)
+    prompts = mix.prompts_of(_splits(out)[1 if held_out else 0], seed=2 if held_out else 1)
     with closing(LlamaModel(out / f"{name}-q8_0.gguf")) as model:
-        return texts.answers(
-            model, OPTIONS, texts.greedy(prompts) if held_out else prompts, tokens, path, say, n_ctx=WINDOW + 128
-        )
+        prompts = mix.greedy(prompts) if held_out else prompts
+        return mix.shared(texts.answers(model, OPTIONS, prompts, tokens, path, say, n_ctx=WINDOW + 128), "answers")
 
 
 def features(out: Path, points: tuple[int, ...], tokens: int, held_out: bool = False) -> Features:
@@ -163,7 +181,7 @@ def features(out: Path, points: tuple[int, ...], tokens: int, held_out: bool = F
 
 
 def _splits(out: Path) -> tuple[dict[str, Source], dict[str, Source]]:
-    return corpus.load(out / CORPUS_FILE, "train"), corpus.load(out / CORPUS_FILE, "held_out")
+    return mix.load(out / CORPUS_FILE, "train"), mix.load(out / CORPUS_FILE, "held_out")
 
 
 def say(line: str) -> None:

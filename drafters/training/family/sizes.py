@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from slipstream.drafters.training import eagle
+from slipstream.drafters.training.family import eagle
 from slipstream.drafters.training.loop import Plan
 from slipstream.drafters.training.medusa import MedusaShape
 from slipstream.drafters.training.model import DRAFT, TARGET, Shape

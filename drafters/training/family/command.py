@@ -1,0 +1,115 @@
+"""The recipe's command line."""
+
+import argparse
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from slipstream.drafters.training.family import chats, heads, plain, prompt_sets, report, sources, stages
+from slipstream.drafters.training.family.decoders import keep_memory
+from slipstream.drafters.training.family.decontaminate import Benchmarks, Overlaps
+from slipstream.drafters.training.family.sizes import BUNDLED, TINY, Family
+
+_ABOUT = "Trains the bundled models from text, on any machine; a stage that was stopped goes on."
+STAGES = ("tokenizer", "target", "answers", "draft", "medusa", "kangaroo", "eagle3", "space", "space-tuned", "report")
+LOOKS = ("filter", "decontaminate", "test-set")
+"""Commands that only read text: what the filter leaves out, what overlaps benchmarks, whether the test set stands."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parses the arguments and runs one stage, or all of them in order."""
+    parser = argparse.ArgumentParser(prog="python -m slipstream.drafters.training", description=_ABOUT)
+    parser.add_argument("stage", choices=("family", *STAGES, *LOOKS), help="family runs all stages in this order")
+    parser.add_argument("--data", type=Path, help="folder of *.jsonl.xz (tokenizer, filter, decontaminate)")
+    parser.add_argument("--against", type=Path, help="folder of benchmarks that no text may overlap")
+    parser.add_argument("--out", type=Path, help="folder for everything that is made")
+    parser.add_argument("--show", action="store_true", help="print the prompts of the test set: once, when all is done")
+    parser.add_argument(
+        "--start",
+        type=Path,
+        help="folder of an earlier family to go on from: tokenizer and weights",
+    )
+    parser.add_argument("--tiny", action="store_true", help="the same recipe on a very small scale, in a minute")
+    parser.add_argument("--tokens", type=int, default=0, help="another budget than the recipe's, for the target")
+    parser.add_argument("--minutes", type=float, default=0.0, help="a time budget, for the target")
+    parser.add_argument("--threads", type=int, default=0, help="of torch (0: its own choice)")
+    given = parser.parse_args(arguments)
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    keep_memory()
+    family = TINY if given.tiny else BUNDLED
+    budget = {"tokens": given.tokens, "minutes": given.minutes}
+    if any(budget.values()):
+        family = replace(family, target_plan=replace(family.target_plan, **budget))
+    if given.stage in LOOKS:
+        look(given, parser)
+        return
+    if given.out is None:
+        parser.error(f"the stage {given.stage} needs --out")
+    for stage in STAGES if given.stage == "family" else (given.stage,):
+        if stage == "tokenizer" and given.data is None:
+            parser.error(f"the stage {stage} needs --data")
+        stages.say(f"--- {stage}")
+        run_stage(stage, given.data, given.out, family, given.start, given.against)
+
+
+def look(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Prints what one of ``LOOKS`` finds; exits with 1 where the test set is not the one that was fixed."""
+    match given.stage:
+        case "test-set":
+            chosen = prompt_sets.choose_test_set(plain.rows())
+            same = sorted(map(prompt_sets.digest, chosen)) == sorted(prompt_sets.fixed_digests())
+            for prompt in prompt_sets.test_set(plain.rows()) if given.show else ():
+                stages.say(prompt)
+            stages.say(f"{len(chosen)} prompts chosen by hash; {'as' if same else 'NOT as'} fixed in test_set.sha256")
+            if not same:
+                raise SystemExit(1)
+        case "filter" if given.data:
+            kept, _ = sources.split([*sources.read(given.data), *plain.rows()])
+            made, left_out = chats.build(kept, BUNDLED.target_plan.seed, prompt_sets.barred_from_training(plain.rows()))
+            for source in made:
+                stages.say(f"{source:24} left out {left_out[source]:6} chats")
+            stages.say(f"{'all':24} left out {left_out.total():6} chats")
+        case "decontaminate" if given.data and given.against:
+            found, benchmarks = Overlaps(), Benchmarks(given.against)
+            for _ in benchmarks.clean(chain(sources.read(given.data), plain.rows()), found):
+                pass
+            stages.say("\n".join(f"{name}: {count} texts" for name, count in benchmarks.texts.items()))
+            stages.say(str(found))
+        case _:
+            parser.error(f"{given.stage} needs --data" + (" and --against" if given.stage == "decontaminate" else ""))
+
+
+def run_stage(
+    stage: str, data: Path, out: Path, family: Family, earlier: Path | None = None, against: Path | None = None
+) -> None:
+    """Runs one stage; each reads what the ones before it left in ``out``, and goes on where it was stopped."""
+    target, draft = (
+        earlier / f"{name}-q8_0.gguf" if earlier else None for name in (stages.TARGET_NAME, stages.DRAFT_NAME)
+    )
+    match stage:
+        case "tokenizer":
+            stages.make_tokenizer(
+                data, out, family.target.vocabulary, family.target_plan.seed, family.own_text, target, against
+            )
+        case "target":
+            stages.train_target(out, family.target, family.target_plan, family.compiled, target)
+        case "answers":
+            heads.make_answers(out, family)
+        case "draft":
+            stages.train_draft(out, family.draft, family.draft_plan, family.compiled, draft)
+            heads.measure_draft(out)
+        case "medusa":
+            heads.train_medusa(out, family, earlier)
+        case "kangaroo":
+            heads.train_kangaroo(out, family, earlier)
+        case "eagle3":
+            heads.train_eagle(out, family, earlier)
+        case "space":
+            heads.train_masks(out, family, earlier)
+        case "space-tuned":
+            heads.train_tuned(out, family)
+        case "report":
+            report.write(out)
