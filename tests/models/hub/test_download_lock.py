@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from filelock import lock_descriptor
 
-from slipstream.models.hub import lock as download_lock
 from slipstream.models.hub.journal import Journal
 from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 from slipstream.models.hub.part_file import PartFile

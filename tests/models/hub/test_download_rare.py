@@ -19,7 +19,6 @@ from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
 from slipstream.models.hub import job as download_files
-from slipstream.models.hub import lock as download_lock
 from slipstream.models.hub import part_file as download_part
 from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.journal import read
