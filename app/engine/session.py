@@ -124,7 +124,6 @@ class Session:
         Raises:
             SlipstreamError: If the request cannot be served; the session lives on.
         """
-        asked = perf_counter()
         model, target = self.model, self.target
         drafter = self.drafters.get(request.drafter)
         settings = asdict(request.sampling)
@@ -147,11 +146,10 @@ class Session:
             model.threads.begin()
         rules, budget = written.rules, FixedBudget(written.rules)
         should_extend = Room(rules) if pilot else budget
-        first_token_ms, before = 0.0, perf_counter()
+        before = perf_counter()
         if prefill.complete:
             for step in generate(target, drafter, sampler, history, should_extend, rules, cancelled, rule):
                 now = perf_counter()
-                first_token_ms = first_token_ms or 1e3 * (now - asked)
                 milliseconds, before = 1e3 * (now - before), now
                 budget.step += 1
                 if model.threads:
@@ -168,7 +166,7 @@ class Session:
             prompt_tokens=size,
             prefilled_tokens=prefill.decoded + prefill.complete,  # the first step reads the last one
             dropped_messages=prompt.dropped,
-            ttft_ms=first_token_ms,
+            ttft_ms=written.ttft_ms,
             speed=stats.speed(),
             by_depth=stats.by_depth,
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
@@ -263,7 +261,8 @@ class _Written:
         vocabulary, room = model.vocabulary, model.target.abilities.n_ctx - len(prompt.tokens)
         self.rules = Rules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
         self.stats = ReplyStats(model.plain, len(request.begun))
-        self._request, self._piece, self._pilot = request.request, vocabulary.piece, pilot
+        self.ttft_ms = 0.0
+        self._request, self._asked, self._piece, self._pilot = request.request, request.asked, vocabulary.piece, pilot
         self._stream, self._steps = TextStream(request.stop), 0
         self._reasoning = Thinking.after(request.messages, prompt.thinks)
         self._trace = DraftTrace(watched, vocabulary, self.stats)
@@ -278,6 +277,7 @@ class _Written:
 
     def add(self, step: Step, milliseconds: float) -> Stepped:
         """Takes a step of the loop; returns what is told of it."""
+        self.ttft_ms = self.ttft_ms or 1e3 * (perf_counter() - self._asked)
         self.stats.hear(step, milliseconds)
         self._steps += 1
         pieces: list[Piece] = []
@@ -298,15 +298,17 @@ class _Written:
             str(decision) if decision and self._steps % _EXPLAIN_EVERY == 1 else "",
             self._trace.of(step, milliseconds),
             divided,
+            self.ttft_ms,
         )
 
     def rest(self) -> Stepped | None:
         """The text that was held back, once the reply is over."""
         pieces = self._stream.finish(stopped=not self.rules.reason)
-        if not pieces:
+        divided = self._reasoning.divide_rest(pieces)
+        if not pieces and not divided:
             return None
-        divided = self._reasoning.divide(pieces)
-        return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, self.stats.speed(), divided=divided)
+        speed = self.stats.speed()
+        return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, speed, divided=divided, ttft_ms=self.ttft_ms)
 
     def _divide(self, pieces: Sequence[Piece]) -> Divided | None:
         """Divides new text into reasoning and answer; a step that reasons counts as reasoning."""

@@ -168,16 +168,10 @@ class Replying:
             self.widget.prefilling(event)
             self._page.status.prefilling(event)
 
-    def stepped(self, step: Stepped, waited_ms: float) -> None:
-        """Shows new text.
-
-        Args:
-            step: What is new.
-            waited_ms: Milliseconds from Enter to the first token.
-        """
+    def stepped(self, step: Stepped) -> None:
+        """Shows new text."""
         if self.widget:
             self.widget.write(step.pieces, step.speed, step.divided)
-            self._page.status.begun(waited_ms)
             self._page.status.step(step)
 
     async def done(self, done: Done) -> None:

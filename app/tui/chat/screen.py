@@ -278,7 +278,7 @@ class ChatScreen(Screen[None]):
     def _streamed(self, message: ReplyStreamed) -> None:
         self.drafts.stepped(message.step)
         self.context.stepped(message.step)
-        self.reply.stepped(message.step, message.waited_ms)
+        self.reply.stepped(message.step)
 
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:

@@ -77,13 +77,11 @@ class Strip(Widget):
         self.first_token, self._first_label = percent(event.done / max(event.total, 1)), "reading"
         self.refresh()
 
-    def begun(self, waited_ms: float) -> None:
-        """The first token came, so long after Enter."""
-        self.first_token, self._first_label = duration(waited_ms), "first token"
-
     def step(self, stepped: Stepped) -> None:
         """Takes the figures of a step."""
         self.speed = stepped.speed
+        if stepped.ttft_ms:
+            self.first_token, self._first_label = duration(stepped.ttft_ms), "first token"
         if stepped.drafter not in (NOBODY, self._drafter):
             self._working = stepped.drafter
         if stepped.why:
