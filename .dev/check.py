@@ -9,6 +9,8 @@ CHECKS = (
     ("style", ["ruff", "check", "."]),
     ("format", ["ruff", "format", "--check", "."]),
     ("types", ["mypy"]),
+    ("types on macOS", ["mypy", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin"]),
+    ("types on Windows", ["mypy", "--platform", "win32", "--cache-dir", ".mypy_cache/win32", ".dev/slipstream"]),
     ("imports", ["lint-imports"]),
 )
 PARALLEL = ["pytest", "--numprocesses=auto", "--dist=worksteal"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Final, Literal
 
 from slipstream.app.speed import Speed
@@ -134,6 +135,7 @@ class Generate:
             or nothing was asked for a while, or the engine ends.
         begun: Tokens of the reply that an earlier process wrote; it goes on after them as if it had not stopped.
         frame_ms: Steps that come faster than this are joined into one event; 0 for an event a step.
+        asked: When the user sent it, by ``perf_counter``, whose clock all processes share.
     """
 
     request: int
@@ -145,6 +147,7 @@ class Generate:
     state: str | None = None
     frame_ms: float = 0.0
     begun: list[int] = field(default_factory=list)
+    asked: float = field(default_factory=perf_counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +360,7 @@ class Divided:
 
     Attributes:
         reasoning: What is new of the reasoning, without the marks around it.
-        answer: What is new of the answer; what may still become a mark is in neither.
+        answer: What is new of the answer; what may still become a mark is in neither until the reply is over.
         under_way: Whether more reasoning follows.
     """
 
@@ -404,6 +407,7 @@ class Stepped:
         choice: What the autopilot chose; None where it did not choose, or where it has just been said.
         watched: The drafts, after ``Watch``.
         divided: What of the new text is reasoning; None where all of it is the answer's.
+        ttft_ms: As in ``Done``.
     """
 
     request: int
@@ -418,6 +422,12 @@ class Stepped:
     choice: Choice | None = None
     watched: Watched | None = None
     divided: Divided | None = None
+    ttft_ms: float = 0.0
+
+    @property
+    def parts(self) -> Divided:
+        """``divided``, also where all of the text is the answer's."""
+        return self.divided or Divided("", self.pieces, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +444,7 @@ class Done:
         prompt_tokens: Tokens of the prompt.
         prefilled_tokens: Those that had to be read, the rest was in the KV cache.
         dropped_messages: Oldest messages that did not fit the context and were left out.
-        ttft_ms: Milliseconds from the request to the first token.
+        ttft_ms: Milliseconds from ``Generate.asked`` to the first token.
         speed: The final figures.
         by_depth: Per depth from 1: [steps that reached it, accepted there].
         by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.

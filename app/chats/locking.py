@@ -70,10 +70,10 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
         lock = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
     except OSError as error:
         raise unwritable(name, error) from error
-    try:
-        import fcntl
-    except ImportError:  # Windows: every process counts as the only one
+    if sys.platform == "win32":  # every process counts as the only one
         return lock, True
+    import fcntl
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         alone = True
@@ -121,11 +121,11 @@ class Writers:
         Raises:
             SlipstreamError: If another process holds it for too long.
         """
-        try:
-            import fcntl
-        except ImportError:  # Windows: SQLite's own lock has to do
+        if sys.platform == "win32":  # SQLite's own lock has to do
             yield
             return
+        import fcntl
+
         until = time.monotonic() + self._patience
         while True:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -146,7 +147,7 @@ def _create(path: Path) -> None:
     try:
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            if os.name == "posix":
+            if sys.platform != "win32":
                 os.fchmod(handle, 0o600)
         finally:
             os.close(handle)

@@ -66,6 +66,15 @@ class Thinking:
         answer = [replace(piece, text=text) for _, text, piece in fed if text]
         return None if answer == list(pieces) else Divided(reasoning, answer, self.under_way)
 
+    def divide_rest(self, pieces: Sequence[Piece]) -> Divided | None:
+        """Divides the last text of a reply, and what was held back; None where all of it is the answer's."""
+        divided, (thoughts, text) = self.divide(pieces), self.finish()
+        if not thoughts and not text:
+            return divided
+        last = divided or Divided("", list(pieces), False)
+        held = [Piece(text, "plain")] if text else []
+        return Divided(last.reasoning + thoughts, last.answer + held, False)
+
     def feed(self, text: str) -> tuple[str, str]:
         """Takes more of the reply.
 

@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     Returns:
         Its exit code; 128 and the signal's number if a signal ended it.
     """
-    if os.name != "posix" or not sys.stdin.isatty():
+    if sys.platform == "win32" or not sys.stdin.isatty():
         return _exit_code(subprocess.call(argv))
     import termios
 

@@ -12,13 +12,12 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
-from slipstream.app.chats.reasoning import Thinking, begins_inside, split
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
@@ -32,7 +31,9 @@ from slipstream.app.protocol import (
     Load,
     Loaded,
     Message,
+    Piece,
     Sampling,
+    Speed,
     Stepped,
     failure_words,
 )
@@ -47,33 +48,12 @@ class AnswerPrinter:
 
     def __init__(self) -> None:
         """Begins a reply."""
-        self._mind: Thinking | None = None
         self._before = ""  # as much of the answer's end as the filter looks at
         self._thoughts = ""  # the same of the thoughts
         self._styled = not os.environ.get("NO_COLOR")
 
-    def take(self, text: str, thought: int) -> None:
-        """Takes what a step wrote.
-
-        Args:
-            text: New text.
-            thought: Tokens of the thinking part so far.
-        """
-        if not text:
-            return
-        if self._mind is None:
-            self._mind = Thinking(begins_inside(text, thought))
-        self._print(*self._mind.feed(text))
-
-    def finish(self) -> None:
-        """Prints what was held back, and ends the line."""
-        if self._mind:
-            self._print(*self._mind.finish())
-        self._end_thoughts()
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-
-    def _print(self, thoughts: str, answer: str) -> None:
+    def take(self, thoughts: str, answer: str) -> None:
+        """Prints what is new of the reasoning and of the answer."""
         if thoughts and sys.stderr.isatty():
             thoughts = thoughts if self._thoughts else thoughts.lstrip()
             words = clean(thoughts, self._thoughts)
@@ -83,6 +63,11 @@ class AnswerPrinter:
             self._end_thoughts()
             _write(sys.stdout, clean(answer, self._before) if sys.stdout.isatty() else answer)
             self._before = (self._before + answer)[-MOST_MARKS:]
+
+    def finish(self) -> None:
+        """Ends the line."""
+        self._end_thoughts()
+        _write(sys.stdout, "\n")
 
     def _end_thoughts(self) -> None:
         if self._thoughts:
@@ -213,7 +198,7 @@ def _print_reply(
         state=str(state) if state else None,
         frame_ms=0.0 if request.as_json else 16.0,
     )
-    hard, printer = signal.getsignal(signal.SIGINT), AnswerPrinter()
+    hard, printer, answer = signal.getsignal(signal.SIGINT), AnswerPrinter(), ""
 
     def interrupted(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, hard)
@@ -224,11 +209,12 @@ def _print_reply(
         for event in keep(engine.reply(generate)):
             if isinstance(event, Stepped):
                 _print_step(event, request.as_json, printer)
+                answer += _text(event.parts.answer)
             elif isinstance(event, Done):
                 if not request.as_json:
                     printer.finish()
                 done = replace(event, failed=loaded.failed | event.failed)
-                _print_done(done, request.as_json, request.sampling.seed)
+                _print_done(done, answer, request.as_json, request.sampling.seed)
                 return done
     finally:
         signal.signal(signal.SIGINT, hard)
@@ -236,10 +222,9 @@ def _print_reply(
 
 
 def _print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
-    text = "".join(piece.text for piece in step.pieces)
     if as_json:
         _print_json(
-            text=text,
+            text=_text(step.pieces),
             tokens=step.tokens,
             drafter=step.drafter,
             drafted=step.drafted,
@@ -249,10 +234,14 @@ def _print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
             **({"choice": _terms(step.choice)} if step.choice else {}),
         )
     else:
-        printer.take(text, step.speed.thought)
+        printer.take(step.parts.reasoning, _text(step.parts.answer))
 
 
-def _print_done(done: Done, as_json: bool, seed: int) -> None:
+def _text(pieces: Sequence[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def _print_done(done: Done, answer: str, as_json: bool, seed: int) -> None:
     for words in failure_words(done.failed):
         print(f"slipstream: {words}.", file=sys.stderr)
     if not as_json:
@@ -291,18 +280,16 @@ def _print_done(done: Done, as_json: bool, seed: int) -> None:
         dropped_tokens=done.dropped_tokens,
         seed=seed,
         exact=done.exact,
-        **_thinking(done),
+        **_thinking(done.speed, answer),
         **({"failed": done.failed} if done.failed else {}),
         text=done.text,
     )
 
 
-def _thinking(done: Done) -> dict[str, object]:
+def _thinking(speed: Speed, answer: str) -> dict[str, object]:
     """The figures of the reasoning part, if there is one."""
-    speed = done.speed
     if not speed.thought:
         return {}
-    answer = split(done.text, begins_inside(done.text, speed.thought)).answer
     return {"thought_tokens": speed.thought, "thought_ms": _rounded(speed.thought_ms), "answer": answer}
 
 

@@ -16,6 +16,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from slipstream.app.platform.processes import kill_group, leave_no_core_file
+
 _GRACE: Final = 10.0  # seconds in which a command may put away what it has
 
 
@@ -23,10 +25,7 @@ def main() -> None:
     """Runs a command, less urgently than others where a number above 0 is given, until it or its starter ends."""
     nice, *arguments = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it, which is inherited
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what it reads may be chats
+    leave_no_core_file()
     if hasattr(os, "nice"):
         os.nice(int(nice))
     threading.Thread(target=_attend, name="attend", daemon=True).start()
@@ -42,7 +41,7 @@ def _attend() -> None:
             pass
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_GRACE)
-    os.killpg(0, signal.SIGKILL)  # with what it began: it leads a group of its own
+    kill_group(0)  # with what it began: it leads a group of its own
 
 
 if __name__ == "__main__":

@@ -142,13 +142,12 @@ class Session:
         watched: Callable[[], bool] = lambda: False,
     ) -> Reply:
         """Reads the prompt of a reply that its caller then has written step by step; see ``reply``."""
-        asked = perf_counter()
         model = self.model
         drafter = self.drafters.get(request.drafter)
         make = partial(model.prompts.build, request.messages, self.target.abilities.n_ctx)
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
-            return Reply(request, self, drafter, None, None, asked, cancelled)
+            return Reply(request, self, drafter, None, None, cancelled)
         pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
         written = _Written(request, model, prompt, watched, pilot)
         history = History([*prompt.tokens, *request.begun], prompt.trimmed)
@@ -160,7 +159,7 @@ class Session:
         if model.threads and model.threads.begin():
             model.plain.forget()
         read = _Read(prompt, history, prefill)
-        return Reply(request, self, drafter, read, written, asked, cancelled)
+        return Reply(request, self, drafter, read, written, cancelled)
 
     def prepare(
         self,
@@ -249,13 +248,12 @@ class Reply:
         drafter: Drafter,
         read: _Read | None,
         written: _Written | None,
-        asked: float,
         cancelled: Callable[[], bool],
     ) -> None:
         """Nothing is written yet; see ``Session.begin``, which alone makes one."""
         self._request, self._session, self._drafter = request, session, drafter
         self._read, self._written, self._cancelled = read, written, cancelled
-        self._asked, self._first_token_ms, self._before = asked, 0.0, 0.0
+        self._before = 0.0
 
     def resume(self) -> None:
         """Has the next step's time count from now on: something else was computed since the last one."""
@@ -278,7 +276,6 @@ class Reply:
                 model.target, self._drafter, sampler, history, should_extend, rules, self._cancelled, rule
             ):
                 now = perf_counter()
-                self._first_token_ms = self._first_token_ms or 1e3 * (now - self._asked)
                 milliseconds, self._before = 1e3 * (now - self._before), now
                 budget.step += 1
                 if model.threads and model.threads.hear(step):
@@ -302,7 +299,7 @@ class Reply:
             prompt_tokens=size,
             prefilled_tokens=prefill.decoded + prefill.complete,  # the first step reads the last one
             dropped_messages=prompt.dropped,
-            ttft_ms=self._first_token_ms,
+            ttft_ms=written.ttft_ms,
             speed=stats.speed(),
             by_depth=stats.by_depth,
             by_drafter={name: asdict(count) for name, count in stats.by_drafter.items()},
@@ -341,7 +338,8 @@ class _Written:
         self.rules = Rules(vocabulary.ends, room, request.max_tokens, request.stop, vocabulary.piece)
         self.stats = ReplyStats(model.plain, len(request.begun), len(prompt.tokens))
         self.chosen: dict[str, _Chosen] = {}
-        self._request, self._piece, self.pilot = request.request, vocabulary.piece, pilot
+        self.ttft_ms = 0.0
+        self._request, self._asked, self._piece, self.pilot = request.request, request.asked, vocabulary.piece, pilot
         self._stream, self._steps = TextStream(request.stop), 0
         self._reasoning = Thinking.after(request.messages, prompt.thinks)
         self._trace = DraftTrace(watched, vocabulary, self.stats)
@@ -356,6 +354,7 @@ class _Written:
 
     def add(self, step: Step, milliseconds: float) -> Stepped:
         """Takes a step of the loop; returns what is told of it."""
+        self.ttft_ms = self.ttft_ms or 1e3 * (perf_counter() - self._asked)
         self.stats.hear(step, milliseconds)
         self._steps += 1
         pieces: list[Piece] = []
@@ -387,15 +386,17 @@ class _Written:
             choice,
             self._trace.of(step, milliseconds),
             divided,
+            self.ttft_ms,
         )
 
     def rest(self) -> Stepped | None:
         """The text that was held back, once the reply is over."""
         pieces = self._stream.finish(stopped=not self.rules.reason)
-        if not pieces:
+        divided = self._reasoning.divide_rest(pieces)
+        if not pieces and not divided:
             return None
-        divided = self._reasoning.divide(pieces)
-        return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, self.stats.speed(), divided=divided)
+        speed = self.stats.speed()
+        return Stepped(self._request, pieces, [], PLAIN, 0, 0, 0.0, speed, divided=divided, ttft_ms=self.ttft_ms)
 
     def _divide(self, pieces: Sequence[Piece]) -> Divided | None:
         """Divides new text into reasoning and answer; a step that reasons counts as reasoning."""

@@ -55,11 +55,12 @@ def joined(first: Stepped, second: Stepped) -> Stepped:
         choice=second.choice or first.choice,
         watched=together(first.watched, second.watched),
         divided=_divided(first, second),
+        ttft_ms=second.ttft_ms,
     )
 
 
 def _divided(first: Stepped, second: Stepped) -> Divided | None:
     if first.divided is None and second.divided is None:
         return None
-    one, two = (step.divided or Divided("", step.pieces, False) for step in (first, second))
+    one, two = first.parts, second.parts
     return Divided(one.reasoning + two.reasoning, one.answer + two.answer, two.under_way)

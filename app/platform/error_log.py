@@ -48,7 +48,9 @@ def trace(error: BaseException) -> Iterator[str]:
 
 def _append(log: Path, text: str) -> None:
     full = log.exists() and log.stat().st_size >= _MOST_BYTES
-    handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_NONBLOCK | (os.O_TRUNC if full else os.O_APPEND), 0o600)
+    handle = os.open(
+        log, os.O_CREAT | os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | (os.O_TRUNC if full else os.O_APPEND), 0o600
+    )
     try:
         os.write(handle, text.encode("utf-8", "backslashreplace"))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -87,12 +88,11 @@ def _passing() -> Path:
     import tempfile  # seldom needed
 
     wanted = [os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]
-    if os.name != "posix":
+    if sys.platform == "win32":
         wanted = [tempfile.gettempdir()]
     for place in [Path(name) for name in wanted if name and Path(name).is_dir()]:
         with suppress(OSError, SlipstreamError):
-            if os.name == "posix":
-                _sweep(place)
+            _sweep(place)
             folder = Path(tempfile.mkdtemp(prefix=f"slipstream-{os.getpid()}-", dir=place))
             _try(folder)
             return folder
@@ -104,19 +104,13 @@ def _passing() -> Path:
 
 def _sweep(place: Path) -> None:
     """Deletes the temporary folders of killed runs."""
+    if sys.platform == "win32":  # no owner to compare
+        return
     import shutil
+
+    import psutil
 
     for folder in place.glob("slipstream-*-*"):
         found = _NAME.fullmatch(folder.name)
-        if found and folder.stat(follow_symlinks=False).st_uid == os.getuid() and not _runs(int(found[1])):
+        if found and folder.stat(follow_symlinks=False).st_uid == os.getuid() and not psutil.pid_exists(int(found[1])):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another's
-        return True
-    return True

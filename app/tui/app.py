@@ -159,11 +159,12 @@ class ChatApp(App[int]):
         Raises:
             UsageError: If there is no such shell.
         """
-        if sys.platform == "win32" or self.is_headless:
-            raise UsageError("this system suspends no programs.", "Ctrl-Q quits.")
-        from slipstream.app.tui.terminal import suspend
+        if sys.platform != "win32" and not self.is_headless:
+            from slipstream.app.tui.terminal import suspend
 
-        suspend()
+            suspend()
+        else:
+            raise UsageError("this system suspends no programs.", "Ctrl-Q quits.")
 
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""

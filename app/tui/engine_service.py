@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -113,7 +112,11 @@ class ReplyPrefilling(Message):
 
 @dataclass
 class ReplyStreamed(Message):
-    """New text: a step, or several that the engine has joined because they came faster than a screen is drawn."""
+    """New text.
+
+    Attributes:
+        step: A step, or several that the engine has joined because they came faster than a screen is drawn.
+    """
 
     step: Stepped
 
@@ -166,8 +169,6 @@ class EngineService(Widget):
         self._counting = 0  # number of the newest ``prepare``
         self._wanted: Load | None = None
         self._lock = threading.Lock()
-        self._asked = 0.0  # when the reply was asked for
-        self._waited_ms: float | None = None  # from then to its first token
         self.busy = False
         """Whether a load or a reply is under way."""
 
@@ -218,7 +219,6 @@ class EngineService(Widget):
             before: The reply as it was, if it goes on.
         """
         self.busy = True
-        self._asked, self._waited_ms = time.monotonic(), None
         self._reply(generate, message, before)
 
     def prepare(self, make: Callable[[], Prepare]) -> None:
@@ -262,7 +262,7 @@ class EngineService(Widget):
     def _reply(self, generate: Generate, message: int, before: StoredMessage | None) -> None:
         begun = False
         try:
-            for event in recorded(self._awaited(generate), self._store, message, before=before):
+            for event in recorded(self._engine.reply(generate), self._store, message, before=before):
                 if isinstance(event, Stepped):
                     begun = True
                     self._tell(ReplyStreamed(event))
@@ -272,15 +272,6 @@ class EngineService(Widget):
                     self._tell(ReplyDone(event))
         except SlipstreamError as error:
             self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
-
-    def _awaited(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
-        """The reply, timed as its reader waits for it: what the engine had to end before it, too."""
-        for event in self._engine.reply(generate):
-            if isinstance(event, Stepped) and self._waited_ms is None:
-                self._waited_ms = 1000 * (time.monotonic() - self._asked)
-            if isinstance(event, Done):
-                event = replace(event, ttft_ms=self._waited_ms or 0.0)
-            yield event
 
     def _tell(self, message: Message) -> None:
         if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed):

@@ -18,7 +18,6 @@ from textual.events import Key
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
-from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import clean, typed
 from slipstream.app.protocol import Load, Loaded, Sampling, failure_words
@@ -227,8 +226,7 @@ class InlineChat(App[int]):
     def _streamed(self, message: ReplyStreamed) -> None:
         step, speed = message.step, message.step.speed
         self.text += "".join(piece.text for piece in step.pieces)
-        pieces = step.divided.answer if step.divided else step.pieces
-        self._written += clean("".join(piece.text for piece in pieces), self._written)
+        self._written += clean("".join(piece.text for piece in step.parts.answer), self._written)
         self.shown = self._written.strip("\n")
         self._answer.update(Content(self.shown or "thinking\u2026"))
         pace = f"{rate(speed.tok_per_s)} tok/s" if speed.tok_per_s else ""
@@ -237,9 +235,8 @@ class InlineChat(App[int]):
     @on(ReplyDone)
     async def _done(self, message: ReplyDone) -> None:
         done = message.done
-        text = _answer(clean(done.text), done.speed.thought)
-        self._answer.update(Content(text))
-        self._keep(text)
+        self._answer.update(Content(self.shown))
+        self._keep(self.shown)
         await self._remark(done.failed)
         self.turn = None
         self._say("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
@@ -279,8 +276,3 @@ class InlineChat(App[int]):
     async def _show(self, words: str) -> None:
         self.said.append(clean(words))
         await self._column.mount(Static(Content(clean(words)), classes="answer"))
-
-
-def _answer(text: str, thought: int) -> str:
-    """What a reply says beside what the model thinks, so far."""
-    return split(text, begins_inside(text, thought)).answer.strip("\n")

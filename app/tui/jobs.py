@@ -21,6 +21,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from slipstream.app.engine.process.process import engine_environment
+from slipstream.app.platform.processes import kill_group
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.format import bar
 from slipstream.models.errors import SlipstreamError, UsageError, unstartable
@@ -124,7 +125,7 @@ class Background:
         if process and process.returncode is None:
             with suppress(ProcessLookupError):
                 if self._stops > 2:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    kill_group(process.pid)
                 else:
                     process.send_signal(signal.SIGINT)
 
@@ -140,7 +141,7 @@ async def _end(process: Process) -> None:
         process.send_signal(signal.SIGINT)
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _PATIENCE)
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_group(process.pid)
         await process.wait()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import signal
+import sys
 import termios
 import threading
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from slipstream.models.errors import UsageError
+
+assert sys.platform != "win32"  # mypy checks the rest for POSIX only
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 """Signals that end the chat as Ctrl-Q does; Ctrl-C is a key here and sends no signal."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -30,7 +31,7 @@ _SEGMENT: Final = re.compile(r"[0-9]{1,15}\.segment")
 def make_folder(folder: Path) -> None:
     """Makes a folder that only its owner can enter, and closes one that others could."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.name == "posix" and folder.stat().st_mode & 0o077:
+    if sys.platform != "win32" and folder.stat().st_mode & 0o077:
         os.chmod(folder, 0o700)
 
 
@@ -56,7 +57,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Waits until the names in a folder are on the disk."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return  # Windows opens no folders
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -280,7 +281,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # Windows cannot open folders
+    if sys.platform != "win32":  # Windows cannot open folders
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

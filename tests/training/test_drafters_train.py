@@ -82,7 +82,8 @@ def start(target: Path, tmp_path: Path) -> Start:
 def confine(room: int) -> None:
     """Files of at most ``room`` bytes, and one core: threads that wait for each other crawl on a busy machine."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    if sys.platform == "linux":
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def check_heads_of(out: Path, method: str, text: str, target: Path, other: Path) -> None:

@@ -119,12 +119,15 @@ class Engine:
             SlipstreamError: If it cannot be served; the engine lives on.
             EngineDiedError: If the process ended; what was yielded so far is what there is.
         """
-        begun, failed = list(generate.begun), dict[str, str]()
+        begun, failed, ttft_ms = list(generate.begun), dict[str, str](), 0.0
         while True:
             try:
                 for event in self._reply(replace(generate, begun=begun)):
                     if isinstance(event, Stepped):
                         begun += event.tokens
+                    if isinstance(event, Stepped | Done):
+                        ttft_ms = ttft_ms or event.ttft_ms  # the first token may have come from the last process
+                        event = event if event.ttft_ms == ttft_ms else replace(event, ttft_ms=ttft_ms)
                     if isinstance(event, Done):
                         event = replace(event, failed=failed | event.failed)
                     yield event

@@ -26,6 +26,7 @@ from slipstream.app.engine.process.recovery import map_note
 from slipstream.app.engine.process.watchdog import Heartbeat
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.throttle import Throttle
+from slipstream.app.platform.processes import leave_no_core_file
 from slipstream.app.protocol import (
     Beat,
     Done,
@@ -60,10 +61,7 @@ def harden() -> None:
         prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
         prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         prctl(_SET_DUMPABLE, 0, 0, 0, 0)
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    leave_no_core_file()
     faulthandler.enable()  # to standard error, which is the log: names of functions, no values
     sys.excepthook = _log
     threading.excepthook = lambda fault: _log(fault.exc_type, fault.exc_value, fault.exc_traceback)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
@@ -32,9 +34,9 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
     session.close()
 
 
-def after(count: int) -> Callable[[], bool]:
+def after(times: int) -> Callable[[], bool]:
     """Says stop once it was asked so often."""
-    asked = iter(range(count))
+    asked = iter(range(times))
     return lambda: next(asked, None) is None
 
 
@@ -82,6 +84,25 @@ def test_what_was_kept_goes_on_in_the_same_message(bundled: tuple[Session, Loade
     assert (kept.id, kept.content, kept.tokens, kept.status) == (reply.id, whole.text, whole.tokens, "done")
     assert kept.figures and kept.figures.speed.tokens == whole.speed.tokens
     store.close()
+
+
+def test_half_a_mark_at_the_end_of_a_reply_is_its_answer(bundled: tuple[Session, Loaded]) -> None:
+    session, _ = bundled
+    steps: list[Stepped] = []
+    piece = session.model.vocabulary.piece
+    begun = [next(token for token in count() if piece(token) == mark.encode()) for mark in "<thi"]
+    ask = Generate(1, [Message("user", ASKED)], begun=begun, max_tokens=len(begun))
+    session.reply(ask, lambda event: steps.append(event) if isinstance(event, Stepped) else None, lambda: False)
+    assert "".join(piece.text for step in steps for piece in step.parts.answer) == "<thi"
+
+
+def test_the_wait_for_the_first_token_begins_when_the_user_sends(bundled: tuple[Session, Loaded]) -> None:
+    session, _ = bundled
+    steps: list[Stepped] = []
+    ask = Generate(1, [Message("user", ASKED)], max_tokens=3, asked=perf_counter() - 60)
+    done = session.reply(ask, lambda event: steps.append(event) if isinstance(event, Stepped) else None, lambda: False)
+    assert done.ttft_ms > 60_000
+    assert {step.ttft_ms for step in steps} == {done.ttft_ms}
 
 
 # --- the prompt ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.cli.run import AnswerPrinter
+from slipstream.app.protocol import Piece, Speed, Stepped
 
 pytestmark = pytest.mark.program
 
@@ -22,13 +24,15 @@ class Terminal(io.StringIO):
 
 
 def printed(
-    monkeypatch: pytest.MonkeyPatch, text: str, thought: int = 0, out: bool = False, err: bool = False
+    monkeypatch: pytest.MonkeyPatch, text: str, opened: bool = False, out: bool = False, err: bool = False
 ) -> tuple[str, str]:
     monkeypatch.setattr(sys, "stdout", Terminal() if out else io.StringIO())
     monkeypatch.setattr(sys, "stderr", Terminal() if err else io.StringIO())
-    printer = AnswerPrinter()
-    for character in text:
-        printer.take(character, thought)
+    printer, mind = AnswerPrinter(), Thinking(opened)
+    steps = [[Piece(character, "plain")] for character in text]
+    for divided, pieces in [*((mind.divide(pieces), pieces) for pieces in steps), (mind.divide_rest([]), [])]:
+        step = Stepped(1, pieces, [], "none", 0, 0, 0.0, Speed(), divided=divided)
+        printer.take(step.parts.reasoning, "".join(piece.text for piece in step.parts.answer))
     printer.finish()
     assert isinstance(sys.stdout, io.StringIO) and isinstance(sys.stderr, io.StringIO)
     return sys.stdout.getvalue(), sys.stderr.getvalue()
@@ -36,7 +40,7 @@ def printed(
 
 def test_a_pipe_gets_the_answer_alone_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed(monkeypatch, REPLY) == ("The sea\u202e <b>is</b> wide.\n", "")
-    assert printed(monkeypatch, "Short.</think>Sea.", thought=3) == ("Sea.\n", "")
+    assert printed(monkeypatch, "Short.</think>Sea.", opened=True) == ("Sea.\n", "")
     assert printed(monkeypatch, "  As it <think>is</think>") == ("  As it <think>is</think>\n", "")
 
 

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 from tests.app.tui.scripted_drafts import DEPTHS, counts, watched
 
@@ -110,7 +111,7 @@ class ScriptedEngine:
         tokens: list[int] = []
         reason = script.reason
         mind = Thinking.after(generate.messages, script.opened)
-        thought = (0, 0.0)
+        thought, ttft_ms = (0, 0.0), 0.0
         for stepped in play(generate, script.text):
             if script.hold is not None and len(written) >= script.hold:
                 signal = self._signals.get(timeout=PATIENCE)
@@ -129,7 +130,10 @@ class ScriptedEngine:
                 thought = (len(tokens), 1000.0 * len(tokens))
             speed = replace(stepped.speed, thought=thought[0], thought_ms=thought[1])
             seen = watched(stepped, generate.drafter) if self.watched else None
-            yield replace(stepped, speed=speed, watched=seen, divided=divided)
+            ttft_ms = ttft_ms or 1e3 * (perf_counter() - generate.asked)
+            yield replace(stepped, speed=speed, watched=seen, divided=divided, ttft_ms=ttft_ms)
+        if rest := mind.divide_rest([]):
+            yield Stepped(generate.request, [], [], "none", 0, 0, 0.0, speed, divided=rest, ttft_ms=ttft_ms)
         yield Done(
             generate.request,
             reason,  # type: ignore[arg-type]
@@ -138,7 +142,7 @@ class ScriptedEngine:
             prompt,
             prompt,
             script.dropped,
-            85.0,
+            ttft_ms,
             speed,
             exact=generate.sampling.typical is None,
             by_drafter=counts(speed, generate.drafter),

@@ -13,7 +13,7 @@ from tests.app.tui.scripted import Script
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.reasoning import Thinking, begins_inside, leaves_open, split
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Piece
+from slipstream.app.protocol import Divided, Piece
 from slipstream.app.tui.chat.reasoning import ThinkingHead, ThinkingView
 
 ANSWER = "The sea is wide and blue."
@@ -59,6 +59,20 @@ def test_steps_are_divided_until_the_answer_begins(kind: str) -> None:
     said = ["".join(piece.text for piece in step.answer) if step else chunk for chunk, step in steps]
     assert "".join(said) == ANSWER
     assert steps[0][1] is not None and steps[-1][1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("<thi", Divided("", [Piece("<thi", "plain")], False)),
+        ("<think>\nWell, </th", Divided("</th", [], False)),
+        (REPLY, None),
+    ],
+)
+def test_half_a_mark_at_the_end_of_a_reply_is_text(text: str, rest: Divided | None) -> None:
+    mind = Thinking()
+    mind.divide([Piece(text, "plain")])
+    assert mind.divide_rest([]) == rest
 
 
 def test_a_reply_that_does_not_reason_is_not_divided() -> None:
