@@ -453,6 +453,7 @@ class Done:
             decoding would have taken.
         dropped_tokens: Tokens that left with the oldest messages.
         failed: Drafters that failed since the last reply, by name, and the reason as the end of a sentence.
+        remarks: What happened to the model's files while it is loaded, and what to do about it; each is told once.
     """
 
     request: int
@@ -472,6 +473,7 @@ class Done:
     auto: dict[str, dict[str, float]] = field(default_factory=dict)
     dropped_tokens: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

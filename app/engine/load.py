@@ -234,7 +234,7 @@ def load(
         if request.left_out:
             disabled = partial(known_left_out, Path(request.left_out), header.fingerprint)
         drafters = Drafters(parts, target, plain, Profile(memory, machine_key), disabled)
-        chat_model = ChatModel(target, model, prompts, plain, threads)
+        chat_model = ChatModel(target, model, prompts, plain, threads, model.new_remarks)
         session = Session(chat_model, drafters, keeper, past, opened.pop_all())
         opened.callback(session.close)
         # a drafter that does not fit is an error before the first token

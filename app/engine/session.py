@@ -57,6 +57,7 @@ class ChatModel:
         prompts: Makes its prompts.
         plain: The clock of plain decoding.
         threads: Chooses the number of threads; None where it is fixed.
+        new_remarks: See ``Done.remarks``.
     """
 
     target: Target
@@ -64,6 +65,7 @@ class ChatModel:
     prompts: PromptBuilder
     plain: PlainClock
     threads: Threads | None = None
+    new_remarks: Callable[[], dict[str, str]] = dict
 
 
 class Session:
@@ -178,6 +180,7 @@ class Session:
             auto={name: asdict(tally) for name, tally in pilot.throughput.tallies.items()} if pilot else {},
             dropped_tokens=prompt.trimmed,
             failed=self.drafters.new_failures(),
+            remarks=model.new_remarks(),
         )
 
     def prepare(
