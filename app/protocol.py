@@ -454,6 +454,7 @@ class Done:
         auto: Per drafter that the autopilot chose: steps, tokens expected and real, and milliseconds.
         dropped_tokens: Tokens that left with the oldest messages.
         failed: Drafters that failed since the last reply, by name, and the reason as the end of a sentence.
+        remarks: What happened to the model's files while it is loaded, and what to do about it; each is told once.
     """
 
     request: int
@@ -473,6 +474,7 @@ class Done:
     auto: dict[str, dict[str, float]] = field(default_factory=dict)
     dropped_tokens: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,7 @@ def load(
         if request.left_out:
             disabled = partial(known_left_out, Path(request.left_out), header.fingerprint)
         drafters = Drafters(parts, target, milliseconds, Profile(memory, machine_key), disabled)
-        chat_model = ChatModel(target, model, prompts, PlainClock(), threads)
+        chat_model = ChatModel(target, model, prompts, PlainClock(), threads, model.new_remarks)
 
         def beside() -> Session:
             with ExitStack() as own:

@@ -59,6 +59,7 @@ class ChatModel:
         prompts: Makes its prompts.
         plain: The clock of plain decoding.
         threads: Chooses the number of threads; None where it is fixed.
+        new_remarks: See ``Done.remarks``.
     """
 
     target: Target
@@ -66,6 +67,7 @@ class ChatModel:
     prompts: PromptBuilder
     plain: PlainClock
     threads: Threads | None = None
+    new_remarks: Callable[[], dict[str, str]] = dict
 
 
 class Session:
@@ -309,6 +311,7 @@ class Reply:
             auto={name: asdict(chosen) for name, chosen in written.chosen.items()},
             dropped_tokens=prompt.trimmed,
             failed=session.drafters.new_failures(),
+            remarks=session.model.new_remarks(),
         )
 
 

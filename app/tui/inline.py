@@ -238,6 +238,8 @@ class InlineChat(App[int]):
         self._answer.update(Content(self.shown))
         self._keep(self.shown)
         await self._remark(done.failed)
+        for words, hint in done.remarks.items():
+            await self._show(f"{words} {hint}")
         self.turn = None
         self._say("Enter sends · Esc leaves" if done.reason != "context" else "the context is full · Esc leaves")
 

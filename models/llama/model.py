@@ -96,7 +96,9 @@ class LlamaModel:
                 f"{shown_path(path)}: llama.cpp cannot load this model: {reason}.",
                 "Get a GGUF of an architecture that llama.cpp supports, or fetch the file again.",
             )
-        self._facts = _facts(path)
+        self._facts = [_facts(part) for part in self.header.parts]
+        self._remarks: dict[str, str] = {}
+        self._remarked = False
         self._vocab = C.llama_model_get_vocab(self.pointer)
         self.n_rows: int = C.llama_vocab_n_tokens(self._vocab)
         self.n_vocab = self.header.n_vocab if REAL_TOKENS in self.header.metadata else self.n_rows
@@ -179,23 +181,42 @@ class LlamaModel:
         return b"".join(map(self.piece, tokens))
 
     def check_unchanged(self) -> None:
-        """Checks that nothing was written to the file since; one that was deleted or replaced stays mapped.
+        """Checks that nothing was written to the files since; ``new_remarks`` names one that is no longer there.
 
         Raises:
-            ModelChangedError: If it was: its mapped weights are then others.
+            ModelChangedError: If something was: the mapped weights are then others.
         """
-        inode, *content = self._facts
-        now = _facts(self.header.path)
-        if now[0] == inode and [*now[1:]] != content:
-            raise ModelChangedError(
-                f"{shown_path(self.header.path)} was written to while it was in use.", "It is loaded again."
-            )
+        for path, facts in zip(self.header.parts, self._facts, strict=True):
+            now = _facts(path)
+            if now == facts:
+                continue
+            if now[0] == facts[0]:
+                raise ModelChangedError(
+                    f"{shown_path(path)} was written to while it was in use.", "It is loaded again."
+                )
+            if not self._remarked:  # a file that was deleted or replaced stays mapped
+                self._remarked = True
+                self._remarks = _remark(path, replaced=now[0] > 0)
+
+    def new_remarks(self) -> dict[str, str]:
+        """What ``check_unchanged`` has found since the last call, and what to do about it; each finding comes once."""
+        remarks, self._remarks = self._remarks, {}
+        return remarks
 
     def close(self) -> None:
         """Frees the weights; contexts on them must be closed before."""
         if self.pointer:
             C.llama_model_free(self.pointer)
             self.pointer = None
+
+
+def _remark(path: Path, replaced: bool) -> dict[str, str]:
+    """Words for a file that was deleted or replaced while it is mapped."""
+    happened, then = "deleted or moved", ". Put the file back or choose another model before the next start."
+    if replaced:
+        happened, then = "replaced", "; the next start loads the new file."
+    words = f"{shown_path(path)} was {happened} while it is in use."
+    return {words: f"Replies go on with the model as it was loaded{then}"}
 
 
 def _facts(path: Path) -> tuple[int, int, int]:

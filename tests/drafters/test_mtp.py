@@ -13,14 +13,19 @@ import pytest
 from tests.drafters.changed_file import changed
 from tests.drafters.mtp_file import ARCHITECTURES, LAYERS, TOKENS, WIDTH, Guesses, follower, write_mtp
 
+from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.loop import generate
+from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Drafter, Step
 from slipstream.drafters.mtp import METHOD, open_mtp
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
+from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -168,6 +173,57 @@ def test_a_file_without_its_mtp_layer_is_a_plain_model(tmp_path: Path) -> None:
         reply(target, Plain(), history)
         assert history.tokens == prompt(46)
     model.close()
+
+
+WAYS = ("auto", "mtp", "lookup+mtp", "lookup|mtp")
+
+
+def written(path: Path, way: str = "none") -> tuple[list[Token], dict[str, str]]:
+    """A reply with one of the engine's drafters, and those that failed."""
+    with closing(LlamaModel(path)) as model, closing(LlamaTarget(model, OPTIONS)) as target:
+        clock, history = PlainClock(), History(prompt())
+        clock.hear(1.0)
+        resources = Resources(target.abilities, llama=target, header=model.header)
+        with closing(Drafters(resources, target, clock, Profile(None, ""))) as drafters:
+            reply(target, drafters.get(way), history, 0.8)
+            return history.tokens, drafters.new_failures()
+
+
+def layer_of(path: Path) -> dict[str, Any]:
+    """The tensors of the MTP layer."""
+    header = read_header(path)
+    found = [tensor for tensor in header.tensors if tensor.name.startswith(f"blk.{LAYERS - 1}.")]
+    return {tensor.name: read_tensor(header, tensor) for tensor in found}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_broken_layer_is_named_and_the_text_stays(tmp_path: Path, architecture: str, value: float) -> None:
+    good = write_mtp(tmp_path / "good.gguf", architecture)
+    filled = {name: np.full_like(values, value) for name, values in layer_of(good).items()}
+    broken = changed(good, tmp_path / "broken.gguf", tensors=filled)
+    plain, _ = written(broken)
+    assert len(plain) > 30
+    for way in WAYS:
+        assert written(good, way) == (plain, {}), way
+        assert written(broken, way) == (plain, {"mtp": "what it computes is not a number"}), way
+
+
+@pytest.mark.parametrize("name", ["nextn.eh_proj", "nextn.enorm", "attn_q"])
+def test_a_layer_of_another_shape_is_refused_with_the_model(tmp_path: Path, name: str) -> None:
+    """The layer is a part of the model's file, and llama.cpp loads all of it or nothing."""
+    good, tensor = write_mtp(tmp_path / "good.gguf", "glm4moe"), f"blk.{LAYERS - 1}.{name}.weight"
+    bad = changed(good, tmp_path / "bad.gguf", tensors={tensor: np.concatenate([layer_of(good)[tensor]] * 2)})
+    for way in ("none", *WAYS):
+        with pytest.raises(ModelFileError, match=f"{tensor}' has wrong shape"):
+            written(bad, way)
+
+
+def test_a_layer_that_is_cut_short_is_refused_with_the_model(tmp_path: Path) -> None:
+    good = write_mtp(tmp_path / "good.gguf", "glm4moe")
+    good.write_bytes(good.read_bytes()[:-1000])
+    with pytest.raises(ModelFileError, match="is cut short"):
+        written(good)
 
 
 @pytest.mark.parametrize("architecture", ["deepseek2", "llama", "qwen35"])

@@ -186,6 +186,8 @@ class Replying:
                 text = before.content + text
             await self.widget.finish(footnote(figures, self.turn.generate.drafter, done.reason), text, done.speed)
         await self._page.name_failed(done.failed)
+        for words, hint in done.remarks.items():
+            await self._page.remark(words, hint)
         if done.reason == "context":
             await self._page.remark(
                 "the context is full: the reply could not go on.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.models.hub_models import split_gguf
 
 from slipstream.app.engine.load import load
 from slipstream.app.engine.process.client import Engine
@@ -20,6 +21,8 @@ from slipstream.drafters.text_index.index import open_index
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import EngineDiedError, ModelChangedError, ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.sanitize import shown_path
 
 pytestmark = [pytest.mark.program, pytest.mark.slow]
 
@@ -159,18 +162,62 @@ def test_a_stop_string_that_is_not_utf_8_is_refused(place: Place) -> None:
         session.reply(asked, lambda _: None, lambda: False)
 
 
-def test_a_model_that_was_written_to_is_noticed(place: Place) -> None:
+def replaced(path: Path) -> None:
+    other = path.with_name("other.gguf")
+    shutil.copyfile(path, other)
+    os.replace(other, path)
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_name("moved.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (gone, "was deleted or moved while it is in use"),
+        (moved, "was deleted or moved while it is in use"),
+        (looped, "was deleted or moved while it is in use"),
+        (replaced, "was replaced while it is in use"),
+        (garbled, "was replaced while it is in use"),
+        (turned, "was replaced while it is in use"),
+    ],
+)
+def test_a_model_that_goes_while_it_is_loaded_is_told_once(
+    place: Place, way: Callable[[Path], None], words: str
+) -> None:
     path = Path(place.request.model)
     session, _ = load(replace(place.request, heads=[], draft_model=None, drafter="none"), lambda _: None)
     with closing(session):
-        text = place.reply(session, 1, "none").text
-        other = path.with_name("other.gguf")
-        shutil.copyfile(path, other)
-        os.replace(other, path)  # the one that is mapped stays
-        assert place.reply(session, 2, "none").text == text
-        path.unlink()
-        assert place.reply(session, 3, "none").text == text
-    shutil.copyfile(BUNDLED / path.name, path)
+        done = place.reply(session, 1, "none")
+        assert done.remarks == {}
+        way(path)
+        told = place.reply(session, 2, "none")
+        assert told.text == done.text
+        [(title, hint)] = told.remarks.items()
+        assert title == f"{shown_path(path)} {words}." and hint.startswith("Replies go on with the model as it was")
+        gone(path)
+        again = place.reply(session, 3, "none")
+        assert again.text == done.text and again.remarks == {}
+
+
+def test_a_further_file_of_a_split_model_counts_too(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in split_gguf("tiny")]
+    for file in files:
+        file.write_bytes(split_gguf("tiny")[file.name])
+    with closing(LlamaModel(files[0])) as model:
+        model.check_unchanged()
+        replaced(files[1])
+        model.check_unchanged()
+        assert next(iter(model.new_remarks())).startswith(shown_path(files[1]))
+    with closing(LlamaModel(files[0])) as model:
+        os.utime(files[1])
+        with pytest.raises(ModelChangedError, match=files[1].name):
+            model.check_unchanged()
+
+
+def test_a_model_that_was_written_to_is_noticed(place: Place) -> None:
+    path = Path(place.request.model)
     session, _ = load(replace(place.request, heads=[], draft_model=None, drafter="none"), lambda _: None)
     with closing(session):
         with path.open("r+b") as file:

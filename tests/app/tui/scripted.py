@@ -56,6 +56,7 @@ class Script:
         dropped: Messages left out.
         opened: Whether the prompt has opened a thinking part.
         failed: Drafters that fail meanwhile, and why.
+        remarks: What is told of the model's files, and what to do.
     """
 
     text: str = "The sea is wide and blue."
@@ -65,6 +66,7 @@ class Script:
     dropped: int = 0
     opened: bool = False
     failed: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -150,6 +152,7 @@ class ScriptedEngine:
             drafter_depths={generate.drafter: DEPTHS} if speed.drafted else {},
             dropped_tokens=100 * script.dropped,
             failed=script.failed,
+            remarks=script.remarks,
         )
 
     def prepare(self, prepare: Prepare) -> None:

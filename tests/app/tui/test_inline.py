@@ -60,6 +60,14 @@ async def test_a_drafter_that_fails_is_named(store: ChatStore, tmp_path: Path) -
         assert "memory ran out" in shown(app)
 
 
+async def test_a_model_file_that_went_away_is_told(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT, remarks={"'m.gguf' was deleted.": "Put it back."})])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"Hi", "enter")
+        await until(app, pilot, lambda: app.said == ["\u203a Hi", TEXT, "'m.gguf' was deleted. Put it back."])
+        assert "Put it back." in shown(app)
+
+
 @pytest.mark.parametrize("leave", ["escape", "ctrl+d"])
 async def test_a_question_is_answered_kept_and_left_in_the_terminal(
     store: ChatStore, tmp_path: Path, leave: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 from tests.app.engine.disturbed import SIGNALS, bundled
@@ -18,7 +20,7 @@ from tests.app.tui.scripted_models import ScriptedModels
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Done, Generate, Prefilling, Sampling, Stepped
+from slipstream.app.protocol import Done, Generate, Load, Prefilling, Sampling, Stepped
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 from slipstream.models.errors import EngineDiedError
@@ -27,21 +29,49 @@ pytestmark = pytest.mark.program
 
 TEXT = "The sea is wide and blue."
 END = EngineDiedError("the engine ended while nothing was asked of it: it was killed.", "The next message starts it.")
+CONTEXT: Final = 8192
+LONG: Final = Sampling(temperature=5.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
+"""Replies of 2,000 tokens: however late the first one is read here, most of them are still to be written."""
 
 
-class Killed(Engine):
-    """An engine that is killed once, amid its first reply."""
+class Struck(Engine):
+    """An engine to which something is done once, amid its first reply."""
 
-    def __init__(self, log: Path, number: signal.Signals) -> None:
+    def __init__(self, log: Path, strike: Callable[[int], object]) -> None:
         super().__init__(log)
-        self._number: signal.Signals | None = number
+        self._strike: Callable[[int], object] | None = strike
 
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
         for event in super().reply(generate):
             yield event
-            if isinstance(event, Stepped) and self._number and self.process_id:
-                os.kill(self.process_id, self._number)
-                self._number = None
+            if isinstance(event, Stepped) and self._strike and self.process_id:
+                self._strike(self.process_id)
+                self._strike = None
+
+
+@asynccontextmanager
+async def real_chat(engine: Engine, load: Load, store: ChatStore, folder: Path) -> AsyncIterator[Driver]:
+    """The chat with a real engine, whose replies are long."""
+    settled = SettingsFile(folder / "settings.toml", {"ahead.read": False})
+    app = ChatApp(engine, load, store, None, LONG, models=ScriptedModels, settings=settled)
+    async with app.run_test() as pilot:
+        chat = Driver(app, pilot, ScriptedEngine(), store, [])
+        await chat.until(lambda: chat.screen.model.loaded is not None)
+        yield chat
+
+
+async def ask(chat: Driver, text: str) -> None:
+    chat.screen.prompt.put(text)
+    await chat.press("enter")
+
+
+async def ask_and_stop(chat: Driver, text: str) -> None:
+    """A question whose reply is stopped once some of it is there."""
+    count = len(chat.texts())
+    await ask(chat, text)
+    await chat.until(lambda: len(chat.texts()) == count + 2 and chat.texts()[-1] != "")
+    await chat.press("escape")
+    await chat.until(chat.idle)
 
 
 async def test_an_end_is_shown_though_nothing_was_asked_and_the_next_message_starts_it(open_chat: Open) -> None:
@@ -84,15 +114,10 @@ async def test_a_drafter_that_fails_is_named(open_chat: Open) -> None:
 async def test_a_real_engine_that_is_killed_amid_a_reply(
     store: ChatStore, tmp_path: Path, number: signal.Signals
 ) -> None:
-    settled = SettingsFile(tmp_path / "settings.toml", {"ahead.read": False})
-    with closing(Killed(tmp_path / "engine.log", number)) as engine:
-        load = bundled(tmp_path / "derived")
-        app = ChatApp(engine, load, store, None, Sampling(seed=7), models=ScriptedModels, settings=settled)
-        async with app.run_test() as pilot:
-            chat = Driver(app, pilot, ScriptedEngine(), store, [])
-            await chat.until(lambda: chat.screen.model.loaded is not None)
-            chat.screen.prompt.put("Tell me a long story about the sea.")
-            await chat.press("enter")
+    load = replace(bundled(tmp_path / "derived"), n_ctx=CONTEXT)
+    with closing(Struck(tmp_path / "engine.log", lambda process: os.kill(process, number))) as engine:
+        async with real_chat(engine, load, store, tmp_path) as chat:
+            await ask(chat, "Tell me a long story about the sea.")
             await chat.until(lambda: bool(chat.notices()))
             assert number.name in chat.notices()[0]
             written = chat.texts()[1]
@@ -100,9 +125,52 @@ async def test_a_real_engine_that_is_killed_amid_a_reply(
             (kept,) = store.list_chats()
             assert store.messages(kept.id)[1].content == written
             assert store.messages(kept.id)[1].status == "interrupted"
-            chat.screen.prompt.put("Hello")
-            await chat.press("enter")
-            await chat.until(lambda: len(chat.texts()) == 4 and chat.idle())
+            await ask_and_stop(chat, "Hello")
             assert chat.texts()[3] == store.messages(kept.id)[3].content != ""
             smaller = any("with a context of" in notice for notice in chat.notices())
             assert smaller == (number == signal.SIGKILL)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Load:
+    """The bundled model in a file of its own."""
+    load = replace(bundled(tmp_path / "derived"), n_ctx=CONTEXT)
+    return replace(load, model=str(shutil.copyfile(load.model, tmp_path / "own.gguf")))
+
+
+async def test_a_model_file_that_is_deleted_is_told_once(store: ChatStore, tmp_path: Path, copied: Load) -> None:
+    with closing(Engine(tmp_path / "engine.log")) as engine:
+        async with real_chat(engine, copied, store, tmp_path) as chat:
+            await ask_and_stop(chat, "One")
+            Path(copied.model).unlink()
+            await ask_and_stop(chat, "Two")
+            await chat.until(lambda: bool(chat.notices()))
+            await ask_and_stop(chat, "Three")
+            [notice] = chat.notices()
+            assert "own.gguf was deleted or moved while it is in use." in notice.replace("\n", "")
+            assert "Replies go on with the model as it was loaded." in notice
+            assert len(chat.texts()) == 6 and all(chat.texts())
+
+
+async def test_a_model_file_that_is_cut_short_between_replies(store: ChatStore, tmp_path: Path, copied: Load) -> None:
+    with closing(Engine(tmp_path / "engine.log")) as engine:
+        async with real_chat(engine, copied, store, tmp_path) as chat:
+            await ask_and_stop(chat, "One")
+            os.truncate(copied.model, 4096)
+            await ask(chat, "Two")
+            await chat.until(lambda: bool(chat.notices()) and chat.idle())
+            [notice] = chat.notices()
+            assert "own.gguf is cut short" in notice
+
+
+async def test_a_model_file_that_is_cut_short_amid_a_reply(store: ChatStore, tmp_path: Path, copied: Load) -> None:
+    with closing(Struck(tmp_path / "engine.log", lambda _: os.truncate(copied.model, 4096))) as engine:
+        async with real_chat(engine, copied, store, tmp_path) as chat:
+            await ask(chat, "One")
+            await chat.until(lambda: bool(chat.notices()))
+            [notice] = chat.notices()
+            assert "the model file changed or its disk went away (SIGBUS)" in notice
+            assert chat.texts()[1] and chat.footnote().endswith("interrupted")
+            await ask(chat, "Two")
+            await chat.until(lambda: len(chat.notices()) == 2 and chat.idle())
+            assert "own.gguf is cut short" in chat.notices()[1]
