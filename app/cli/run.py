@@ -33,7 +33,6 @@ from slipstream.app.protocol import (
     Message,
     Piece,
     Sampling,
-    Speed,
     Stepped,
     failure_words,
 )

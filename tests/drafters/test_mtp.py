@@ -15,7 +15,6 @@ from tests.drafters.mtp_file import ARCHITECTURES, LAYERS, TOKENS, WIDTH, Guesse
 
 from slipstream.app.engine.drafter_list import Drafters
 from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Drafter, Step
@@ -181,10 +180,9 @@ WAYS = ("auto", "mtp", "lookup+mtp", "lookup|mtp")
 def written(path: Path, way: str = "none") -> tuple[list[Token], dict[str, str]]:
     """A reply with one of the engine's drafters, and those that failed."""
     with closing(LlamaModel(path)) as model, closing(LlamaTarget(model, OPTIONS)) as target:
-        clock, history = PlainClock(), History(prompt())
-        clock.hear(1.0)
+        history = History(prompt())
         resources = Resources(target.abilities, llama=target, header=model.header)
-        with closing(Drafters(resources, target, clock, Profile(None, ""))) as drafters:
+        with closing(Drafters(resources, target, 1.0, Profile(None, ""))) as drafters:
             reply(target, drafters.get(way), history, 0.8)
             return history.tokens, drafters.new_failures()
 

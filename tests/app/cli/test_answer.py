@@ -9,7 +9,8 @@ import pytest
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.cli.run import AnswerPrinter
-from slipstream.app.protocol import Piece, Speed, Stepped
+from slipstream.app.protocol import Piece, Stepped
+from slipstream.app.speed import Speed
 
 pytestmark = pytest.mark.program
 
