@@ -36,7 +36,7 @@ from slipstream.app.protocol import (
     Stepped,
     failure_words,
 )
-from slipstream.app.speed import speedup
+from slipstream.app.speed import Speed, speedup
 from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
