@@ -305,4 +305,5 @@ class LlamaTarget:
         if code == 2:
             return False
         why = "no room in the KV cache" if code == 1 else f"llama_decode returned {code}"
-        raise EvaluationError(f"the model could not be evaluated: {why}.", "Start a new chat, or load the model again.")
+        kind = SlipstreamError if code == 1 else EvaluationError  # a full cache is no fault of the device
+        raise kind(f"the model could not be evaluated: {why}.", "Start a new chat, or load the model again.")

@@ -16,7 +16,7 @@ import pytest
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.engine.process.watchdog import Limits
 from slipstream.app.protocol import Done, Generate, Load, Message, Prefilling, Sampling, Stepped
-from slipstream.models.errors import EngineDiedError
+from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 pytestmark = [pytest.mark.program, pytest.mark.slow]
 
@@ -236,3 +236,11 @@ def test_a_lost_gpu_is_not_used_again(doctored: Doctored, plain: Done, fails: st
     assert loaded.remark == "the engine was started again on the processor, since the GPU failed."
     assert loaded.device.startswith("CPU")
     assert done_of(list(engine.reply(ask("none", 2)))).text == plain.text
+
+
+def test_a_full_kv_cache_is_no_lost_gpu(doctored: Doctored, plain: Done) -> None:
+    engine = doctored(f"{GPU}\nFAILS, LOUD = lambda: 1, False")
+    engine.load(replace(LOAD, heads=[], draft_model=None))
+    with pytest.raises(SlipstreamError, match="no room in the KV cache") as caught:
+        list(engine.reply(ask("none", 1, 200)))
+    assert not isinstance(caught.value, EngineDiedError) and engine.process_id
