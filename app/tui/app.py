@@ -33,6 +33,7 @@ from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import ChatEngine, EngineService
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models.context import Desk, Models, manager
+from slipstream.app.tui.parts.palette import Palette
 from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError
@@ -175,6 +176,11 @@ class ChatApp(App[int]):
         if self.desk.made:
             await asyncio.to_thread(self.desk.made.close)
         await asyncio.to_thread(self._engine.close)
+
+    def action_command_palette(self) -> None:
+        """Opens the command palette."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The commands of the palette."""

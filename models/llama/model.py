@@ -215,7 +215,7 @@ def _remark(path: Path, replaced: bool) -> dict[str, str]:
     happened, then = "deleted or moved", ". Put the file back or choose another model before the next start."
     if replaced:
         happened, then = "replaced", "; the next start loads the new file."
-    words = f"{shown_path(path)} was {happened} while it is in use."
+    words = f"{shown_path(path)} was {happened} while it was in use."
     return {words: f"Replies go on with the model as it was loaded{then}"}
 
 

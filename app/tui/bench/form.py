@@ -19,12 +19,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.bench.prompts import BUILT_IN, read_prompts
 from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.dialogs import PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
@@ -164,7 +164,7 @@ NARROW = 64
 """Columns below which the drafters stand under the rest."""
 
 
-class BenchForm(ModalScreen[BenchPlan | None]):
+class BenchForm(Dialog[BenchPlan | None]):
     """Prompts, sampling, size and drafters. Closes with a plan, or None."""
 
     DEFAULT_CSS = """

@@ -8,11 +8,11 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content, Span
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.keys import KeyMap
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 KEYS = (
@@ -72,7 +72,7 @@ NARROW = 70
 """Columns below which a meaning stands under its key."""
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """A sheet over the chat; any of its keys closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]

@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 MOST_LISTED = 200
@@ -22,7 +22,7 @@ MOST_LISTED = 200
 _SHOWN = 300
 
 
-class RecallScreen(ModalScreen[str | None]):
+class RecallScreen(Dialog[str | None]):
     """A list that narrows while it is typed. Closes with the chosen prompt, or None."""
 
     DEFAULT_CSS = """

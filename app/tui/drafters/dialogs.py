@@ -8,15 +8,15 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from slipstream.app.library import TOKENS
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.dialogs import PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
-class TrainScreen(ModalScreen[tuple[str, int] | None]):
+class TrainScreen(Dialog[tuple[str, int] | None]):
     """Asks what to train on, and for how much of it. Closes with both, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
@@ -52,7 +52,7 @@ class TrainScreen(ModalScreen[tuple[str, int] | None]):
         self.dismiss((text, int(tokens)))
 
 
-class PathScreen(ModalScreen[str | None]):
+class PathScreen(Dialog[str | None]):
     """Asks for a file or folder. Closes with its path as typed, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]

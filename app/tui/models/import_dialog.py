@@ -9,14 +9,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.dialogs import PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
-class ImportScreen(ModalScreen[tuple[Path, Literal["link", "copy"]] | None]):
+class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
     """A line to type a path in. Closes with the path and how to take it in, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -19,6 +18,7 @@ from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import text
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 from slipstream.app.tui.parts.notice import hint
 
@@ -31,7 +31,7 @@ WIDTH = 100
 READY, FETCH, CANNOT = "● ", "↓ ", "✗ "
 
 
-class PairsScreen(ModalScreen["PairOffer | None"]):
+class PairsScreen(Dialog["PairOffer | None"]):
     """A list of drafters. Closes with the one to use or to fetch, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,d", "dismiss", "Back")]

@@ -13,10 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.tui.parts.dialog import Sheet
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.app.tui.parts.table import Column, table
 from slipstream.models.errors import SlipstreamError
@@ -249,7 +249,7 @@ LOW: Final = 18
 """Rows below which only what matters most is shown."""
 
 
-class BrowsingScreen(Screen[T]):
+class BrowsingScreen(Sheet[T]):
     """What the screens with a ``Browser`` have in common. Each says itself which keys lead back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

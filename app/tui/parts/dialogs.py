@@ -10,15 +10,15 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from slipstream.app.platform.safe_text import clean
+from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Dialog[bool]):
     """Asks before something that cannot be undone; Esc means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("y,enter", "answer(True)", "Yes"), ("n,escape", "answer(False)", "No")]
@@ -47,7 +47,7 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class LineScreen(ModalScreen[str | None]):
+class LineScreen(Dialog[str | None]):
     """Asks for a line of text; Esc gives none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]

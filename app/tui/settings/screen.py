@@ -10,13 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content, Span
-from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, sentence
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, all_settings, titles
+from slipstream.app.tui.parts.dialog import Sheet
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import hint
 from slipstream.app.tui.settings.apply_settings import THEME, Settled
@@ -30,7 +30,7 @@ Values = Mapping[str, Value | None]
 """What was settled, by name; None for the default."""
 
 
-class SettingsScreen(Screen[None]):
+class SettingsScreen(Sheet[None]):
     """All settings; Esc goes back to the chat."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final
 
 import pytest
 from tests.app.cli.test_chat_command import Terminal
 
+import slipstream.app.cli.main
 from slipstream.app.cli.main import main
+from slipstream.app.cli.parser import make_parser
 
 SECRET = "the garden behind the house"
 INTERFACE = f"""
@@ -26,6 +34,19 @@ slipstream.app.tui.app.ChatApp.on_mount = broken
 slipstream.app.tui.inline.InlineChat.on_mount = broken
 main(["--as-child", *sys.argv[1:]])
 """
+
+
+APP: Final = Path(slipstream.app.cli.main.__file__).resolve().parents[1]
+ROOMS: Final = (
+    "app/platform", "app/settings", "app/chats", "app/library", "app/devices", "app/bench", "app/engine", "drafters",
+    "models",
+)  # fmt: skip
+ERRORS: Final[dict[str, tuple[Callable[[], Exception], str]]] = {
+    "OSError": (lambda: OSError(5, "Input/output error"), "the system refused: input/output error."),
+    "MemoryError": (MemoryError, "memory ran out."),
+    "RecursionError": (lambda: RecursionError(SECRET), "the input is nested too deeply."),
+    "UnicodeError": (lambda: UnicodeEncodeError("utf-8", SECRET, 0, 1, SECRET), "a name or a text is not valid UTF-8."),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +125,80 @@ def test_the_interface_ends_in_one_line(error: str, more: list[str], home: Path)
     assert str(log).replace("\n", "") in last.replace("\r\n", "") and "Traceback" not in shown and "│" not in last
     told = log.read_text("utf-8")
     assert "in broken\n" in told and (SECRET in told) == (error in ("OSError", "MemoryError"))
+
+
+def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command with the least that it takes."""
+    least, kinds = list(words), None
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            kinds = action
+        elif not action.option_strings and action.nargs not in ("?", "*"):
+            least.append(next(iter(action.choices or ("none",))))
+    yield tuple(least)
+    for name, kind in kinds.choices.items() if kinds else ():
+        yield from commands(kind, (*words, name))
+
+
+COMMANDS: Final = [
+    (*words, *(("-p", "Hi", "-m", "none.gguf") if words == ("run",) else ("-m", "none.gguf") * (words == ("bench",))))
+    for words in commands(make_parser())
+    if words[:1] != ("completion",)  # its scripts are constants
+]
+
+
+def ended(words: tuple[str, ...], room: str, error: Exception) -> tuple[int, bool]:
+    """Runs a command whose first call in a room fails; returns its exit code, and whether there was such a call."""
+    place, cli = f"{APP.parent / room}{os.sep}", f"{APP / 'cli'}{os.sep}"
+    failed = False
+
+    @cache
+    def is_inner(code: CodeType) -> bool:
+        file = os.path.realpath(code.co_filename)
+        return bool(code.co_flags & inspect.CO_OPTIMIZED) and file.startswith(place) and not file.startswith(cli)
+
+    def fail(frame: FrameType, event: str, _: object) -> None:
+        nonlocal failed
+        if not failed and event == "call" and is_inner(frame.f_code):
+            failed = True
+            raise error
+
+    before = sys.gettrace()
+    sys.settrace(fail)
+    try:
+        with pytest.raises(SystemExit) as ending:
+            main(words)
+    finally:
+        sys.settrace(before)
+    assert isinstance(ending.value.code, int)
+    return ending.value.code, failed
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_whose_first_inner_call_fails(
+    words: tuple[str, ...], kind: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, said = ERRORS[kind]
+    assert ended(words, "app", make()) == (1, True)
+    line, log = capsys.readouterr().err, (home / "logs" / "errors.log").read_text("utf-8")
+    assert line.startswith(f"slipstream: {said}") and line.count("\n") == 1
+    assert type(make()).__name__ in log and 'File "' in log and SECRET not in line + log
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_that_fails_in_any_room(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error that a command can do without may also be passed over."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    reached = 0
+    for number, room in enumerate(ROOMS):
+        make, _ = list(ERRORS.values())[number % len(ERRORS)]
+        code, failed = ended(words, room, make())
+        printed = capsys.readouterr()
+        reached += failed
+        assert code in (0, 1, 2), room
+        assert "Traceback" not in printed.err + printed.out and SECRET not in printed.err, room
+        assert len(printed.err.splitlines()) <= 3, (room, printed.err)
+    assert reached

@@ -175,12 +175,12 @@ def moved(path: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "words"),
     [
-        (gone, "was deleted or moved while it is in use"),
-        (moved, "was deleted or moved while it is in use"),
-        (looped, "was deleted or moved while it is in use"),
-        (replaced, "was replaced while it is in use"),
-        (garbled, "was replaced while it is in use"),
-        (turned, "was replaced while it is in use"),
+        (gone, "was deleted or moved while it was in use"),
+        (moved, "was deleted or moved while it was in use"),
+        (looped, "was deleted or moved while it was in use"),
+        (replaced, "was replaced while it was in use"),
+        (garbled, "was replaced while it was in use"),
+        (turned, "was replaced while it was in use"),
     ],
 )
 def test_a_model_that_goes_while_it_is_loaded_is_told_once(

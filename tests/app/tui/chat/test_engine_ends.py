@@ -147,7 +147,7 @@ async def test_a_model_file_that_is_deleted_is_told_once(store: ChatStore, tmp_p
             await chat.until(lambda: bool(chat.notices()))
             await ask_and_stop(chat, "Three")
             [notice] = chat.notices()
-            assert "own.gguf was deleted or moved while it is in use." in notice.replace("\n", "")
+            assert "own.gguf was deleted or moved while it was in use." in notice.replace("\n", "")
             assert "Replies go on with the model as it was loaded." in notice
             assert len(chat.texts()) == 6 and all(chat.texts())
 
