@@ -227,6 +227,6 @@ METHOD: Final = Method(
     _make,
     Space.needs,
     _lacks,
-    "masks guess what follows in the pass that verifies",
+    "the model itself guesses ahead in the pass that verifies",
     auto=True,
 )

@@ -133,7 +133,7 @@ def _remark(offer: CatalogOffer) -> str:
         return f"here: {one_line(offer.installed)}"
     if offer.pair.own:
         return "your own"
-    return "drafter not served yet" if unserved(offer.pair) else ""
+    return "drafter not supported yet" if unserved(offer.pair) else ""
 
 
 def pairs_table(offers: Sequence[PairOffer]) -> str:

@@ -1,4 +1,4 @@
-"""One loaded model, its drafters, and the replies that they write; it knows neither pipes nor a screen."""
+"""One loaded model, its drafters, and the replies that they write; independent of pipes and screens."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Session:
                 milliseconds, before = 1e3 * (now - before), now
                 budget.step += 1
                 if model.threads:
-                    model.threads.hear(step)
+                    model.threads.add(step)
                 emit(written.add(step, milliseconds))
         if rest := written.rest():
             emit(rest)
@@ -278,7 +278,7 @@ class _Written:
     def add(self, step: Step, milliseconds: float) -> Stepped:
         """Takes a step of the loop; returns what is told of it."""
         self.ttft_ms = self.ttft_ms or 1e3 * (perf_counter() - self._asked)
-        self.stats.hear(step, milliseconds)
+        self.stats.add(step, milliseconds)
         self._steps += 1
         pieces: list[Piece] = []
         for token, (origin, source) in zip(step.tokens, origins(step), strict=True):

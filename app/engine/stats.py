@@ -39,7 +39,7 @@ class PlainClock:
         """Notes that a reply begins."""
         self._here = 0
 
-    def hear(self, milliseconds: float) -> None:
+    def add(self, milliseconds: float) -> None:
         """Takes one plain step's time, its drafting left out."""
         self._recent.append(milliseconds)
         self._here += 1
@@ -89,7 +89,7 @@ class ReplyStats:
         self.plain.begin()
         self.tokens = self.begun
 
-    def hear(self, step: Step, milliseconds: float) -> None:
+    def add(self, step: Step, milliseconds: float) -> None:
         """Adds a step that took ``milliseconds``, everything around it included."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
@@ -100,7 +100,7 @@ class ReplyStats:
         self.phases.commit += times.commit
         self._latest.append((milliseconds / (1 + len(step.draft.tree)), milliseconds, len(step.tokens)))
         if not step.draft.tree.drafted:
-            self.plain.hear(milliseconds - step.timings.draft)
+            self.plain.add(milliseconds - step.timings.draft)
         depth, accepted = step.draft.tree.depth, len(step.path)
         drafter = drafter_of(step)
         for count in (self.whole, self.by_drafter.setdefault(drafter, Count())):

@@ -128,7 +128,7 @@ class Threads:
         if self.count < self._cores and perf_counter() > self._tuned + self._pause:
             self._tune()
 
-    def hear(self, step: Step) -> None:
+    def add(self, step: Step) -> None:
         """Looks, between two steps, whether passes have become much slower than they were."""
         rows = 1 + len(step.draft.tree)
         slow = step.timings.evaluate > _SLOW * self._usual * rows

@@ -60,7 +60,7 @@ class Process:
     def __init__(self, folder: Path, limit: int = 1 << 30, key: str = "key", rewinds: bool = True) -> None:
         letters, self.target, plain = Letters(), FakeTarget(n_ctx=4096), PlainClock()
         self.target.abilities = replace(self.target.abilities, rewinds=rewinds)
-        plain.hear(1.0)
+        plain.add(1.0)
         self.clock, self.folder = Clock(), folder
         self.keeper = KvCacheStore(self.target, key, limit, folder, self.clock)
         prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])

@@ -67,7 +67,7 @@ class Letters:
 @pytest.fixture
 def fake() -> Session:
     letters, target, plain = Letters(), FakeTarget(n_ctx=2048), PlainClock()
-    plain.hear(1.0)
+    plain.add(1.0)
     parts = Resources(target.abilities, FakeTarget(n_ctx=2048, blur=0.3))
     prompts = PromptBuilder(ChatTemplate.default(), letters.tokenize, [1])
     keeper = KvCacheStore(target, "fake", 1 << 30)
