@@ -122,7 +122,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Asks for one reply to a chat.
+    """Requests one reply to a chat.
 
     Attributes:
         request: Number that comes back with every event of this reply.

@@ -141,7 +141,7 @@ class Drafter(ABC):
         """Forgets every token from index ``length`` of the history on."""
 
     def reject(self, draft: Draft, why: Exception) -> None:
-        """Hears that the target could not evaluate a draft, whose step was decoded plainly instead."""
+        """Called when the target could not evaluate a draft and decoded the step plainly instead."""
 
     def close(self) -> None:
         """Frees what it holds."""

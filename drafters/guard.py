@@ -1,6 +1,6 @@
 """Keeps a failing drafter from failing the reply.
 
-A drafter decides neither whether there is a reply nor what it says. Each is wrapped here: whatever it raises takes it
+A drafter decides neither whether there is a reply nor its text. Each is wrapped here: whatever it raises takes it
 out until the model is loaded again, and the target decodes on with the same text.
 """
 
@@ -38,7 +38,7 @@ class Guard:
 
         Args:
             failed: Drafters that are out from the start.
-            note: ``NOTE_BYTES`` bytes. Memory that outlives the process tells its parent in which drafter's call it
+            note: ``NOTE_BYTES`` bytes. Memory that outlives the process shows its parent in which drafter's call it
                 ended.
         """
         self.failed = dict(failed or {})
@@ -103,7 +103,7 @@ class Guarded(Drafter):
         self.needs = inner.needs
 
     @property
-    def failed(self) -> str:  # type: ignore[override]  # the guard knows it
+    def failed(self) -> str:  # type: ignore[override]  # set by the guard
         """Why it was taken out, as the end of a sentence; empty while it drafts."""
         return self._guard.failed.get(self.name, "")
 

@@ -263,6 +263,6 @@ METHOD: Final = Method(
     Lookahead.name,
     lambda resources: Lookahead(resources.abilities),
     Lookahead.needs,
-    about="the model guesses phrases ahead of itself in the same pass",
+    about="the model refines guesses of whole phrases in the same pass",
     auto=True,
 )

@@ -65,7 +65,7 @@ class MedusaHeads:
 
         Args:
             path: File of trained heads, which ``unfit`` has found to fit the target.
-            threads: Tells how many threads to use on a CPU.
+            threads: Returns the number of threads to use on a CPU.
             kept: Most tokens that each head names.
 
         Raises:
@@ -251,7 +251,7 @@ def _noisy(
 
 
 def unfit(path: Path, abilities: Abilities) -> str:
-    """Says why heads cannot serve a target of these abilities; nothing if they can.
+    """The reason why heads cannot serve a target of these abilities; nothing if they can.
 
     Raises:
         ModelFileError: If the file is damaged or holds no heads.

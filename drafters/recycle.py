@@ -75,8 +75,8 @@ class TokenRecycling(Drafter):
     Every row that the target evaluates replaces its token's row of the table, rows of rejected tokens too; a row on the
     accepted path replaces those of the same token beside it. The paper draws one static tree; here it grows best first,
     by the accuracy of each rank, which is measured with every token of the text, drafted or not. The static tree's
-    shape is the prior. The table knows the target and not the text, so nothing has to be forgotten with a text, and it
-    is kept from one run to the next.
+    shape is the prior. The table depends on the target and not on the text, so it outlives a text
+    and is kept from one run to the next.
 
     Attributes:
         accuracy: How often the token of each rank was right.

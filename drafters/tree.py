@@ -122,7 +122,7 @@ class TreeBuilder:
 
         Args:
             parent: The node: one that ``grow`` has yielded, or ``TOP``.
-            children: Read as far as they are taken, one at a time: a child waits until the one before it was added.
+            children: Read lazily: each one only after the one before it was added to the tree.
         """
         rest = iter(children)
         for token, prob in rest:
@@ -189,7 +189,7 @@ class TreeBuilder:
         return Draft(tree, tuple([node.prob for node in nodes]), tuple([node.source for node in nodes]))
 
     def _ranked(self, siblings: list[int]) -> list[int]:
-        """Siblings, the one that comes first at the end; ties keep the order in which they were added."""
+        """Siblings in the order in which to pop them, best last; ties keep the order in which they were added."""
         if len(siblings) < 2:
             return siblings.copy()
 

@@ -35,7 +35,7 @@ def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:
     """Reads a whole number that a person wrote.
 
     Raises:
-        ValueError: If the text is none, or the number is out of range; says what it must be.
+        ValueError: If the text is no number, or it is out of range; the message names the range.
     """
     text = text.strip()
     if len(text) > _MOST_CHARACTERS or not _WHOLE.fullmatch(text):
@@ -49,7 +49,7 @@ def decimal_number(text: str) -> float:
     """Reads a finite decimal number that a person wrote.
 
     Raises:
-        ValueError: If the text is none; says what it must be.
+        ValueError: If the text is no number.
     """
     text = text.strip()
     plain = len(text) <= _MOST_CHARACTERS and _DECIMAL.fullmatch(text)

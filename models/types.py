@@ -88,7 +88,7 @@ class TokenTree:
     leaves: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks the layout, once, so that nobody after needs to, and measures it on the way: a tree lives one step."""
+        """Checks the layout once, for all later users, and measures it on the way."""
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
         if not self.probes and self.parents is _path(len(self.parents)):  # by far the most frequent tree
@@ -161,7 +161,7 @@ EMPTY_TREE: Final = TokenTree()
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What the target says about a tree, valid until its next call.
+    """The target's results for a tree, valid until its next call.
 
     Attributes:
         logits: [1 + nodes, n_vocab]; row 0 follows the last committed token, row i + 1 follows node i.

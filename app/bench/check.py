@@ -148,7 +148,7 @@ class Finding:
     """A reply that is not plain decoding's.
 
     Attributes:
-        drafter: Who drafted.
+        drafter: Its drafter.
         place: Which prompt, turn, temperature and seed.
         difference: Where the two texts part, and the target's scores there.
     """
@@ -207,7 +207,7 @@ def check_drafters(
     Args:
         request: Which model.
         plan: Which replies; by the exact rule.
-        tell: Hears how far it is.
+        tell: Called with the progress.
         tolerance: How far floating point may move a logit.
         stop: Asked step by step; the report is then of what was compared.
 
@@ -239,7 +239,7 @@ def audit(
         report: What is known so far; nothing was compared yet.
         plan: Which replies.
         context: Tokens that fit the model's context.
-        tell: Hears how far it is.
+        tell: Called with the progress.
         stop: Asked step by step.
 
     Returns:

@@ -132,12 +132,12 @@ def compare_drafters(
     """Writes every reply with every drafter: plain, a drafter, plain, the next drafter, plain and so on.
 
     A drafter's reply is compared with the mean of the plain ones before and after it, so that a machine that gets
-    slower or faster on the way hits both alike. Who comes first changes from turn to turn.
+    slower or faster on the way hits both alike. The order changes from turn to turn.
 
     Args:
         request: Which model.
         plan: Which replies.
-        tell: Hears how far it is.
+        tell: Called with the progress.
         memory_steps: Tokens that are written to measure each drafter's memory, in a process of its own that loads the
             model again; 0 leaves that out.
         stop: Asked step by step; the report is then of the turns that were written by all.
@@ -198,7 +198,7 @@ def measure(
         context: Tokens that fit the model's context.
         drafters: Names of those that can serve, without plain decoding.
         write_with: Writes a turn with the drafter of a name.
-        tell: Hears how far it is.
+        tell: Called with the progress.
 
     Returns:
         What is summed by drafter, kind of text and temperature; and what ``turns.play`` counted.

@@ -1,4 +1,4 @@
-"""The parts of the benchmark, and what each of them is given."""
+"""The parts of the benchmark, their input and their results."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from slipstream.app.protocol import Load
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a part found.
+    """The result of a part.
 
     Attributes:
         text: To be printed.
         figures: To be written down as JSON.
         passed: False where what was checked does not hold: the command ends with exit code 1.
-        bars: What can be drawn of it.
+        bars: Its rows for a chart.
     """
 
     text: str
@@ -40,10 +40,10 @@ class Setup:
 
     Attributes:
         measured: Loads the model.
-        plan: What it writes.
+        plan: The prompts and replies.
         drafter_steps: Tokens that are written to measure the memory of each drafter; 0 for not at all.
-        folder: Where files may be made; it is deleted after the run.
-        stop: Whether to stop: parts that can give what they have do, the others raise ``Stopped``.
+        folder: For temporary files; deleted after the run.
+        stop: Whether to stop; a part returns what it has measured, or raises ``Stopped``.
     """
 
     measured: Load
@@ -53,7 +53,7 @@ class Setup:
     stop: Stop
 
     def tell(self, line: str) -> None:
-        """Says how far a part is.
+        """Reports the progress of a part.
 
         Raises:
             Stopped: If it is to stop.
@@ -83,5 +83,5 @@ def parts(setup: Setup) -> Parts:
 
 
 def tell(line: str) -> None:
-    """Says on stderr how far it is."""
+    """Prints the progress on stderr."""
     print(f"bench: {line}", file=sys.stderr, flush=True)

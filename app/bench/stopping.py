@@ -14,19 +14,19 @@ class Stopped(Exception):
 
 
 def never() -> bool:
-    """Nobody stops it."""
+    """Never stops."""
     return False
 
 
 class Stop:
-    """Hears Ctrl-C: the first one ends the measuring, with what was measured until then; the second one ends it all.
+    """Handles Ctrl-C: the first ends the measuring and keeps what was measured; the second ends the program.
 
     Attributes:
         asked: Whether Ctrl-C was pressed.
     """
 
     def __init__(self, words: str = "bench: stopping, with what was measured; Ctrl-C once more drops it") -> None:
-        """Hears nothing yet; ``words`` answer the first Ctrl-C."""
+        """Installs no handler yet; ``words`` answer the first Ctrl-C."""
         self.asked = False
         self._words = words
         self._before: Any = None

@@ -122,7 +122,7 @@ def play(
     Args:
         plan: What to play.
         context: Tokens that fit the model's context, for the error.
-        tell: Hears how far it is.
+        tell: Called with the progress.
         reply: Writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:

@@ -40,7 +40,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
         store: All chats.
         chat: The chat.
         branches: Whether the branches that are not shown are written too.
-        thoughts: Whether what a model thought before it answered is written, folded; a line tells of it otherwise.
+        thoughts: Whether the reasoning is written, folded; otherwise a line mentions it.
 
     Raises:
         UsageError: If there is no such chat.

@@ -26,7 +26,7 @@ _AGAIN: Final = 0.005
 
 
 def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether a folder is on a network file system, as far as the operating system tells.
+    """Whether a folder is on a network file system, as far as the operating system reports it.
 
     Args:
         path: The folder.

@@ -98,7 +98,7 @@ def title_of(text: str) -> str:
 
 
 def _cut(clause: str) -> str:
-    """Cuts what is too long where it hurts least."""
+    """Cuts a long clause at a comma or a space."""
     if len(clause) <= LENGTH:
         return clause
     cut = clause[: LENGTH - 1]
@@ -108,7 +108,7 @@ def _cut(clause: str) -> str:
 
 
 def _without(pattern: re.Pattern[str], text: str) -> str:
-    """Leaves out what the text opens with, unless there is nothing else."""
+    """Removes a pattern at the start, unless nothing would be left."""
     return pattern.sub("", text, count=1).strip() or text
 
 

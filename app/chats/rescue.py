@@ -45,7 +45,7 @@ def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False,
 
     Raises:
         SlipstreamError: If the new file cannot be written.
-        sqlite3.Error: The same, where SQLite says so.
+        sqlite3.Error: The same, as SQLite reports it.
     """
     part, ready = path.with_name(f".{path.name}.rescued-{os.getpid()}"), _ready(path)
     rows, backup, added = Rows(), None, set[int]()
@@ -86,7 +86,7 @@ def write_new(path: Path, rows: Rows) -> None:
 
     Raises:
         SlipstreamError: If it cannot be written.
-        sqlite3.Error: The same, where SQLite says so.
+        sqlite3.Error: The same, as SQLite reports it.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -27,7 +27,7 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def rows(path: Path, trusted: bool) -> Iterator[tuple[int, list[Value]]]:
-    """The rows of all tables with their numbers, in no order; the caller tells tables apart by their columns.
+    """The rows of all tables with their numbers, in no order; the caller separates the tables by their columns.
 
     Args:
         path: The database; its log stands beside it. What cannot be read gives no rows.

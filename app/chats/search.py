@@ -29,7 +29,7 @@ class Hit:
         chat: The chat.
         title: Its title.
         message: The message, or None where the title has the words.
-        role: Who wrote the message; empty for a title.
+        role: The role of the message; empty for a title.
         snippet: The place, in one line that is safe to show.
         spans: Where the words stand in it, as ``(start, end)``.
         created: Time of the message, or of the chat's newest.

@@ -87,7 +87,7 @@ def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
             if hit.message is not None:
                 print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
     if not hits:
-        print(f'slipstream: nothing has "{one_line(words)}".', file=sys.stderr)
+        print(f'slipstream: no matches for "{one_line(words)}".', file=sys.stderr)
 
 
 def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:

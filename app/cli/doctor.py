@@ -41,8 +41,13 @@ def doctor(as_json: bool) -> int:
 def lines(report: Report) -> Iterator[str]:
     """The report in words."""
     yield from _machine(report)
-    yield "\nKept here"
-    rows = [(place.name, shown_path(place.path), _state(place)) for place in report.places]
+    states = [_state(place) for place in report.places]
+    same = states[0] if len(set(states)) == 1 else ""  # usually all places are on one disk
+    yield f"\nKept here ({same})" if same else "\nKept here"
+    rows = [
+        (place.name, shown_path(place.path), "" if same else state)
+        for place, state in zip(report.places, states, strict=True)
+    ]
     yield _indented(table(("", "", ""), rows).split("\n")[1:])
     yield "\nModels"
     yield _indented(table(("", "", ""), [_model(each) for each in report.models]).split("\n")[1:])

@@ -85,9 +85,7 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
     """
     names = [name for name in METHODS if name != Plain.name]
     if options.name not in names:
-        raise UsageError(
-            f"{options.name!r} is no drafter that could be switched.", f"Those that can: {', '.join(names)}."
-        )
+        raise UsageError(f"{options.name!r} cannot be switched on or off.", f"Choose one of: {', '.join(names)}.")
     header = read_header(Path(choose(paths, options.model).model))
     leave_out(paths.drafters, header.fingerprint, options.name, off)
     print(f"auto {'leaves' if off else 'may choose'} {options.name}{' out' if off else ''} for {one_line(header.name)}")
@@ -113,7 +111,7 @@ def table(model: str | None, paths: Paths) -> str:
     load = choose(paths, model)
     header = read_header(Path(load.model))
     off = left_out(paths.drafters, header.fingerprint)
-    rows: list[tuple[str, ...]] = [(*_HEADINGS, f"SERVES {one_line(header.name)}", "FILE")]
+    rows: list[tuple[str, ...]] = [(*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE")]
     for name in METHODS:
         if name not in TRAINED_METHODS and name not in HEAD_ARCHITECTURES:
             serves = _serves_untrained(name, load, header) + _OFF * (name in off)

@@ -128,6 +128,9 @@ def _one_reply(options: argparse.Namespace) -> int:
     kept = _settings(options, paths)
     for problem in kept.problems:
         _say(options, problem)
+    most = kept.settings.reply.max_tokens
+    if most < 0:
+        raise UsageError(f"max-tokens is {most}; it must be 0 (no limit) or more.")
     with places(paths) as (here, note):
         _say_unkept(options, note)
         request = RunRequest(
@@ -135,7 +138,7 @@ def _one_reply(options: argparse.Namespace) -> int:
             prompt=prompt,
             system=options.system,
             sampling=_sampling(options, kept),
-            max_tokens=kept.settings.reply.max_tokens,
+            max_tokens=most,
             stop=options.stop,
             chat=options.chat,
             as_json=options.json,
@@ -213,7 +216,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
         if options.model or model == BUNDLED:
             raise
         chosen = "chosen last" if settings.name == LAST else "of the settings"
-        _say(options, f"{model}, {chosen}, cannot be used: {error.title} Here is {BUNDLED}.")
+        _say(options, f"{model}, {chosen}, cannot be used: {error.title} Using {BUNDLED} instead.")
         load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
     for name in ("gpu_layers", "draft_gpu_layers"):
         if (getattr(options, name) or 0) < -1:
@@ -236,7 +239,7 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
     except SlipstreamError as error:
         if options.drafter:
             raise
-        _say(options, f"the drafter of the settings cannot be used: {error.title} Here is {AUTO}.")
+        _say(options, f"the drafter of the settings cannot be used: {error.title} Using {AUTO} instead.")
         return None
     return settled
 
@@ -244,6 +247,7 @@ def _drafter(options: argparse.Namespace, settled: str) -> str | None:
 def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
     """How tokens are drawn; a value out of range is refused before anything is loaded."""
     from slipstream.app.protocol import Sampling, new_seed
+    from slipstream.app.settings.file import known
 
     if options.typical == 0:
         raise UsageError(
@@ -251,6 +255,7 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
         )
     seed = new_seed() if options.seed is None else options.seed
     sampling = kept.settings.sampling.sampling(seed)
+    known("sampling.temperature").checked(sampling.temperature)  # the one bound that the sampler does not have
     if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule
         from slipstream.models.sampling.sampler import Sampler

@@ -191,12 +191,12 @@ def verify(manager: ModelManager, options: argparse.Namespace) -> int:
 def _verdict(checked: Checked) -> str:
     name = one_line(checked.model.name)
     if checked.problem:
-        return f"{name}: wrong. {one_line(f'{checked.problem} {checked.hint}')}"
+        return f"{name}: damaged. {one_line(f'{checked.problem} {checked.hint}')}"
     if all(checked.expected):
-        return f"{name}: right, every byte as it was published."
+        return f"{name}: OK, every byte as published."
     if checked.model.origin == "ours":
-        return f"{name}: readable; its hash was not known and is kept now, so that the next check can compare."
-    return f"{name}: readable; nobody says what its hash should be."
+        return f"{name}: OK, but never checked before; its hash is kept now, and the next check compares it."
+    return f"{name}: readable; no published hash to compare it with."
 
 
 _SHOWN = 3
@@ -220,10 +220,10 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
     print(_warning(removal), file=sys.stderr)
     if not options.yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError("nobody is here to ask whether to remove it.", "Add --yes.")
+            raise UsageError("cannot ask whether to remove it: this is not a terminal.", "Add --yes.")
         print("Remove it? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            print("slipstream: it stays.", file=sys.stderr)
+            print("slipstream: not removed.", file=sys.stderr)
             return 1
     removed = manager.remove(removal.model.name, options.now)
     if options.now:
@@ -362,7 +362,7 @@ def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer
         difference = vocabulary_difference(read_header(model.path), theirs)
         if difference:
             print(
-                f"slipstream: {one_line(f'vocabularies differ: {difference}')}; its text will be translated.",
+                f"slipstream: {one_line(f'vocabularies differ: {difference}')}; its drafts are converted.",
                 file=sys.stderr,
             )
     return _fetched(manager, offer, f"{offer.quant.repo}:{offer.quant.label}")

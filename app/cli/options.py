@@ -15,10 +15,15 @@ _EPILOG: Final = (
 )
 
 
+def sentence(about: str) -> str:
+    """Makes a sentence of a line of help: ``str.capitalize`` would change the names in it."""
+    return f"{about[0].upper()}{about[1:]}."
+
+
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command."""
     about = "measure what drafting gains on this machine"
-    bench = commands.add_parser("bench", help=about, description=about.capitalize() + ".", epilog=_EPILOG)
+    bench = commands.add_parser("bench", help=about, description=sentence(about), epilog=_EPILOG)
     bench.add_argument("--only", action="append", default=[], metavar="PART", help="drafters or check")
     bench.add_argument(
         "--check",
@@ -41,18 +46,20 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         default=[],
         type=path,
         metavar="SET",
-        help="prompts to reply to: chat, story, copy (the default is all three), or a file; may be repeated",
+        help="prompts: chat, story, copy (the default is all three), or a file; may be repeated",
     )
-    bench.add_argument("--limit", type=int, metavar="N", help=f"prompts of a set, chosen evenly; 0 for all ({LIMIT})")
     bench.add_argument(
-        "--by-category", action="store_true", help="make a set of each category of a file, as Spec-Bench has them"
+        "--limit", type=int, metavar="N", help=f"prompts taken from a set, evenly spaced; 0 for all ({LIMIT})"
+    )
+    bench.add_argument(
+        "--by-category", action="store_true", help="report each category of a prompt file separately, as for Spec-Bench"
     )
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
     bench.add_argument(
         "--seeds",
         type=int,
         metavar="N",
-        help="reply to each prompt with N seeds, at temperature 0 with one (1)",
+        help="seeds for each prompt; temperature 0 needs only one (1)",
     )
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(
@@ -75,9 +82,13 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         default=[],
         type=path,
         metavar="FILE",
-        help="heads beside those in the folder of heads",
+        help="also use this heads file",
     )
-    bench.add_argument("--no-memory", action="store_true", help="do not load the model again for each drafter's memory")
+    bench.add_argument(
+        "--no-memory",
+        action="store_true",
+        help="skip the memory measurement, which loads the model once for each drafter",
+    )
     bench.add_argument(
         "--typical",
         type=float,
@@ -91,12 +102,14 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--inflate",
         metavar="SHAPES",
-        help="measure the model widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): a large model's"
-        " cost and the small one's text; -m says which is widened",
+        help="measure the model of -m widened to 135m, 0.5b, 1b, 3b, 7b, 8b or 13b (commas between them): the"
+        " speed of a large model with the text of the small one",
     )
-    bench.add_argument("--quant", metavar="TYPES", help="of --inflate: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)")
+    bench.add_argument(
+        "--quant", metavar="TYPES", help="file types for --inflate: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M (Q4_0)"
+    )
     bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
-    bench.add_argument("--keep-inflated", action="store_true", help="leave what was made on the disk for the next time")
+    bench.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
 
 
@@ -121,42 +134,46 @@ def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a picture, then what came of it")
 
 
-_CHAT: Final = "its id or title, or the beginning of the title, as slipstream chats list says"
+_CHAT: Final = "its id or title, or the beginning of the title; slipstream chats list shows them"
 
 
 def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
     about = "kept chats: list, search, show, export, import, rename, delete"
-    alone = about.capitalize() + ". Without a command, it lists them."
+    alone = f"{sentence(about)} Without a command, it lists them."
     parser = commands.add_parser("chats", help=about, description=alone)
     kinds = parser.add_subparsers(dest="chats_command", metavar="COMMAND")
     parser.set_defaults(chats_command="list", json=False)
 
     def command(name: str, about: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")
+        parser: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=sentence(about))
         return parser
 
-    listing = command("list", "all chats, pinned ones first, then the newest")
+    listing = command("list", "list all chats, pinned ones first, then the newest")
     listing.add_argument("--json", action="store_true", help="one JSON object a chat")
-    search = command("search", "messages and titles that have all these words, in any branch")
+    search = command("search", "find messages and titles with all of these words, in any branch")
     search.add_argument("words", nargs="+", metavar="WORD", help="a word or its beginning")
-    search.add_argument("--limit", type=int, default=50, metavar="N", help="most places (50)")
-    search.add_argument("--json", action="store_true", help="one JSON object a place")
-    show = command("show", "a chat as Markdown, the branch that is shown in the chat alone")
+    search.add_argument("--limit", type=int, default=50, metavar="N", help="at most N hits (50)")
+    search.add_argument("--json", action="store_true", help="one JSON object a hit")
+    show = command("show", "print a chat as Markdown: only its current branch")
     show.add_argument("chat", metavar="CHAT", help=_CHAT)
-    show.add_argument("--thoughts", action="store_true", help="also what the model thought before it answered")
-    export = command("export", "chats with all branches and figures")
+    show.add_argument("--thoughts", action="store_true", help="include the model's reasoning")
+    export = command("export", "write chats with all branches and figures")
     export.add_argument("chat", nargs="*", metavar="CHAT", help=f"{_CHAT}; all if left out")
     export.add_argument("--format", choices=("md", "json"), default="md", help="Markdown, or JSON to import again (md)")
-    export.add_argument("-o", "--output", type=path, metavar="FILE", help="a new file, in place of standard output")
-    taking = command("import", "chats of an export in JSON, or of ChatGPT's conversations.json")
+    export.add_argument(
+        "-o", "--output", type=path, metavar="FILE", help="write to this new file instead of standard output"
+    )
+    taking = command("import", "add chats from a JSON export, or from ChatGPT's conversations.json")
     taking.add_argument("file", type=path, metavar="FILE")
-    delete = command("delete", "erase chats with all that was kept of them, for good")
+    delete = command("delete", "erase chats and everything kept for them, for good")
     delete.add_argument("chat", nargs="+", metavar="CHAT", help=_CHAT)
-    delete.add_argument("-y", "--yes", action="store_true", help="do not ask where only a beginning is given")
+    delete.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask when only the beginning of a title is given"
+    )
     rename = command("rename", "give a chat another title")
     rename.add_argument("chat", metavar="CHAT", help=_CHAT)
-    rename.add_argument("title", metavar="TITLE", help="the new one")
+    rename.add_argument("title", metavar="TITLE", help="the new title")
 
 
 SEED: Final = 7
@@ -169,18 +186,18 @@ _DRAFTERS_EPILOG: Final = (
 
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
-    about = "what drafts: list it, train or import heads for a model, index text"
-    alone = about.capitalize() + ". Without a command, it lists all."
+    about = "drafters: list them, train or import heads for a model, index text"
+    alone = f"{sentence(about)} Without a command, it lists all."
     parser = commands.add_parser("drafters", help=about, description=alone)
     _model_option(parser)
     kinds = parser.add_subparsers(dest="drafters_command", metavar="COMMAND")
     parser.set_defaults(drafters_command="list")
 
-    about = "methods and heads, and whether they serve a model"
-    _model_option(kinds.add_parser("list", help=about, description=about.capitalize() + "."))
+    about = "list methods and heads, and which work with a model"
+    _model_option(kinds.add_parser("list", help=about, description=sentence(about)))
 
     about = "train heads for a model on this machine"
-    train = kinds.add_parser("train", help=about, description=about.capitalize() + ".", epilog=_DRAFTERS_EPILOG)
+    train = kinds.add_parser("train", help=about, description=sentence(about), epilog=_DRAFTERS_EPILOG)
     train.add_argument("method", metavar="METHOD", help="medusa, kangaroo or space")
     _model_option(train)
     train.add_argument(
@@ -192,44 +209,44 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     )
     train.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"tokens of text ({TOKENS:,})")
     train.add_argument(
-        "--seed", type=seed, default=argparse.SUPPRESS, metavar="N", help=f"of everything that is drawn ({SEED})"
+        "--seed", type=seed, default=argparse.SUPPRESS, metavar="N", help=f"seed of all random choices ({SEED})"
     )
     train.add_argument(
         "--out", type=path, metavar="FILE", help="the file to write (default: one in the folder of heads)"
     )
 
     about = "import published Medusa heads or a Kangaroo adapter"
-    published = kinds.add_parser("import", help=about, description=about.capitalize() + ".")
+    published = kinds.add_parser("import", help=about, description=sentence(about))
     published.add_argument(
         "path", type=path, metavar="PATH", help="the published folder, or the file in it with the weights"
     )
     _model_option(published)
-    published.add_argument("--licence", metavar="TEXT", help="under which the heads were published")
+    published.add_argument("--licence", metavar="TEXT", help="licence of the published heads")
     published.add_argument(
         "--exit-layer", type=int, metavar="N", help="layers below a Kangaroo adapter, if its files do not say"
     )
 
     for way, about in (
-        ("off", "have the autopilot leave a drafter of a model out"),
-        ("on", "let the autopilot choose it again"),
+        ("off", "stop auto from using a drafter with a model"),
+        ("on", "let auto use it again"),
     ):
-        switch = kinds.add_parser(way, help=about, description=about.capitalize() + ".")
-        switch.add_argument("name", metavar="NAME", help="of the drafter, as slipstream drafters list names it")
+        switch = kinds.add_parser(way, help=about, description=sentence(about))
+        switch.add_argument("name", metavar="NAME", help="a drafter, as in slipstream drafters list")
         _model_option(switch)
 
-    about = "index text and code to draft from (drafter retrieval); chats are indexed by themselves"
-    index = kinds.add_parser("index", help=about, description=about.capitalize() + ".")
+    about = "index text and code to draft from (drafter retrieval); chats are indexed automatically"
+    index = kinds.add_parser("index", help=about, description=sentence(about))
     index.add_argument(
-        "paths", type=path, metavar="PATH", nargs="*", help="a file, or a folder with all that is below it"
+        "paths", type=path, metavar="PATH", nargs="*", help="a file, or a folder and everything below it"
     )
     _model_option(index)
-    index.add_argument("--list", action="store_true", help="what is indexed for this kind of model")
+    index.add_argument("--list", action="store_true", help="list what is indexed for this kind of model")
     index.add_argument(
         "--remove", action="append", type=path, metavar="PATH", help="forget a file or folder; may be repeated"
     )
-    index.add_argument("--off", action="store_true", help="index no chats, and draft from no index")
-    index.add_argument("--on", action="store_true", help="the opposite of --off, and the default")
-    index.add_argument("--progress", action="store_true", help="say how far it is in lines, also where no terminal is")
+    index.add_argument("--off", action="store_true", help="do not index chats, and do not draft from the index")
+    index.add_argument("--on", action="store_true", help="undo --off")
+    index.add_argument("--progress", action="store_true", help="print progress as lines, also without a terminal")
 
 
 def _model_option(parser: argparse.ArgumentParser) -> None:
@@ -244,57 +261,73 @@ def _model_option(parser: argparse.ArgumentParser) -> None:
 
 _NAME = "a model's name, or the beginning of it"
 _MODELS_EPILOG = (
-    "Names are those of models list; any beginning that means one model will do. Models of Ollama, LM Studio, "
+    "Names are those of models list; the beginning is enough if it fits only one model. Models of Ollama, LM Studio, "
     "llama.cpp and Hugging Face's cache are used where they are and never changed."
 )
 
 
 def add_models(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
-    about = "models: list, find, fetch, check, pair and remove them"
-    alone = about.capitalize() + ". Without a command, it lists them."
+    about = "models: list, search, pull, import, verify and remove them, and pair them with drafters"
+    alone = f"{sentence(about)} Without a command, it lists them."
     parser = commands.add_parser("models", help=about, description=alone, epilog=_MODELS_EPILOG)
     kinds = parser.add_subparsers(dest="models_command", metavar="COMMAND")
     parser.set_defaults(models_command="list", json=False)
 
-    _add(kinds, "list", "what is on this machine, those of other programs too", json=True)
+    _add(kinds, "list", "list the models on this machine, also those of other programs", json=True)
 
-    search = _add(kinds, "search", "find models on the hub", json=True)
+    search = _add(kinds, "search", "find models on the hub", alias="find", json=True)
     search.add_argument("text", metavar="Q", nargs="+", help="words; or owner/name, to see its quantizations")
     search.add_argument("--sort", default="downloads", choices=("downloads", "likes", "trending", "updated"))
     search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N repositories (20)")
 
-    pull = _add(kinds, "pull", "fetch a model; Ctrl-C pauses, and the same command goes on", json=True)
+    pull = _add(kinds, "pull", "fetch a model; Ctrl-C pauses, and the same command continues", alias="fetch", json=True)
     pull.add_argument(
-        "reference", metavar="REPO[:QUANT]", help="such as Qwen/Qwen3-4B-GGUF:Q4_K_M, an address, or a catalogue's name"
+        "reference",
+        metavar="REPO[:QUANT]",
+        help="such as Qwen/Qwen3-4B-GGUF:Q4_K_M, an address, or a name of models pairs",
     )
-    pull.add_argument("--with-drafter", action="store_true", help="fetch the drafter that is known for it, too")
-    pull.add_argument("--force", action="store_true", help="even if it is too big for this machine")
+    pull.add_argument("--with-drafter", action="store_true", help="also fetch the best drafter known for it")
+    pull.add_argument("--force", action="store_true", help="fetch it even if it is too big for this machine")
 
-    imported = _add(kinds, "import", "make a .gguf file one of slipstream's", json=True)
+    imported = _add(kinds, "import", "add a .gguf file to slipstream's models", json=True)
     imported.add_argument("path", type=path, metavar="PATH", help="the file, or the first of a split model")
-    imported.add_argument("--copy", action="store_true", help="copy it (default: link to it, which takes no room)")
-
-    verify = _add(kinds, "verify", "read every byte of models and say what is wrong", json=True)
-    verify.add_argument(
-        "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; all of slipstream's own if left out"
+    imported.add_argument(
+        "--copy", action="store_true", help="copy the file (default: link to it, which takes no space)"
     )
 
-    remove = _add(kinds, "rm", "remove a model; it can be brought back until the chat starts again", json=False)
+    verify = _add(kinds, "verify", "check every byte of a model's files", alias="check", json=True)
+    verify.add_argument(
+        "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; all of slipstream's own models if left out"
+    )
+
+    remove = _add(
+        kinds,
+        "rm",
+        "remove a model; models undo brings it back until the next start of the chat",
+        alias="remove",
+        json=False,
+    )
     remove.add_argument("name", type=path, metavar="NAME", nargs="?", help=_NAME)
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    remove.add_argument("--now", action="store_true", help="free the room at once; alone: of all that was removed")
+    remove.add_argument(
+        "--now", action="store_true", help="free the disk space at once; without a name: of all removed models"
+    )
 
-    _add(kinds, "undo", "bring back the model that was removed last", json=False)
+    _add(kinds, "undo", "bring back the last removed model", json=False)
 
-    pairs = _add(kinds, "pairs", "the drafters for a model and why others cannot serve it", json=True)
+    pairs = _add(kinds, "pairs", "list the drafters for a model, and why others do not work with it", json=True)
     pairs.add_argument(
-        "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; the catalogue, best first, if left out"
+        "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; the whole catalogue, best first, if left out"
     )
 
 
-def _add(kinds: argparse._SubParsersAction[Any], name: str, about: str, *, json: bool) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")
+def _add(
+    kinds: argparse._SubParsersAction[Any], name: str, about: str, *, json: bool, alias: str | None = None
+) -> argparse.ArgumentParser:
+    aliases = [alias] if alias else []
+    parser: argparse.ArgumentParser = kinds.add_parser(name, aliases=aliases, help=about, description=sentence(about))
+    parser.set_defaults(models_command=name)
     if json:
         parser.add_argument("--json", action="store_true", help="as JSON")
     return parser
@@ -303,19 +336,21 @@ def _add(kinds: argparse._SubParsersAction[Any], name: str, about: str, *, json:
 def add_settings(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command with its own commands."""
     about = "settings: list, set and reset them"
-    alone = about.capitalize() + ". Without a command, it lists them."
+    alone = f"{sentence(about)} Without a command, it lists them."
     parser = commands.add_parser("settings", help=about, description=alone)
     kinds = parser.add_subparsers(dest="settings_command", metavar="COMMAND")
     parser.set_defaults(settings_command="list", json=False)
 
     def command(name: str, about: str) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=about.capitalize() + ".")
+        made: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=sentence(about))
         return made
 
-    listing = command("list", "all settings, what they hold, and what they do")
+    listing = command("list", "list all settings, their values and what they do")
     listing.add_argument("--json", action="store_true", help="one JSON object a setting")
-    setting = command("set", "settle a value, as the settings screen does")
-    setting.add_argument("name", metavar="NAME", help="such as sampling.temperature, as slipstream settings list says")
+    setting = command("set", "change a setting")
+    setting.add_argument(
+        "name", metavar="NAME", help="such as sampling.temperature; slipstream settings list shows all"
+    )
     setting.add_argument("value", type=possibly_empty, metavar="VALUE", help="a number, a text, or on and off")
-    reset = command("reset", "take settings back to their defaults")
+    reset = command("reset", "return settings to their defaults")
     reset.add_argument("name", metavar="NAME", nargs="+")

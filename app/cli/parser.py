@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from slipstream.app.bench import PAPERS_TYPICAL
-from slipstream.app.cli.options import add_bench, add_chats, add_drafters, add_models, add_race, add_settings
+from slipstream.app.cli.options import add_bench, add_chats, add_drafters, add_models, add_race, add_settings, sentence
 from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
 from slipstream.models.errors import UsageError
 
@@ -76,21 +76,23 @@ def make_parser() -> Parser:
         dest="read_ahead",
         action="store_const",
         const=False,
-        help="read nothing before it is sent (on battery, nothing is read anyway)",
+        help="do not read the prompt while it is typed (on battery, it never is)",
     )
     parser.add_argument(
-        "--inline", action="store_true", help="a short session below the prompt of the shell; what was said stays there"
+        "--inline",
+        action="store_true",
+        help="a short chat below the prompt of the shell; its text stays in the terminal",
     )
     _model_options(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    run = commands.add_parser("run", help="one reply to standard output; reads standard input when piped")
+    run = commands.add_parser("run", help="print one reply; piped text joins the prompt")
     run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
     run.add_argument("--system", default="", type=possibly_empty, help="system message")
-    run.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the reply (0: no limit)")
+    run.add_argument("--max-tokens", type=int, metavar="N", help="at most N tokens in the reply (0: no limit)")
     run.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
     )
-    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; thoughts too")
+    run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning")
     _model_options(run, inherit=True)
     run.more = _methods
     add_bench(commands)
@@ -102,8 +104,8 @@ def make_parser() -> Parser:
     doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     commands.add_parser("paths", help="where everything is kept")
-    about = "print the script that lets a shell complete slipstream's words"
-    completion = commands.add_parser("completion", help=about, description=about.capitalize() + ".")
+    about = "print a script that completes slipstream's commands in a shell"
+    completion = commands.add_parser("completion", help=about, description=sentence(about))
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     return parser
 
@@ -117,7 +119,7 @@ def _methods() -> str:
     rows.append((f"'A{TOGETHER}B'", "the guesses of several in one tree"))
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
-    return "\n".join(["drafters:", *lines, "Which of them serve a model: slipstream drafters list -m MODEL."])
+    return "\n".join(["drafters:", *lines, "Which of them work with a model: slipstream drafters list -m MODEL."])
 
 
 def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> None:
@@ -131,17 +133,22 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     )
     option("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
-    option("--drafter", metavar="NAME", help="who drafts; slipstream run --help lists all")
+    option("--drafter", metavar="NAME", help="the drafting method; slipstream run --help lists all")
     option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
-    option("--chat", metavar="CHAT", help="go on with the kept chat of this id or title; a new name begins one")
+    option("--chat", metavar="CHAT", help="continue the kept chat of this id or title; a new name begins one")
     option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
     option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (0.8)")
     option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (40)")
     option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (0.95)")
     option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (0.05)")
-    option("--repetition-penalty", type=float, metavar="X", help="1 is off (1)")
-    option("--presence-penalty", type=float, metavar="X", help="0 is off (0)")
+    option(
+        "--repetition-penalty",
+        type=float,
+        metavar="X",
+        help="above 1 makes words already used less likely; 1 is off (1)",
+    )
+    option("--presence-penalty", type=float, metavar="X", help="penalty for words already used; 0 is off (0)")
     option(
         "--typical",
         type=float,
@@ -157,15 +164,15 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
     {
         "slipstream": (
             ("slipstream", "the chat, with the model that was chosen last"),
-            ("slipstream -m bundled --chat notes", "go on with the chat called notes, or begin it"),
+            ("slipstream -m bundled --chat notes", "continue the chat called notes, or begin it"),
             ("slipstream --inline", "a few questions, below the prompt of the shell"),
             ('slipstream run -p "Why is the sky blue?"', "one reply to standard output"),
         ),
         "slipstream run": (
             ('slipstream run -p "Why is the sky blue?"', "one reply"),
-            ('git diff | slipstream run -p "Write a commit message:"', "what is piped in stands below the prompt"),
+            ('git diff | slipstream run -p "Write a commit message:"', "piped text comes below the prompt"),
             ("slipstream run --temp 0 --seed 1 < question.txt > answer.txt", "a filter"),
-            ('slipstream run --chat notes -p "And then?"', "go on with a kept chat, with its own sampling"),
+            ('slipstream run --chat notes -p "And then?"', "continue a kept chat, with its own sampling"),
             ("slipstream run --json -p Hi | tail -n 1 | jq .tok_per_s", "the summary is the last line"),
         ),
         "slipstream completion": (
@@ -197,28 +204,34 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ("slipstream models search Qwen/Qwen3-4B-GGUF", "the quantizations of one"),
         ),
         "slipstream models pull": (
-            ("slipstream models pull Qwen/Qwen3-4B-GGUF:Q4_K_M", "given again, it goes on where it stopped"),
+            ("slipstream models pull Qwen/Qwen3-4B-GGUF:Q4_K_M", "given again, it continues where it stopped"),
         ),
         "slipstream models import": (("slipstream models import ~/Downloads/model.gguf", "link to it, or --copy it"),),
         "slipstream models verify": (("slipstream models verify qwen3", "compare it with what was published"),),
         "slipstream models rm": (
             ("slipstream models rm qwen3", "it can be brought back with models undo"),
-            ("slipstream models rm --now", "free the room of all that was removed"),
+            ("slipstream models rm --now", "free the disk space of all removed models"),
         ),
-        "slipstream models undo": (("slipstream models undo", "bring back what was removed last"),),
-        "slipstream models pairs": (("slipstream models pairs qwen3", "its drafters, and why others cannot serve it"),),
+        "slipstream models undo": (("slipstream models undo", "bring back the last removed model"),),
+        "slipstream models pairs": (
+            ("slipstream models pairs qwen3", "its drafters, and why others do not work with it"),
+        ),
         "slipstream drafters": (
-            ("slipstream drafters", "who can draft for the model that was chosen last"),
+            ("slipstream drafters", "which drafters work with the model that was chosen last"),
             ("slipstream drafters train medusa -m qwen3", "train heads for it here"),
         ),
-        "slipstream drafters list": (("slipstream drafters list -m qwen3", "who serves it and why others do not"),),
+        "slipstream drafters list": (
+            ("slipstream drafters list -m qwen3", "which work with it, and why others do not"),
+        ),
         "slipstream drafters train": (
             ("slipstream drafters train medusa -m qwen3", "on what the model itself writes"),
             ("slipstream drafters train kangaroo --on chats", "on your own chats, for the bundled model"),
         ),
         "slipstream drafters import": (("slipstream drafters import medusa-vicuna-7b -m vicuna", "published heads"),),
-        "slipstream drafters off": (("slipstream drafters off lookahead -m qwen3", "leave one out for a model"),),
-        "slipstream drafters on": (("slipstream drafters on lookahead -m qwen3", "let it draft again"),),
+        "slipstream drafters off": (
+            ("slipstream drafters off lookahead -m qwen3", "auto no longer uses it with this model"),
+        ),
+        "slipstream drafters on": (("slipstream drafters on lookahead -m qwen3", "auto uses it again"),),
         "slipstream drafters index": (
             ("slipstream drafters index ~/project", "draft from your files"),
             ("slipstream drafters index --list", "what is indexed"),
@@ -234,12 +247,12 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream chats import": (("slipstream chats import conversations.json", "an export of ChatGPT"),),
         "slipstream chats delete": (("slipstream chats delete notes", "for good"),),
         "slipstream chats rename": (('slipstream chats rename notes "Garden plans"', "the new title last"),),
-        "slipstream settings": (("slipstream settings", "what there is to settle"),),
+        "slipstream settings": (("slipstream settings", "all settings"),),
         "slipstream settings list": (("slipstream settings list --json", "one object a setting"),),
         "slipstream settings set": (("slipstream settings set sampling.temperature 0.5", "as on the screen"),),
         "slipstream settings reset": (("slipstream settings reset sampling.temperature", "its default again"),),
         "slipstream doctor": (("slipstream doctor --json > machine.json", "for a report"),),
-        "slipstream paths": (("slipstream paths", "a place a line"),),
+        "slipstream paths": (("slipstream paths", "one place a line"),),
     }
 )
 """A command, by its whole name, to (what to type, what it does)."""
@@ -247,16 +260,16 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
 ENVIRONMENT: Final = (
     ("SLIPSTREAM_HOME", "keep everything below this folder"),
     ("HF_TOKEN", "token of the hub, for models that ask for one"),
-    ("HF_HUB_OFFLINE", "1: ask the hub nothing"),
+    ("HF_HUB_OFFLINE", "1: never use the hub"),
     ("HF_ENDPOINT", "another address of the hub"),
     ("NO_COLOR", "set to anything: no colours"),
 )
 EXIT_CODES: Final = (
     ("0", "done"),
     ("1", "an error; standard error says what, why and what to try"),
-    ("2", "a wrong use: another option or input is needed"),
+    ("2", "wrong usage: another option or input is needed"),
     ("130", "interrupted by Ctrl-C; what was written until then stays"),
-    ("141", "whoever read the output has left, as head does"),
+    ("141", "the program that read the output has ended, as head does"),
 )
 
 

@@ -148,6 +148,8 @@ def _loading(share: float | None) -> None:
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
     """Continues a kept chat, or begins it; the user's message is on disk before the engine gets it."""
     chat = store.open_or_create(name)
+    if not store.messages(chat.id):  # the name may be mistyped
+        print(f'slipstream: a new chat, "{chat.id}".', file=sys.stderr)
     names = frozenset(Sampling.__slots__) - request.given
     own: dict[str, Any] = {name: value for name, value in store.sampling(chat.id).items() if name in names}
     request = replace(request, sampling=replace(request.sampling, **own))

@@ -35,7 +35,7 @@ def settings(options: argparse.Namespace) -> int:
         return 0
     names = [options.name] if isinstance(options.name, str) else options.name
     for name in names:
-        print(f"{name} = {_word(file.settings.value(name))} (counts {known(name).about.when})")
+        print(f"{name} = {_word(file.settings.value(name))} (takes effect {known(name).about.when})")
     return 0
 
 
@@ -54,7 +54,7 @@ def _list(file: SettingsFile, as_json: bool) -> None:
         print(f"{mark} {name:<{wide}}  {values[name]:<{wider}}  {each.about.text}")
     for action, keys in file.settings.keys.items():
         print(f"* keys.{one_line(action)} = {_word(keys)}")
-    print(f"* changed by you, in {shown_path(file.path)}; all else is at its default.")
+    print(f"* changed by you, in {shown_path(file.path)}; the others have their defaults.")
 
 
 def _word(value: Value) -> str:

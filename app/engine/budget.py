@@ -10,7 +10,7 @@ from slipstream.app.engine.stopping import Rules
 
 @dataclass(slots=True)
 class FixedBudget:
-    """Says whether one more node pays, by fixed limits; it is the ``worth`` that drafters ask.
+    """Whether one more node pays, by fixed limits; it is a ``should_extend`` of drafters.
 
     Attributes:
         rules: When the reply is over; drafting past its end is waste.
@@ -41,7 +41,7 @@ class FixedBudget:
 
 @dataclass(slots=True)
 class Room:
-    """Says only whether a node fits the reply; it is the ``worth`` of a drafter that knows itself what pays.
+    """Whether a node fits the reply; it is the ``should_extend`` of a drafter that decides itself what pays.
 
     Attributes:
         rules: When the reply is over.

@@ -105,7 +105,7 @@ def fitted(
 
 
 def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scores: bool = False) -> ContextOptions:
-    """How the context is opened: what was chosen, and what the request asks for.
+    """How the context is opened: what was chosen, and what the request sets.
 
     Args:
         request: What is to be loaded.
@@ -144,7 +144,7 @@ def load(
     Args:
         request: Which model, which draft model.
         on_progress: Called with 0 to 1; None while files are probed before their first use.
-        note: See ``Guard``; its last byte says whether a GPU computes.
+        note: See ``Guard``; its last byte is not 0 while a GPU computes.
 
     Returns:
         The session, and what the interface is told of it.

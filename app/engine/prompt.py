@@ -179,7 +179,7 @@ class PromptBuilder:
         """Lets the oldest turns leave until the prompt fits, or only the last one is left.
 
         A quarter of the context becomes free where no turn longer than that has to leave for it. The choice depends on
-        the messages alone, whoever asks and however the chat came to be.
+        the messages alone, however the chat came to be.
         """
         if len(whole.tokens) <= room:
             return whole
@@ -226,7 +226,7 @@ class PromptBuilder:
         return len(self._opened(_joined(rendered.parts[:until])))
 
     def _too_long(self, kept: _Rendered, said: int, n_ctx: int) -> ContextFullError:
-        """Says what takes the room, and what to do."""
+        """An error that names what fills the context, and what to do."""
         size = len(kept.tokens) + said
         last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
         system = self._system_size(kept)

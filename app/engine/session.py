@@ -1,4 +1,4 @@
-"""One loaded model, its drafters, and the replies that they write; it knows neither pipes nor a screen."""
+"""One loaded model, its drafters, and the replies that they write; independent of pipes and screens."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class Reply:
                 now = perf_counter()
                 milliseconds, self._before = 1e3 * (now - self._before), now
                 budget.step += 1
-                if model.threads and model.threads.hear(step):
+                if model.threads and model.threads.add(step):
                     model.plain.forget()
                 yield written.add(step, milliseconds)
         if rest := written.rest():
@@ -358,7 +358,7 @@ class _Written:
     def add(self, step: Step, milliseconds: float) -> Stepped:
         """Takes a step of the loop; returns what is told of it."""
         self.ttft_ms = self.ttft_ms or 1e3 * (perf_counter() - self._asked)
-        self.stats.hear(step, milliseconds)
+        self.stats.add(step, milliseconds)
         self._steps += 1
         pieces: list[Piece] = []
         for token, (origin, source) in zip(step.tokens, origins(step), strict=True):

@@ -76,7 +76,7 @@ class PlainClock:
         self._count, self._sum, self._squares = 0, 0.0, 0.0
         self._figures = self._sums()
 
-    def hear(self, milliseconds: float, length: int) -> None:
+    def add(self, milliseconds: float, length: int) -> None:
         """Takes one plain step's time, its drafting left out, at a length of text in tokens."""
         self._recent.append(_PlainStep(self._clock(), milliseconds, length))
         self._length = length
@@ -155,7 +155,7 @@ class ReplyStats:
         self.tokens = self.begun
         self.plain.begin(self.prompt_tokens + self.begun)
 
-    def hear(self, step: Step, milliseconds: float) -> None:
+    def add(self, step: Step, milliseconds: float) -> None:
         """Adds a step that took ``milliseconds``, everything around it included."""
         self.tokens += len(step.tokens)
         self.seconds += milliseconds / 1e3
@@ -165,7 +165,7 @@ class ReplyStats:
         self.phases.accept += times.accept
         self.phases.commit += times.commit
         if not len(step.draft.tree):
-            self.plain.hear(milliseconds - step.timings.draft, self.prompt_tokens + self.tokens)
+            self.plain.add(milliseconds - step.timings.draft, self.prompt_tokens + self.tokens)
         depth, accepted = step.draft.tree.depth, len(step.path)
         drafter = drafter_of(step)
         for count in (self.whole, self.by_drafter.setdefault(drafter, Count())):

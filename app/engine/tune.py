@@ -130,7 +130,7 @@ class Threads:
             self._tune()
         return looks
 
-    def hear(self, step: Step) -> bool:
+    def add(self, step: Step) -> bool:
         """Looks, between two steps, whether passes have become much slower; returns whether it chose anew."""
         rows = 1 + len(step.draft.tree)
         slow = step.timings.evaluate > _SLOW * self._usual * rows

@@ -46,7 +46,7 @@ class HeadsFile:
 
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
-    """Reads what a file of heads says of itself.
+    """Reads the metadata of a file of heads.
 
     Args:
         path: The file.

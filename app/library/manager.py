@@ -299,7 +299,7 @@ class ModelManager:
         sha256 = quant.files[0].sha256
         if wanted.sha256 and sha256 and wanted.sha256 != sha256:
             raise ModelFileError(
-                f"{wanted.repo}/{wanted.file} on the hub is another file than the catalogue knows.",
+                f"{wanted.repo}/{wanted.file} on the hub is not the file of the catalogue.",
                 f"It was replaced there; to take it as it is now: slipstream models pull {wanted.repo}:{quant.label}.",
             )
         return next(offer for offer in offers if offer.quant is quant)

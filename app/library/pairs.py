@@ -104,7 +104,7 @@ def checked_header(model: Installed) -> Header:
         raise ModelFileError(model.problem, model.hint)
     if model.role != "chat":
         what = "heads that only draft for another model" if model.role == "drafter" else f"a {model.architecture} file"
-        raise ModelFileError(f"{model.name} is {what}, so nobody can chat with it.", "Choose its target.")
+        raise ModelFileError(f"{model.name} is {what}, not a model to chat with.", "Choose its target.")
     return read_header(model.path)
 
 

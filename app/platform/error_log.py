@@ -1,4 +1,4 @@
-"""Words for an error that nothing else handles, and a log that says where it came from."""
+"""Words for an error that nothing else handles, and a log of its place in the code."""
 
 from __future__ import annotations
 

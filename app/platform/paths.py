@@ -119,7 +119,7 @@ def private_folder(path: Path) -> Path:
     """
     try:
         for folder in [*reversed([above for above in path.parents if not above.exists()]), path]:
-            folder.mkdir(exist_ok=True, mode=0o700)  # parents that mkdir makes by itself are everybody's
+            folder.mkdir(exist_ok=True, mode=0o700)  # mkdir would make parents that every user can read
     except OSError as error:
         raise unwritable(path, error) from error
     if not os.access(path, os.W_OK | os.X_OK):

@@ -29,7 +29,7 @@ def template() -> str:
         lines = [f"# {title}.", f"[{group}]"]
         for each in known:
             if each.group == group:
-                lines += [f"# {each.about.sentence} {each.wanted.capitalize()}; counts {each.about.when}."]
+                lines += [f"# {each.about.sentence} {each.wanted.capitalize()}; takes effect {each.about.when}."]
                 lines.append(_commented(each))
         parts.append("\n".join(lines) + "\n")
     parts.append(f"{_KEYS}[{KEYS}]\n")

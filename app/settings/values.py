@@ -30,7 +30,7 @@ class ModelSettings:
     name: str = setting(
         LAST, "model to begin with: last (what was chosen last), bundled, a name of the list, or a path", when=_START
     )
-    drafter: str = setting(AUTO, "who drafts at first; auto chooses step by step, none decodes plainly", when=_START)
+    drafter: str = setting(AUTO, "drafter at the start; auto chooses step by step, none decodes plainly", when=_START)
     context: int = setting(
         0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD, named=(0, "auto")
     )
@@ -90,7 +90,7 @@ class ScreenSettings:
     """Screen."""
 
     theme: str = setting("slipstream-dark", "colours of the screen")
-    colours: bool = setting(False, "show at once who wrote which words, as F3 does")
+    colours: bool = setting(False, "show the source of each word from the start, as F3 does")
     sidebar: str = setting(
         "fit", "list of chats: fit shows it where the screen is wide", choices=("fit", "open", "closed")
     )

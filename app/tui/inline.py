@@ -24,6 +24,8 @@ from slipstream.app.protocol import Load, Loaded, Sampling, failure_words
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
 from slipstream.app.tui.chat.conversation import Conversation, Turn
+from slipstream.app.tui.chat.slash import MARK as SLASH
+from slipstream.app.tui.chat.slash import is_command
 from slipstream.app.tui.engine_service import (
     ChatEngine,
     EngineEnded,
@@ -38,7 +40,7 @@ from slipstream.app.tui.engine_service import (
 )
 from slipstream.app.tui.parts.format import rate
 from slipstream.app.tui.parts.notice import ChatsChanged
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import SlipstreamError, UsageError
 
 MARK: Final = "\u203a "
 """Stands before what was asked."""
@@ -179,20 +181,27 @@ class InlineChat(App[int]):
     async def _sent(self, message: Ask.Sent) -> None:
         if not message.text.strip() or self.turn or self._waiting:
             return
+        if is_command(message.text):
+            await self._fail(
+                UsageError(
+                    "commands work only in the full chat; nothing was sent.", "// sends a message that begins with /."
+                )
+            )
+            return
         if self.loaded is None:
             self._waiting = message.text
             if not self._room.busy:
                 self._start()
             return
-        self._waiting = ""
+        self._waiting, text = "", message.text.removeprefix(SLASH)
         try:
             request = self._room.next_request()
-            self.turn = self._conversation.ask(message.text, self.loaded, self._load.drafter, request)
+            self.turn = self._conversation.ask(text, self.loaded, self._load.drafter, request)
         except SlipstreamError as error:
             await self._fail(error)
             return
         self.ask.text = ""
-        question = clean(message.text)
+        question = clean(text)
         self.said.append(f"{MARK}{question}")
         self.text = self.shown = self._written = ""
         self._answer = Static(classes="answer")

@@ -90,7 +90,7 @@ def _children(tree: TokenTree, node: int) -> list[int]:
 
 @dataclass(slots=True)
 class Limits:
-    """Tells a drafter whether one more node pays.
+    """Whether one more node of a draft pays.
 
     Attributes:
         corrections: Of a path's probability, by its depth.

@@ -6,7 +6,7 @@ from typing import Final
 
 # Averages
 NEW: Final = 0.1  # weight of the latest step in an average; measured times are noisy
-FRESH: Final = 0.3  # the same just after an arm became active: what the average says is of another passage
+FRESH: Final = 0.3  # the same just after an arm became active: the average is of another passage
 FRESH_STEPS: Final = 3  # calls for which that holds; an arm's cost counts as known after as many
 GAIN: Final = 0.03  # weight of the latest step in an arm's gain, which comes seldom and in large pieces
 DECAY: Final = 0.96  # of older outcomes with each new one: an outcome counts half after 17 others
@@ -66,7 +66,7 @@ BEST_ROWS: Final = 4  # its rows
 WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)  # rows that are measured, the most telling first: time is short
 SHORT_TEXT: Final = 16  # tokens in the cache at the first measurements
 LONG_TEXT: Final = 640  # the same at the second: beyond the 512 cells where llama.cpp's attention changes its path
-LONG_LEAST: Final = 64  # tokens: a second length nearer to the first one tells nothing of what text costs
+LONG_LEAST: Final = 64  # tokens: a second length nearer to the first one does not show the cost of a token
 LONG_WIDTHS: Final = (2, 8, 32)  # rows that are measured there, besides one; the cost of text grows evenly between
 ROUNDS: Final = 3  # measurements of a width; the median ignores one disturbed pass
 SHORT_SHARE: Final = 0.6  # of the time, for the short text: the long one needs fewer widths and a prefill

@@ -342,7 +342,7 @@ def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
 
     Args:
         root: Folder of indexes.
-        unwanted: Tells by its name whether a document is to go.
+        unwanted: Whether a document is to be removed, by its name.
 
     Returns:
         The names of what was removed.

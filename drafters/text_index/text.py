@@ -139,7 +139,7 @@ def sorted_contexts(stream: Ids) -> Ids:
     """Sorts the places of a stream by the ``DEPTH`` ids that begin there, of equals the earlier place first.
 
     The stream runs backwards (see ``Text``), so that what begins at a place is the context of the token before
-    it, nearest token first. Comparing stops at a separator: the order of a document's places says nothing of its
+    it, nearest token first. Comparing stops at a separator: the order of a document's places is unrelated to its
     neighbours, and leaving a document out leaves the rest in order.
 
     Prefix doubling (Manber and Myers, 1990) with groups that are done left alone (Larsson and Sadakane, 2007), ended

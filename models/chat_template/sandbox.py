@@ -161,7 +161,7 @@ _ANOTHER_FILE: Final = "Choose another conversion of the model."
 
 
 class TemplateRefusal(TemplateError):
-    """What a template says through ``raise_exception``: these messages do not suit it."""
+    """Raised by a template's ``raise_exception``: these messages do not suit it."""
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):

@@ -139,7 +139,7 @@ class ChatTemplate:
             ) from None
         except TooMuchError as error:
             reason = str(error)
-        except Exception as error:  # the edge to foreign code, which may fail in any way that Python knows
+        except Exception as error:  # the edge to foreign code, which may raise anything
             reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
         raise SlipstreamError(
             f"the model's chat template failed: {reason}.", "Choose another conversion of the model."

@@ -68,7 +68,7 @@ TENSOR_TYPES: Final = MappingProxyType(
 )
 """Tensor type id to (name, elements per block, bytes per block), as ggml 0.25 has them (ggml.h, ggml_type).
 
-The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so the facts stand here; a test asks ggml itself.
+The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so the facts stand here; a test checks them with ggml.
 """
 
 

@@ -222,7 +222,7 @@ class Header:
             self.tokenizer_model == "gpt2" and pre in _BOS_BY_DEFAULT
         )
         if self.tokenizer_model == "gemma4":
-            return self.bos is not None  # llama.cpp overrides what the file says
+            return self.bos is not None  # llama.cpp overrides the file
         return bool(self.metadata.get("tokenizer.ggml.add_bos_token", default)) and self.bos is not None
 
     @property

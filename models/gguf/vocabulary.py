@@ -65,7 +65,7 @@ def vocabulary_digest(header: Header) -> str:
 
 
 def vocabulary_difference(target: Header, draft: Header) -> str:
-    """Says where two vocabularies first differ, in words that follow "vocabularies differ:"; empty if they do not."""
+    """Where two vocabularies first differ, in words that follow "vocabularies differ:"; empty if they do not."""
     if target.tokenizer_model != draft.tokenizer_model:
         return f"tokenizers are {target.tokenizer_model} and {draft.tokenizer_model}"
     if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:

@@ -99,7 +99,7 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
     Args:
         path: The file.
         architecture: ``general.architecture``.
-        metadata: Everything else; empty lists are left out, since a GGUF writer knows none.
+        metadata: Everything else; empty lists are left out, since a GGUF writer has none.
         tensors: What follows, in this order.
 
     Raises:
@@ -115,7 +115,7 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
                     writer.add_key_value(key, value, gguf.GGUFValueType(ARRAY), gguf.GGUFValueType(-1 - kind))
             for tensor in tensors:
                 size, count = gguf.GGML_QUANT_SIZES[tensor.kind], int(np.prod(tensor.shape))
-                # any type but uint8 tells the writer that the shape counts elements
+                # any type but uint8 makes the writer count the shape in elements
                 writer.add_tensor_info(
                     tensor.name, tensor.shape, np.dtype(np.float32), count // size[0] * size[1], tensor.kind
                 )

@@ -208,7 +208,7 @@ def target_layers(header: Header) -> tuple[int, ...]:
 
 
 def unfit(header: Header, target: Abilities) -> str:
-    """Says why a head cannot serve a target, in words that follow "cannot serve this model:"; empty if it can.
+    """The reason why a head cannot serve a target, in words that follow "cannot serve this model:"; empty if it can.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.
@@ -224,7 +224,7 @@ def unfit(header: Header, target: Abilities) -> str:
     if hidden != target.n_embd:
         return f"its eagle3 head is for a model {hidden:,} wide, and this one is {target.n_embd:,} wide"
     if header.n_vocab != target.n_vocab:
-        return f"its eagle3 head knows {header.n_vocab:,} tokens, and this model {target.n_vocab:,}"
+        return f"its eagle3 head has {header.n_vocab:,} tokens, and this model {target.n_vocab:,}"
     if width != target.n_embd and not {"token_embd.weight", "output.weight"} <= tensors.keys():
         return "its eagle3 head is not as wide as the model whose embedding it borrows"
     if not _heads_fit(header) or not _vocabulary_fits(header, tensors):

@@ -1,7 +1,7 @@
 """The file of trained drafting heads: a small GGUF that names the model it was trained for.
 
 The architecture is ``slipstream-heads``; what the heads are stands under ``slipstream.heads.*``, and
-:func:`slipstream.models.heads.check.check_heads` tells which tensors each method has.
+:func:`slipstream.models.heads.check.check_heads` lists the tensors of each method.
 
 Heads that were trained on a chat which its owner has deleted: a list of such chats beside the file of heads.
 """
@@ -94,7 +94,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class HeadsInfo:
-    """What a file of trained heads says about itself.
+    """The metadata of a file of trained heads.
 
     Attributes:
         method: What drafts with them.

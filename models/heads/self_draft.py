@@ -4,7 +4,7 @@ Kangaroo's draft network (Liu et al., arXiv 2404.18911) is the target's first la
 without a feed-forward part, a norm, and the target's vocabulary matrix. llama.cpp runs it like any model once the
 adapter is one more layer:
 
-- ``llama`` wants one feed-forward width for all layers, so the cut says ``deci``, whose graph is the same but for a
+- ``llama`` wants one feed-forward width for all layers, so the cut is a ``deci``, whose graph is the same but for a
   width of its own in each layer. The adapter's layer gets 32 units of zeros: with none, deci leaves out the sum of
   attention and stream too (src/models/deci.cpp).
 - ``qwen3`` has no such twin. The adapter's layer carries a feed-forward part of the usual width, zeros stored as Q4_0:
@@ -42,7 +42,7 @@ TWINS: Final = MappingProxyType({"llama": "deci", "qwen3": "qwen3"})
 """Architectures that can be cut, and the one that runs the cut."""
 
 _UNITS: Final = 32
-_LEFT_BEHIND: Final = 3600  # seconds after which nobody is writing a file any more
+_LEFT_BEHIND: Final = 3600  # seconds after which a file that is still being written is abandoned
 _ATTENTION: Final = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output")
 _FEED_FORWARD: Final = ("ffn_gate", "ffn_up", "ffn_down")
 _HEAD_NORMS: Final = ("attn_q_norm", "attn_k_norm")
@@ -58,7 +58,7 @@ _Q4_0: Final = gguf.GGMLQuantizationType.Q4_0
 
 @dataclass(frozen=True, slots=True)
 class _Piece(NewTensor):
-    """A tensor whose bytes are copied as they are stored: ``values`` gives bytes, ``source`` says where they stand."""
+    """A tensor whose bytes are copied as they are stored: ``values`` gives bytes, ``source`` is their place."""
 
     source: tuple[Header, TensorInfo] | None = None
 
@@ -235,7 +235,7 @@ def _zeros(name: str, shape: tuple[int, ...]) -> _Piece:
 
 
 def _is_whole(path: Path, plan: _Plan) -> bool:
-    """Whether a file holds what was planned: all that its header says, and samples of every tensor."""
+    """Whether a file holds what was planned: its whole header, and samples of every tensor."""
     try:
         made = read_header(path)
         wanted = {"general.architecture": plan.architecture} | {key: value for key, (_, value) in plan.metadata.items()}

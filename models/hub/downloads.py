@@ -112,7 +112,7 @@ class Downloads:
             return self._entries[id].seen()
 
     def pause(self, id: str) -> None:
-        """Asks a job to stop and keeps its bytes; does not wait for the stop."""
+        """Stops a job without waiting for its end; its bytes are kept."""
         with self._changing():
             self._stop(self._entries[id])
 

@@ -215,7 +215,7 @@ def gave_up(file: RemoteFile, why: str, tries: int) -> DownloadError:
 
 
 def asked_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
-    """The error for a hub that asks for a long wait."""
+    """The error for a hub that demands a long wait."""
     return DownloadError(f"{shown_path(file.name)}: {why}.", f"{_KEPT}: resume in {duration(seconds)}.")
 
 

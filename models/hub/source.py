@@ -30,7 +30,7 @@ class PassingError(Exception):
     """A failure that a retry may cure.
 
     Attributes:
-        wait: Seconds that the server asks to wait; None if it does not.
+        wait: Seconds to wait that the server sent; None if it sent none.
     """
 
     def __init__(self, why: str, wait: int | None = None) -> None:

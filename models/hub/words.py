@@ -63,7 +63,7 @@ def too_slow(address: str) -> HubError:
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
-    """Seconds that a refusal asks to wait; None without a sensible number."""
+    """Seconds to wait after a refusal; None without a sensible number."""
     value = headers.get("retry-after", "").strip()
     if not value and (match := _RESET.search(headers.get("ratelimit", ""))):
         value = match[1]
@@ -122,7 +122,7 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
         wait = "Try again in a few minutes"
         if seconds is not None:
             wait = f"Try again in {f'{seconds} s' if seconds < 120 else duration(seconds)}"
-        more = "" if known else f"; whoever is known may ask more often: {_LOGIN.split(':', 1)[1].strip()}"
+        more = "" if known else f"; the limit is higher with a token: {_LOGIN.split(':', 1)[1].strip()}"
         return HubError(f"{host} was asked too often (429).", f"{wait}{more}.")
     if status >= 500:
         return HubError(f"{host} failed ({status}).", _LATER)

@@ -94,7 +94,7 @@ def widened(header: Header, growth: Growth, name: str, made: str, file_type: int
         header: Of the small one.
         growth: How it stands in the large one.
         name: What the large one is called.
-        made: What ``made_as`` says.
+        made: See ``made_as``.
         file_type: ``general.file_type``.
 
     Raises:

@@ -35,7 +35,7 @@ _NOT_COPIED: Final = ("general.architecture", "general.alignment", "split.")  # 
 def derive(source: Path, target: Path, kind: Kind) -> None:
     """Writes a copy of a model whose matrices, the token embedding too, are stored as ``kind``, and all else as F32.
 
-    The copy says which model it was made from, so that heads trained for the one serve the other. A split model becomes
+    The copy names its original, so that heads trained for the one serve the other. A split model becomes
     one file. Weights pass through float32: a copy of a Q4_0 model as Q8_0 is no better than the Q4_0 model.
 
     Args:

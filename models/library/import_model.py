@@ -50,7 +50,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
     header = read_header(path.expanduser().absolute())
     if role_of(header) == "other":
         raise ModelFileError(
-            f"{shown_path(path)} is a {header.architecture} file, which nobody can chat with.", "Import a chat model."
+            f"{shown_path(path)} is a {header.architecture} file, not a model to chat with.", "Import a chat model."
         )
     if role_of(header) == "chat":
         check_vocabulary(header)

@@ -105,9 +105,9 @@ _SOURCES: Final[tuple[Source, ...]] = (
 )
 _UNSERVED: Final = MappingProxyType(
     {
-        MTP: "MTP heads in a file of their own are not served yet, only those inside the model's file",
-        "dflash": "DFlash heads are not served yet",
-        "dspark": "DSpark heads are not served yet",
+        MTP: "MTP heads in a file of their own are not supported yet, only those inside the model's file",
+        "dflash": "DFlash heads are not supported yet",
+        "dspark": "DSpark heads are not supported yet",
     }
 )
 _NO_ROLLBACK: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"})
@@ -281,7 +281,7 @@ def _means(file: CatalogFile, model: Installed) -> bool:
 
 def _evidence(pair: CatalogPair) -> str:
     """The evidence for a pair."""
-    said = {"suggested": "suggested, tried by nobody known"}.get(pair.evidence, pair.evidence)
+    said = {"suggested": "suggested, untested"}.get(pair.evidence, pair.evidence)
     said = "your own entry" if pair.own else said
     return ": ".join(part for part in (said, pair.note) if part)
 

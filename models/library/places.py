@@ -38,8 +38,8 @@ class Found:
         path: The file, or the first of a split model.
         origin: The program whose folder it is in.
         name: Its name in that program; empty to use the file's name.
-        repo: Its repository on the hub, if the folder tells.
-        sha256: Hash of the file, if its name tells.
+        repo: Its repository on the hub, if the folder names it.
+        sha256: Hash of the file, if its name holds it.
     """
 
     path: Path

@@ -140,7 +140,7 @@ class Trash:
             return Removed(str(note["name"]), freed, tuple(self._root / file for file in note["files"]))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise SlipstreamError(
-                f"{shown_path(place / _NOTE)} is damaged, so nobody knows where its files belong.",
+                f"{shown_path(place / _NOTE)} is damaged, so the original place of its files is unknown.",
                 f"Take them out of {shown_path(place)}, and import them.",
             ) from error
 

@@ -21,7 +21,7 @@ _NO_LIMIT: Final = 1 << 60
 
 
 def memory(root: Path = Path("/")) -> tuple[int, int]:
-    """Asks the system for its memory.
+    """Reads the memory of the system.
 
     Args:
         root: Where ``proc`` and ``sys`` are mounted, on Linux.
@@ -32,7 +32,7 @@ def memory(root: Path = Path("/")) -> tuple[int, int]:
     """
     if sys.platform == "linux":
         return _linux(root)
-    import psutil  # it knows no limits of a process, which count on Linux
+    import psutil  # it ignores the limits of a process, which count on Linux
 
     found = psutil.virtual_memory()
     return found.total, found.available

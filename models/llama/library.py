@@ -41,7 +41,7 @@ _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """Minor version of each GCC from which tile configurations are written whole."""
 _LOADING: Final = 2
-"""Rises when models are loaded in another way: what was measured before is measured anew."""
+"""Raised when models are loaded differently, so that older measurements are repeated."""
 
 
 class Log:
@@ -54,14 +54,14 @@ class Log:
     def __init__(self) -> None:
         """Takes over the log."""
         self.lines: deque[str] = deque(maxlen=50)
-        self._heard: list[str] | None = None
-        self._callback = C.llama_log_callback(self._hear)  # kept: C holds no reference
+        self._captured: list[str] | None = None
+        self._callback = C.llama_log_callback(self._receive)  # kept: C holds no reference
         C.llama_log_set(self._callback, None)
 
-    def _hear(self, level: int, text: bytes, _data: Any) -> None:
+    def _receive(self, level: int, text: bytes, _data: Any) -> None:
         line = text.decode("utf-8", "replace").rstrip()
-        if self._heard is not None:
-            self._heard.append(line + "\n")
+        if self._captured is not None:
+            self._captured.append(line + "\n")
             return
         if level in (3, 4) and line:  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
             self.lines.append(line)
@@ -69,15 +69,15 @@ class Log:
 
     @contextmanager
     def listening(self) -> Iterator[list[str]]:
-        """Lends a list that gets every line, of any level; none of them is printed."""
-        self._heard = []
+        """Yields a list that collects every line, of any level; none of them is printed."""
+        self._captured = []
         try:
-            yield self._heard
+            yield self._captured
         finally:
-            self._heard = None
+            self._captured = None
 
     def reason(self) -> str:
-        """The innermost cause of the last failure, in llama.cpp's own words; empty if it said nothing."""
+        """The innermost cause of the last failure, in llama.cpp's own words; empty if nothing was logged."""
         for line in self.lines:
             if "error loading model" in line or "unknown model architecture" in line:
                 return line.rsplit(": ", 1)[-1] if "architecture" not in line else line[line.index("unknown") :]
@@ -192,7 +192,7 @@ def device(threads: int, gpu_layers: int = -1, layers: int = 0) -> str:
     Args:
         threads: In use on the processor.
         gpu_layers: Layers on the GPU; -1 for all.
-        layers: Of how many.
+        layers: Layers of the model.
     """
     if not gpu_layers or not C.llama_supports_gpu_offload():
         return f"CPU, {threads} thread{'s' if threads > 1 else ''}"

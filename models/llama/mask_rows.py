@@ -22,7 +22,7 @@ MASK_ARCHITECTURES: Final = frozenset(
 
 _TABLE: Final = "token_embd.weight"
 _KEPT: Final = 4096
-"""Rows that are kept once they have been read: a text has fewer different tokens."""
+"""Most rows kept in memory; a text has fewer different tokens."""
 
 
 class _TypeTraits(ctypes.Structure):
@@ -66,7 +66,7 @@ class MaskRows:
         self._file: FileIO | None = None
 
     def use(self, masks: Floats) -> None:
-        """Takes the masks [k, n_embd] that are meant from now on, and opens the table.
+        """Sets the masks [k, n_embd], and opens the table.
 
         Raises:
             ModelFileError: If the model's file cannot be opened any more.

@@ -50,7 +50,7 @@ class _Graph:
 class Network:
     """Weights on a device, and one graph on them for each number of rows that was ever asked for.
 
-    The device is the GPU, where there is one that can do all that the graph asks, else the CPU. Buffers on the CPU are
+    The device is the GPU, where there is one that has all operations of the graph, else the CPU. Buffers on the CPU are
     plain ones, never those of AMX, which some compilers get wrong (see ``library.model_params``).
 
     Attributes:

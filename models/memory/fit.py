@@ -125,11 +125,11 @@ def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None, same_s
 
 Verdict = Literal["gpu", "split", "memory", "too big"]
 Measure = Callable[[int, "KvType", bool], int | None]
-"""Asks llama.cpp for the bytes of the graph's buffer, with a context, a type of KV cache, and whether scores are
+"""Gets from llama.cpp the bytes of the graph's buffer, with a context, a type of KV cache, and whether scores are
 written down; None if it cannot say."""
 
 USUAL_CONTEXT: Final = 8192
-"""Tokens that a context has at most where nobody asks for more."""
+"""Largest context by default, in tokens."""
 _COMFORTABLE: Final = 4096
 """Tokens below which a place with more memory is better."""
 _SHORTER: Final = (6144, 4096, 2048, 1024, 512)

@@ -246,7 +246,7 @@ def write(drafter: Drafter, sampler: Sampler, prompt: list[Token], size: int = 1
     target.prefill(prompt[:-1])
     drafter.begin(history)
     for done in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        stats.hear(done, done.timings.total)
+        stats.add(done, done.timings.total)
         budget.step += 1
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], stats

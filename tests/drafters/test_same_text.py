@@ -35,7 +35,7 @@ def write(drafter: Drafter, target: FakeTarget, sampler: Sampler, size: int = 12
     target.prefill(prompt[:-1])
     drafter.begin(history)
     for step in generate(target, drafter, sampler, history, budget, rules, lambda: False):
-        stats.hear(step, step.timings.total)
+        stats.add(step, step.timings.total)
         budget.step += 1
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], stats

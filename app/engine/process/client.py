@@ -83,7 +83,7 @@ class Engine:
         """Loads a model: with half the context after memory ran out, on the processor after its GPU failed.
 
         Raises:
-            SlipstreamError: If it cannot be loaded, or has ended too often in a row; the title says why.
+            SlipstreamError: If it cannot be loaded, or has ended too often in a row.
             EngineDiedError: If the process ended while loading.
         """
         self._wanted = load
@@ -111,7 +111,7 @@ class Engine:
                     return self._recovery.with_remark(event)
 
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
-        """Asks for a reply; ends with ``Done``.
+        """Requests a reply; ends with ``Done``.
 
         Where the process ends in a drafter's call, it is started again and the reply goes on without that drafter.
 

@@ -130,7 +130,7 @@ class EngineProcess:
         return end_of(self._process.returncode, log, self._given_up, Note.of(self._note))
 
     def close(self, patience: float) -> None:
-        """Asks it to end, and kills it if it takes longer than ``patience`` seconds."""
+        """Ends it, by a kill if it takes longer than ``patience`` seconds."""
         killer = threading.Timer(patience, self._process.kill)  # also frees a thread that writes into a full pipe
         killer.daemon = True
         killer.start()

@@ -136,7 +136,7 @@ def test_search(run: Run, foxes: str) -> None:
     assert [(hit["chat"], hit["role"]) for hit in found] == [(foxes, ""), (foxes, "user")]
     assert found[1]["spans"] == [[6, 11]]
     assert len(found) > 1 and run("search", "fox")[1].count(foxes) == 1  # its title once, above its messages
-    assert run("search", "owls") == (0, "", 'slipstream: nothing has "owls".\n')
+    assert run("search", "owls") == (0, "", 'slipstream: no matches for "owls".\n')
     assert run("search", "fox", "--limit", "0")[0] == 2
 
 

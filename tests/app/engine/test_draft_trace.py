@@ -47,7 +47,7 @@ def watch(steps: list[Step], looks: Iterator[bool], clock: Iterator[float]) -> l
     lookout = DraftTrace(watched, words, stats, lambda: next(clock))
     told = []
     for one in steps:
-        stats.hear(one, 2.0)
+        stats.add(one, 2.0)
         told.append(lookout.of(one, 2.0))
     return told
 

@@ -18,10 +18,10 @@ def chain(size: int) -> Draft:
 
 def test_figures_of_a_reply() -> None:
     stats = ReplyStats(PlainClock())
-    stats.hear(step(NO_DRAFT, ()), 4.0)
-    stats.hear(step(chain(3), (0, 1)), 4.0)
-    stats.hear(step(chain(3), (0, 1, 2)), 4.0)
-    stats.hear(step(chain(2), ()), 4.0)
+    stats.add(step(NO_DRAFT, ()), 4.0)
+    stats.add(step(chain(3), (0, 1)), 4.0)
+    stats.add(step(chain(3), (0, 1, 2)), 4.0)
+    stats.add(step(chain(2), ()), 4.0)
     speed = stats.speed()
     assert (speed.tokens, speed.steps, speed.drafted, speed.accepted) == (9, 4, 8, 5)
     assert speed.acceptance == 5 / 8 and speed.tokens_per_step == 9 / 4
@@ -32,20 +32,20 @@ def test_figures_of_a_reply() -> None:
 
 def test_depths_below_the_end_of_a_reply_are_not_failures() -> None:
     stats = ReplyStats(PlainClock())
-    stats.hear(step(chain(4), (0,), ended=True), 1.0)
+    stats.add(step(chain(4), (0,), ended=True), 1.0)
     assert stats.by_depth == [[1, 1]] and stats.speed().acceptance == 1.0
 
 
 def test_speedup_is_unknown_until_plain_decoding_was_measured() -> None:
     stats = ReplyStats(PlainClock())
-    stats.hear(step(chain(2), (0,)), 1.0)
+    stats.add(step(chain(2), (0,)), 1.0)
     assert stats.speed().speedup is None and ReplyStats(PlainClock()).speed().acceptance is None
 
 
 def test_acceptance_at_a_depth_counts_first_ranked_children_only() -> None:
     tree = TokenTree((1, 2, 3, 4), (-1, 0, 0, -1))
     stats = ReplyStats(PlainClock())
-    stats.hear(step(Draft(tree, (0.5,) * 4, ("m",) * 4), (0, 2)), 1.0)
+    stats.add(step(Draft(tree, (0.5,) * 4, ("m",) * 4), (0, 2)), 1.0)
     assert stats.by_depth == [[1, 1], [1, 0]]
 
 
@@ -69,7 +69,7 @@ class Clock:
 
 def plain_steps(stats: ReplyStats, count: int, milliseconds: float) -> None:
     for _ in range(count):
-        stats.hear(step(NO_DRAFT, ()), milliseconds)
+        stats.add(step(NO_DRAFT, ()), milliseconds)
 
 
 def test_plain_decoding_is_exactly_as_fast_as_itself_on_a_busy_machine_too() -> None:
@@ -84,7 +84,7 @@ def test_the_speedup_is_of_wall_time_over_all_steps() -> None:
     stats = ReplyStats(PlainClock())
     plain_steps(stats, 8, 2.0)
     for milliseconds in (3.0,) * 9 + (30.0,):  # one of them waited for a core: its user waited, too
-        stats.hear(step(chain(2), (0, 1)), milliseconds)
+        stats.add(step(chain(2), (0, 1)), milliseconds)
     speed = stats.speed()
     assert speed.tok_per_s == pytest.approx(38 / 0.073) and speed.plain_tok_per_s == pytest.approx(500)
     assert speed.speedup == pytest.approx(38 * 2 / 73)
@@ -93,7 +93,7 @@ def test_the_speedup_is_of_wall_time_over_all_steps() -> None:
 def test_no_ratio_before_thirty_tokens_and_four_plain_steps() -> None:
     stats = ReplyStats(PlainClock())
     for _ in range(12):
-        stats.hear(step(chain(2), (0, 1)), 3.0)
+        stats.add(step(chain(2), (0, 1)), 3.0)
     plain_steps(stats, 3, 2.0)
     assert stats.speed().tokens == 39 and stats.speed().plain_tok_per_s is None
     plain_steps(stats, 1, 2.0)
@@ -137,7 +137,7 @@ def test_a_pass_that_evaluates_probes_is_no_plain_step() -> None:
     probes = Draft(TokenTree((1, 2), (-1, 0), frozenset({0, 1})), (0.0, 0.0), ("space", "space"))
     stats = ReplyStats(PlainClock())
     for _ in range(40):
-        stats.hear(step(probes, ()), 5.0)
+        stats.add(step(probes, ()), 5.0)
     assert stats.speed().plain_tok_per_s is None
 
 
@@ -145,7 +145,7 @@ def test_depths_are_counted_by_who_drafted_and_add_up() -> None:
     stats = ReplyStats(PlainClock())
     other = Draft(TokenTree.chain((1, 2, 3)), (0.5,) * 3, ("lookup",) * 3)
     for one in (step(chain(2), (0, 1)), step(other, (0,)), step(NO_DRAFT, ()), step(chain(1), ())):
-        stats.hear(one, 1.0)
+        stats.add(one, 1.0)
     assert stats.drafter_depths == {"draft": [[2, 1], [1, 1]], "lookup": [[1, 1], [1, 0]]}
     assert stats.by_depth == [[3, 2], [2, 1]]
     assert ReplyStats(PlainClock()).by_depth == []

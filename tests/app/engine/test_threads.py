@@ -79,12 +79,12 @@ def test_a_machine_that_becomes_busy_is_noticed_after_a_few_steps_and_free_cores
     assert threads.count == 2
     target.milliseconds = {2: 40.0, 1: 4.0}
     for _ in range(3):
-        threads.hear(step(40.0))
-    threads.hear(step(2.0))  # one quick step, and it was only a hiccup
+        threads.add(step(40.0))
+    threads.add(step(2.0))  # one quick step, and it was only a hiccup
     for _ in range(3):
-        threads.hear(step(40.0))
+        threads.add(step(40.0))
     assert threads.count == 2
-    threads.hear(step(40.0))
+    threads.add(step(40.0))
     assert threads.count == target.count == 1
     target.milliseconds = {2: 2.0, 1: 4.0}
     threads.begin()

@@ -124,7 +124,7 @@ def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
     server: HubServer, manager: ModelManager
 ) -> None:
     known = CatalogFile("Small", "acme/Small-GGUF", "Small-Q8_0.gguf", sha256="a" * 64)
-    with pytest.raises(ModelFileError, match="another file than the catalogue knows") as stop:
+    with pytest.raises(ModelFileError, match="not the file of the catalogue") as stop:
         manager.fetch_file(known)
     assert "models pull acme/Small-GGUF:Q8_0" in stop.value.hint
 

@@ -129,7 +129,7 @@ def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
     again, before = command("pull", f"{REPO}:Q8_0"), len(server.bodies())
     assert again.code == 0 and "is here already" in again.err and len(server.bodies()) == before
 
-    assert command("verify", "tiny").out == "tiny:Q8_0: right, every byte as it was published.\n"
+    assert command("verify", "tiny").out == "tiny:Q8_0: OK, every byte as published.\n"
 
     chat = started("run", "-m", "tiny", "-p", "the a of", "--max-tokens", "4", "--chat", "sea", "--json")
     out, err = chat.communicate()
@@ -318,7 +318,7 @@ def test_a_file_is_imported_by_link_and_by_copy(command: Command, home: Path) ->
     assert os.path.samefile(model, source) and command("import", str(source)).code == 2
     assert "frees nothing" in command("rm", "mine", "--yes").err
     assert source.exists() and command("import", str(source), "--copy").code == 0
-    assert not os.path.samefile(model, source) and "right" in command("verify", "mine").out
+    assert not os.path.samefile(model, source) and "OK" in command("verify", "mine").out
 
 
 def test_names_that_fit_several_models_or_no_model_to_chat_with_are_refused(home: Path) -> None:

@@ -70,7 +70,7 @@ def test_removing_asks_and_keeps_what_is_not_confirmed(server: HubServer, run: R
     terminal = run("rm", "tiny")
     terminal.read(b"[y/N] ")
     terminal.type(b"\r")
-    assert b"it stays" in terminal.read() and terminal.end() == 1 and path.exists()
+    assert b"not removed" in terminal.read() and terminal.end() == 1 and path.exists()
     terminal = run("rm", "tiny")
     terminal.read(b"[y/N] ")
     terminal.type(b"y\r")

@@ -155,4 +155,4 @@ def test_the_command_switches_and_the_list_says_so(
     assert "lookup  " in slipstream("list")[1]
     for name in ("none", "auto", "nobody"):
         code, words = slipstream("off", name)
-        assert code == 2 and "is no drafter that could be switched" in words
+        assert code == 2 and "cannot be switched on or off" in words

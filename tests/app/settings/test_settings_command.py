@@ -36,14 +36,14 @@ def test_settings_are_listed_set_and_reset(file: Path, capsys: pytest.CaptureFix
     assert (code, err) == (0, "") and len(out.splitlines()) == len(all_settings()) + 1 and not file.exists()
     assert slipstream(capsys, "settings") == (code, out, err)
     code, out, _ = slipstream(capsys, "settings", "set", "sampling.temperature", "0.5")
-    assert (code, out) == (0, "sampling.temperature = 0.5 (counts at once)\n")
+    assert (code, out) == (0, "sampling.temperature = 0.5 (takes effect at once)\n")
     assert load(file).settings.sampling.temperature == 0.5
     slipstream(capsys, "settings", "set", "hub.offline", "on")
     code, out, _ = slipstream(capsys, "settings", "list")
     assert [line.split()[1] for line in out.splitlines() if line.startswith("* ")] == [
         "sampling.temperature",
         "hub.offline",
-        "is",
+        "changed",
     ]
     code, out, _ = slipstream(capsys, "settings", "list", "--json")
     rows = {row["name"]: row for row in map(json.loads, out.splitlines())}
@@ -104,6 +104,6 @@ def test_run_takes_the_settings_says_what_is_wrong_and_options_win(file: Path) -
     summary, said = reply()
     assert summary["tokens"] == 3
     assert "line 8: there is no setting sampling.x" in said
-    assert "the drafter of the settings cannot be used" in said and "Here is auto" in said
+    assert "the drafter of the settings cannot be used" in said and "Using auto instead" in said
     summary, said = reply("--max-tokens", "5", "--drafter", "none", "--temp", "0.9")
     assert summary["tokens"] == 5 and summary["drafted"] == 0 and "drafter of the settings" not in said

@@ -142,6 +142,17 @@ async def test_a_model_that_cannot_be_loaded_ends_it_with_its_words(store: ChatS
         assert app.said == ["no such␛ file. Try another."]
 
 
+async def test_a_command_is_not_sent(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await pilot.press(*"/help", "enter")
+        await until(app, pilot, lambda: "commands work only in the full chat" in shown(app))
+        assert app.ask.text == "/help" and not engine.asked
+        await pilot.press("home", "/", "enter")
+        await until(app, pilot, lambda: app.said[-2:] == ["\u203a /help", TEXT])
+        assert engine.asked[0].messages[-1].content == "/help"
+
+
 async def test_a_refused_question_comes_back(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(fails=ContextFullError("too long.", "Shorten it."))])
     async with opened(store, tmp_path, engine) as (app, pilot):

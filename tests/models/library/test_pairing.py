@@ -110,7 +110,7 @@ def test_a_drafter_that_is_not_here_is_to_be_fetched_and_named_once(tmp_path: Pa
     offers = pairs_for(target, Surroundings([], pairs=[pair(), replace(pair(), id="y"), pair("dflash", "tiny-dflash")]))
     first, second = offers
     assert first.fetch and first.fetch.repo == "acme/tiny-GGUF" and not first.ready and not first.why_not
-    assert second.method == "dflash" and "not served yet" in second.why_not and "lookup" in second.instead
+    assert second.method == "dflash" and "not supported yet" in second.why_not and "lookup" in second.instead
 
 
 def test_heads_in_a_file_of_their_own_say_that_they_are_not_served(tmp_path: Path, target: Header) -> None:

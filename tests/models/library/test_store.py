@@ -224,7 +224,7 @@ def test_importing_links_without_taking_room_and_checks_the_header_first(store: 
     with pytest.raises(ModelFileError, match="no such file"):
         store.import_file(tmp_path / "none.gguf")
     bad.write_bytes(small_model().text("general.architecture", "clip").bytes())
-    with pytest.raises(ModelFileError, match="nobody can chat"):
+    with pytest.raises(ModelFileError, match="not a model to chat with"):
         store.import_file(bad)
     assert names(store) == ["mine:Q8_0"] and not list(store.folder.rglob("bad*"))
 
