@@ -16,6 +16,7 @@ from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
 from slipstream.app.protocol import AUTO, PLAIN, Load
 from slipstream.drafters.none import Plain
+from slipstream.drafters.repetition import repeated_share
 
 if TYPE_CHECKING:
     from slipstream.app.bench.turns import Written
@@ -71,6 +72,8 @@ class Cell:
             tokens=tokens,
             equal_texts=self.equal,
             texts=len(self.replies),
+            repeated=sum(len(written.tokens) * repeated_share(written.tokens) for written in self.replies)
+            / sum(len(written.tokens) for written in self.replies),
         )
 
 

@@ -29,6 +29,8 @@ class DrafterFigures:
         tokens: Tokens emitted.
         equal_texts: Replies that were the same as plain decoding's, token for token.
         texts: Replies.
+        repeated: Share of their tokens that finish a run of four which stands earlier in the same reply; None in
+            reports that were kept before it was measured.
     """
 
     drafter: str
@@ -45,6 +47,7 @@ class DrafterFigures:
     tokens: int
     equal_texts: int
     texts: int
+    repeated: float | None = None
 
     @property
     def idle(self) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Message
@@ -68,15 +68,34 @@ def read_prompts(path: Path) -> list[Prompt]:
         UsageError: If it has no prompts, or is no file of prompts; names the line.
         SlipstreamError: If it cannot be read.
     """
-    packed = path.suffix if path.suffix in _OPENERS else ""
-    kind = path.with_suffix("").suffix if packed else path.suffix
+    kind = path.with_suffix("").suffix if path.suffix in _OPENERS else path.suffix
     if kind not in (".jsonl", ".txt"):
         raise UsageError(
             f"{path} is no file of prompts by its name.",
             "Give .txt (one a line) or .jsonl, plain or packed (.xz, .gz).",
         )
+    text = unpacked(path, "Give --prompts another file's name, or one of: chat, story, copy.")
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise UsageError(f"{path} is empty.", "Give a file with at least one prompt.")
+    if kind == ".txt":
+        return [asked(line.strip()) for _, line in lines]
+    return [_of_json(line, f"{path}, line {number}") for number, line in lines]
+
+
+def unpacked(path: Path, hint: str) -> str:
+    """The text of a file, plain or packed (.xz, .gz).
+
+    Args:
+        path: The file.
+        hint: What to try if it cannot be read.
+
+    Raises:
+        UsageError: If it is not UTF-8.
+        SlipstreamError: If it cannot be read.
+    """
     try:
-        text = read_limited(path, _MOST_BYTES, _OPENERS[packed]).decode("utf-8-sig")
+        return read_limited(path, _MOST_BYTES, _OPENERS.get(path.suffix, open)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8.", "Convert it first, for example with iconv -t UTF-8.") from error
     except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
@@ -84,16 +103,7 @@ def read_prompts(path: Path) -> list[Prompt]:
             f"{path} cannot be unpacked: it is damaged or cut short.", "Get the file again."
         ) from error
     except OSError as error:
-        reason = reason_of(error)
-        raise SlipstreamError(
-            f"cannot read {path}: {reason}.", "Give --prompts another file's name, or one of: chat, story, copy."
-        ) from error
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not lines:
-        raise UsageError(f"{path} is empty.", "Give a file with at least one prompt.")
-    if kind == ".txt":
-        return [asked(line.strip()) for _, line in lines]
-    return [_of_json(line, f"{path}, line {number}") for number, line in lines]
+        raise SlipstreamError(f"cannot read {path}: {reason_of(error)}.", hint) from error
 
 
 def _of_json(line: str, place: str) -> Prompt:
@@ -185,7 +195,10 @@ def prompt_sets(names: Sequence[str], limit: int, by_category: bool = False) -> 
     return tuple(sets)
 
 
-def evenly(prompts: Sequence[Prompt], limit: int) -> tuple[Prompt, ...]:
+_Item = TypeVar("_Item")
+
+
+def evenly(prompts: Sequence[_Item], limit: int) -> tuple[_Item, ...]:
     """Takes ``limit`` of the prompts at equal distances; all where it is 0 or there are no more."""
     count = min(limit or len(prompts), len(prompts))
     return tuple(prompts[at * len(prompts) // count] for at in range(count))

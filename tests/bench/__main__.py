@@ -2,8 +2,9 @@
 
 startup: the help, the chat's screen and the first token. plain: the loop against bare ``llama_decode``. overhead: time
 outside of it. memory: peak of a process. topics: how soon the autopilot notices prose, a quoted document and code.
-typing: a long prompt that is pasted, typed and sent. interface: the screen alone, over replies that are played. peers:
-other engines at their best on the same prompts. With ``--inflate``, topics, typing and peers measure widened models.
+replay: what drafters that read text gain on texts that were really written (--texts). typing: a long prompt that is
+pasted, typed and sent. interface: the screen alone, over replies that are played. peers: other engines at their best on
+the same prompts. With ``--inflate``, topics, replay, typing and peers measure widened models.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.bench.parts import NAMES, OF_A_MODEL, DevelopersParts, Sizes
 from tests.bench.peers.choice import PeerChoice
+from tests.bench.real_replies import DEFAULT_LIMIT, TextChoice
 
 from slipstream.app.bench.runner import Parts, Setup
 from slipstream.app.cli.bench import measure
@@ -37,6 +40,13 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help="llama.cpp, llama-server, llama-cpp-python or all, or one kind of drafting of it, such as"
         " llama-server:draft; may be repeated",
     )
+    parser.add_argument(
+        "--texts",
+        type=path,
+        metavar="DIR",
+        help="texts to replay: .jsonl lines with turns and replies, question and answer, prompt and canonical_solution,"
+        " or prompt and reply; .txt for prose; plain or packed; --limit counts texts of a domain",
+    )
     parser.add_argument("--peer-python", type=path, metavar="PATH", help="a Python with xllamacpp, for llama-server")
     parser.set_defaults(model=None, draft_model=None, typical=None)
     return parser.parse_args(arguments)
@@ -55,10 +65,12 @@ def bench(asked: argparse.Namespace, sizes: Sizes | None = None) -> int:
     if asked.inflate and unfit:
         raise UsageError(f"part {unfit[0]} measures no inflated model.", f"Parts that do: {', '.join(OF_A_MODEL)}.")
     peers = PeerChoice.of(asked.peer, asked.peer_python)
+    limit = DEFAULT_LIMIT if asked.limit is None else asked.limit
+    texts = TextChoice(Path(asked.texts) if asked.texts else None, limit)
     given = sizes or (Sizes.brief() if asked.inflate else Sizes())
 
     def parts(setup: Setup) -> Parts:
-        return DevelopersParts(setup, given, peers).all()
+        return DevelopersParts(setup, given, peers, texts).all()
 
     return measure(asked, asked.names, parts, given.plan)
 

@@ -13,6 +13,7 @@ from tests.bench.peers.choice import PeerChoice
 from tests.bench.peers.compare import compare_peers
 from tests.bench.peers.tables import peers_text
 from tests.bench.plain import compare_with_bare, opened, plain_text
+from tests.bench.real_replies import TextChoice, replay_text, replay_texts
 from tests.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
 from tests.bench.startup import measure_startup, startup_text
 from tests.bench.topic_tables import topics_text
@@ -26,9 +27,9 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.target import ContextOptions
 
-OF_A_MODEL: Final = ("topics", "typing", "peers")
+OF_A_MODEL: Final = ("topics", "replay", "typing", "peers")
 """The parts that measure the model that is asked for."""
-NAMES: Final = ("startup", "plain", "overhead", "memory", "topics", "typing", "interface", "peers")
+NAMES: Final = ("startup", "plain", "overhead", "memory", "topics", "replay", "typing", "interface", "peers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,13 @@ class DevelopersParts:
         setup: What is measured.
         sizes: How large and how long.
         peers: Other engines that write the same replies.
+        texts: Texts that are replayed.
     """
 
     setup: Setup
     sizes: Sizes
     peers: PeerChoice
+    texts: TextChoice
 
     def all(self) -> Parts:
         """Every part by its name."""
@@ -116,6 +119,7 @@ class DevelopersParts:
             "overhead": self._overhead,
             "memory": self._memory,
             "topics": self._topics,
+            "replay": self._replay,
             "typing": self._typing,
             "interface": self._interface,
             "peers": self._peers,
@@ -159,6 +163,10 @@ class DevelopersParts:
         rounds = max(self.sizes.topic_rounds, len(self.setup.plan.seeds))
         report = replay_topics(self.setup.measured, self.setup.plan, rounds, self.setup.tell)
         return Outcome(topics_text(report), asdict(report))
+
+    def _replay(self) -> Outcome:
+        report = replay_texts(self.setup.measured, self.setup.plan, self.texts, self.setup.tell)
+        return Outcome(replay_text(report), asdict(report))
 
     def _typing(self) -> Outcome:
         sizes, log = self.sizes, self.setup.folder / "typing.log"

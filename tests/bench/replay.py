@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -60,8 +60,21 @@ class Script:
         return accept(draft, evaluation, self, history, over)
 
 
-def replay(target: Target, drafter: Drafter, prompt: Sequence[Token], text: Sequence[Token]) -> list[Replayed]:
+def replay(
+    target: Target,
+    drafter: Drafter,
+    prompt: Sequence[Token],
+    text: Sequence[Token],
+    hear: Callable[[Step, float], object] = lambda _step, _milliseconds: None,
+) -> list[Replayed]:
     """Writes ``text`` after ``prompt`` with a drafter, as the engine would a reply, at temperature 0.
+
+    Args:
+        target: The model.
+        drafter: Drafts.
+        prompt: What is read before.
+        text: What is written.
+        hear: Called after each step with the milliseconds that it took.
 
     Raises:
         ContextFullError: If both do not fit the context.
@@ -86,6 +99,7 @@ def replay(target: Target, drafter: Drafter, prompt: Sequence[Token], text: Sequ
         target, drafter, Sampler(temperature=0), history, should_extend, rules, lambda: False, script.accept
     ):
         now = perf_counter()
+        hear(step, 1e3 * (now - before))
         choice = drafter_of(step) if not pilot else None if pilot.decision.trial else pilot.decision.drafter
         steps.append(Replayed(start, len(step.tokens), 1e3 * (now - before), choice))
         budget.step += 1

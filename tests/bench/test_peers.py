@@ -187,6 +187,7 @@ def opened(drafter: str, **settings: float) -> dict[str, Any]:
         "kv": "q8_0",
         "flash": True,
         "threads": 3,
+        "temperature": 0.0,
         "drafter": drafter,
         "settings": settings,
     }
@@ -207,6 +208,26 @@ def test_the_server_is_started_as_it_was_asked_for(server: tuple[llama_server.Ll
     assert ngram.speculative.types == ["COMMON_SPECULATIVE_TYPE_NGRAM_MOD"]
     assert ngram.speculative.ngram_mod.n_match == 4 and ngram.speculative.draft.n_max == 3
     assert plain.speculative.types == ["NONE"]
+
+
+def test_the_server_draws_at_the_temperature_it_was_opened_with(
+    server: tuple[llama_server.LlamaServer, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def completed(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request)
+        return SERVED
+
+    running = SimpleNamespace(handle_completions=completed)
+    monkeypatch.setattr(sys.modules[llama_server.PACKAGE], "Server", lambda _params: running)
+    engine, _ = server
+    for temperature in (0.8, 0.0):
+        engine.open(**{**opened("none"), "temperature": temperature})
+        engine.generate([1, 2], 5)
+    warm, greedy = asked
+    assert (warm["temperature"], warm["top_k"], warm["top_p"], warm["min_p"]) == (0.8, 40, 0.95, 0.05)
+    assert (greedy["temperature"], greedy["top_k"], greedy["samplers"]) == (0, 1, ["top_k"])
 
 
 def test_a_setting_that_the_server_has_not_is_refused(server: tuple[llama_server.LlamaServer, list[Any]]) -> None:

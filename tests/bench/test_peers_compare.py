@@ -10,11 +10,20 @@ import pytest
 from tests.bench.__main__ import bench
 from tests.bench.peers import engines
 from tests.bench.peers.choice import PeerChoice
-from tests.bench.peers.compare import compare_peers
+from tests.bench.peers.compare import compare_peers, our_build
 from tests.bench.peers.engines import Engine
-from tests.bench.peers.figures import OUR_PLAIN, OURS, PeerFigures, PeerReport, Replies, peer_figures
+from tests.bench.peers.figures import (
+    OUR_PLAIN,
+    OURS,
+    BestPair,
+    PeerFigures,
+    PeerReport,
+    Replies,
+    best_pairs,
+    peer_figures,
+)
 from tests.bench.peers.sweep import Timing, Variant
-from tests.bench.peers.tables import peers_text
+from tests.bench.peers.tables import level, peers_text
 from tests.bench.test_command import options
 
 from slipstream.app.bench.intervals import Ratio
@@ -54,7 +63,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 
 def plan() -> Plan:
-    return Plan(["lookup"], [PromptSet("chat", (SHORT, LONG))], tokens=6)
+    return Plan(["lookup"], [PromptSet("chat", (SHORT, LONG))], temperatures=(0.0,), tokens=6)
 
 
 def test_an_engine_gets_the_same_tokens_and_settings_and_what_fails_of_it_is_a_line(
@@ -83,7 +92,7 @@ def test_an_engine_gets_the_same_tokens_and_settings_and_what_fails_of_it_is_a_l
     plain = rows[OURS, "none"]
     for row in (rows["fake", "none"], rows["fake", "draft"]):
         assert row.against_our_plain.value == pytest.approx(row.tok_per_s / plain.tok_per_s)
-        assert row.ours_against_it is not None
+    assert rows["fake", "draft"].ours == "" and rows["fake", "draft"].ours_against_it is None  # ours was not asked for
     over = rows["fake", "none"].ours_against_it
     assert over is not None and over.value == pytest.approx(plain.tok_per_s / 100.0)
     assert plain.equal_texts == plain.texts == 2 and rows["fake", "none"].equal_texts == 0
@@ -109,8 +118,9 @@ def test_an_engine_gets_the_same_tokens_and_settings_and_what_fails_of_it_is_a_l
 
 def test_the_engines_that_come_along_run_the_bundled_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = {"peer": ["llama.cpp", "llama-cpp-python"], "drafters": "lookup", "limit": 1, "tokens": 8}
-    assert bench(options(tmp_path / "f.json", "peers", prompts="story", **chosen)) == 0
+    assert bench(options(tmp_path / "f.json", "peers", prompts="story", temp=0, **chosen)) == 0
     report = json.loads((tmp_path / "f.json").read_text())["peers"]
+    assert report["builds"][OURS] == report["builds"]["llama.cpp"] and len(report["best"]) == 2
     rows = {(row["engine"], row["drafter"]): row for row in report["rows"]}
     assert list(rows) == [
         (OURS, "none"),
@@ -159,10 +169,13 @@ def test_ours_is_compared_like_with_like() -> None:
     rows = figures(
         {
             OUR_PLAIN: replies((100, 1.0), (100, 1.0)),
-            Variant(OURS, "slow"): replies((100, 2.0), (100, 2.0)),
-            Variant(OURS, "fast"): replies((100, 0.5), (100, 0.5)),
+            Variant(OURS, "recycle"): replies((100, 2.0), (100, 2.0)),
+            Variant(OURS, "lookup"): replies((100, 0.5), (100, 0.5)),
+            Variant(OURS, "draft"): replies((100, 0.25), (100, 0.25)),
             Variant("fake", "none"): replies((100, 0.8), (100, 0.8)),
             Variant("fake", "draft"): replies((100, 0.4), (100, 0.4)),
+            Variant("fake", "ngram-mod", (("n_max", 8.0),)): replies((100, 1.0), (100, 1.0)),
+            Variant("fake", "medusa"): replies((100, 1.0), (100, 1.0)),
         }
     )
     values = {
@@ -172,13 +185,57 @@ def test_ours_is_compared_like_with_like() -> None:
     }
     assert values == {
         "slipstream none": [1.0, None, None],
-        "slipstream slow": [0.5, 0.5, None],
-        "slipstream fast": [2.0, 2.0, None],
+        "slipstream recycle": [0.5, 0.5, None],
+        "slipstream lookup": [2.0, 2.0, None],
+        "slipstream draft": [4.0, 4.0, None],
         "fake none": [1.25, None, 0.8],
-        "fake draft": [2.5, 2.0, 0.8],
+        "fake draft": [2.5, 2.0, 1.6],
+        "fake ngram-mod": [1.0, 0.8, 2.0],
+        "fake medusa": [1.0, 0.8, None],
+    }
+    assert {name: row.ours for name, row in rows.items() if row.ours} == {
+        "fake none": "none",
+        "fake draft": "draft",
+        "fake ngram-mod": "lookup",
     }
     assert rows["fake draft"].tok_per_s == pytest.approx(250) and rows["fake draft"].wall_tok_per_s == 125
     assert (rows["fake draft"].equal_texts, rows["fake draft"].texts) == (2, 2)
+
+
+def test_the_best_of_each_engine_meets_our_best() -> None:
+    (pair,) = best_pairs(
+        {
+            OUR_PLAIN: replies((100, 1.0)),
+            Variant(OURS, "lookup"): replies((100, 0.5)),
+            Variant("fake", "none"): replies((100, 0.8)),
+            Variant("fake", "ngram-mod"): replies((100, 0.4)),
+        }
+    )
+    assert (pair.engine, pair.drafter, pair.ours) == ("fake", "ngram-mod", "lookup")
+    assert pair.ratio.value == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "kind"),
+    [
+        *(("none", "plain"), ("draft", "draft"), ("lookup", "text"), ("lookup|recycle", "text")),
+        *(("prompt-lookup", "text"), ("ngram-map-k4v", "text"), ("lookup+draft", "other"), ("auto", "other")),
+    ],
+)
+def test_drafters_of_all_engines_have_a_kind(drafter: str, kind: str) -> None:
+    assert Variant("any", drafter).kind == kind
+
+
+def test_every_drafter_of_the_other_engines_meets_one_of_ours() -> None:
+    kinds = {v.kind for engine in engines.ENGINES.values() for group in engine.groups.values() for v in group}
+    assert kinds == {"plain", "draft", "text"}
+
+
+def test_a_builds_level_is_its_widest_features() -> None:
+    assert level("CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 0 | OPENMP = 1 | ") == "AVX512"
+    assert level("CPU : AVX = 1 | AVX2 = 1 | AVX512 = 0 |") == "AVX2"
+    assert level("Metal : EMBED_LIBRARY = 1") == "no known features"
+    assert level(our_build()) != "no known features"
 
 
 def test_a_reply_that_ended_with_its_first_token_has_no_speed() -> None:
@@ -196,10 +253,12 @@ def test_the_table_says_what_is_compared_and_who_is_missing() -> None:
         kv="f16",
         flash=None,
         reply=160,
+        temperature=0.8,
         prompts={"chat": 1},
         too_long={"chat": 3},
-        builds={"fake": "CPU : AVX2", "other": "CPU : AVX512"},
+        builds={"fake": "CPU : AVX2 = 1", "other": "CPU : AVX2 = 1 | AVX512 = 1"},
         rows=rows,
+        best=[BestPair("fake", "none", "lookup", Ratio(1.5))],
         tried=[],
         left_out=["llama-server is not installed: no module. Install it."],
     )
@@ -213,12 +272,14 @@ def test_the_table_says_what_is_compared_and_who_is_missing() -> None:
         "100.0",
         "2.00x",
         "-",
-        "0.50x",
+        "0.50x (none)",
         "-",
         "1/1",
     ]
     notes = "\n".join(lines)
     assert "at most 160 tokens out; threads 2, KV cache f16, flash attention as llama.cpp chooses" in notes
-    assert "- Built for: other CPU : AVX512" in notes
+    assert "- fake was built for AVX2: CPU : AVX2 = 1" in notes and "- other was built for AVX512: " in notes
+    assert "temperature 0.8, at most" in notes and "each engine draws with its own noise" in notes.lower()
+    assert "| fake   |     none |   lookup |        1.50x |" in lines
     assert "- Prompts of chat too long for the context: 3." in notes
     assert "- Left out: llama-server is not installed: no module. Install it." in notes

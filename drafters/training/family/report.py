@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from slipstream.drafters.repetition import repeated_share
 from slipstream.drafters.training import texts
 from slipstream.drafters.training.family import mix, prompt_sets, stages
 from slipstream.drafters.training.family.curves import curves
@@ -54,12 +55,17 @@ def write(out: Path) -> None:
             "held_out": {length: held_out_loss(model, held_out, 7, 64, length) for length in lengths},
             "held_out_by_source": {s: held_out_loss(model, {s: held_out[s]}, 7, 32) for s in held_out},
         }
+    said, report["repeated_4_grams"] = answers(out / f"{stages.TARGET_NAME}-q8_0.gguf")
     path.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    (out / DEVELOPMENT_FILE).write_text(answers(out / f"{stages.TARGET_NAME}-q8_0.gguf"), encoding="utf-8")
+    (out / DEVELOPMENT_FILE).write_text(said, encoding="utf-8")
 
 
-def answers(model_path: Path) -> str:
-    """Answers to the development set at temperature 0, one try each, as Markdown."""
+def answers(model_path: Path) -> tuple[str, float]:
+    """Answers to the development set at temperature 0, one try each.
+
+    Returns:
+        The answers as Markdown, and the share of their tokens that finish a repeated run of four.
+    """
     with (
         closing(LlamaModel(model_path)) as model,
         closing(ManyReplies(model, 4, 512, stages.OPTIONS)) as replies,
@@ -79,4 +85,5 @@ def answers(model_path: Path) -> str:
             parts.append(
                 f"**{prompt}** ({kind})\n\n" + "\n".join(f"> {line}".rstrip() for line in f"{said}{cut}".splitlines())
             )
-    return "\n\n".join(parts) + "\n"
+    repeated = sum(len(reply) * repeated_share(reply) for reply in written.values()) / sum(map(len, written.values()))
+    return "\n\n".join(parts) + "\n", repeated

@@ -69,9 +69,9 @@ def make_tokenizer(
     out.mkdir(parents=True, exist_ok=True)
     rows = [*sources.read(data), *(plain.rows() if own_text else ())]
     if against:
-        found = Overlaps()
-        rows = list(Benchmarks(against).clean(rows, found))
-        say(str(found))
+        overlaps = Overlaps()
+        rows = list(Benchmarks(against).clean(rows, overlaps))
+        say(str(overlaps))
     kept, held = sources.split(rows)
     made, left_out = chats.build(kept, seed, barred_from_training(plain.rows()), own_text)
     made_held, _ = chats.build(held, seed)

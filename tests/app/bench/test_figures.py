@@ -139,6 +139,16 @@ def test_temperatures_are_compared_apart() -> None:
     assert [(row.kind, row.temperature) for row in best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
 
 
+def test_repeated_runs_of_four_are_a_share_of_all_tokens() -> None:
+    made = Cell()
+    for tokens in ((1, 2, 3, 4, 1, 2, 3, 4, 1, 2), tuple(range(20))):
+        made.add(0, replace(reply(len(tokens), 1.0), tokens=tokens), Work(9, 1.0), True)
+    row = made.figures("lookup", "chat", 0.0)
+    assert row.repeated == pytest.approx(3 / 30)
+    assert " 10% |" in drafters_text(report(row))
+    assert " repeated |" in drafters_text(report(row))
+
+
 def report(*rows: DrafterFigures) -> DrafterReport:
     return DrafterReport(
         model="mini",

@@ -39,6 +39,7 @@ class BareLoop:
         self._low.llama_backend_init()
         self._model: Any = None
         self._context: Any = None
+        self._temperature = 0.0
         self.version = str(import_module(PACKAGE).__version__)
         self.build = self._low.llama_print_system_info().decode().strip()
 
@@ -50,11 +51,12 @@ class BareLoop:
         kv: str,
         flash: bool | None,
         threads: int,
+        temperature: float,
         drafter: str,
         settings: dict[str, float],
     ) -> dict[str, Any]:
         """Loads the model, its weights laid out as slipstream's are; there is but one way to run it."""
-        low = self._low
+        low, self._temperature = self._low, temperature
         self._model = low.llama_model_load_from_file(model.encode(), weight_params(read_header(Path(model))))
         if not self._model:
             raise RuntimeError("the model cannot be loaded")
@@ -69,10 +71,10 @@ class BareLoop:
         return {}
 
     def generate(self, prompt: list[int], tokens: int) -> dict[str, Any]:
-        """Replies to a prompt by its best tokens, timed from the first to the last."""
+        """Replies to a prompt, each token drawn at the temperature of ``open``, timed from the first to the last."""
         low, vocabulary = self._low, self._low.llama_model_get_vocab(self._model)
         low.llama_memory_clear(low.llama_get_memory(self._context), True)
-        best = low.llama_sampler_init_greedy()
+        best = self._sampler()
         began = perf_counter()
         for start in range(0, len(prompt), _BATCH):
             self._decode(prompt[start : start + _BATCH])
@@ -92,6 +94,22 @@ class BareLoop:
             "drafted": 0,
             "accepted": 0,
         }
+
+    def _sampler(self) -> Any:
+        """llama.cpp's own chain, in slipstream's order and with its defaults."""
+        low = self._low
+        if not self._temperature:
+            return low.llama_sampler_init_greedy()
+        chain = low.llama_sampler_chain_init(low.llama_sampler_chain_default_params())
+        for part in (
+            low.llama_sampler_init_top_k(40),
+            low.llama_sampler_init_top_p(0.95, 1),
+            low.llama_sampler_init_min_p(0.05, 1),
+            low.llama_sampler_init_temp(self._temperature),
+            low.llama_sampler_init_dist(1),
+        ):
+            low.llama_sampler_chain_add(chain, part)
+        return chain
 
     def _decode(self, tokens: list[int]) -> None:
         ids = (ctypes.c_int32 * len(tokens))(*tokens)

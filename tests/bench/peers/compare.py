@@ -7,9 +7,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import llama_cpp
 from tests.bench.peers.choice import PeerChoice
 from tests.bench.peers.engines import Engine
-from tests.bench.peers.figures import OURS, PeerReport, peer_figures
+from tests.bench.peers.figures import OURS, PeerReport, best_pairs, peer_figures
 from tests.bench.peers.peer import Peer, PeerModel
 from tests.bench.peers.process import PeerError
 from tests.bench.peers.race import Race
@@ -27,7 +28,7 @@ from slipstream.models.types import Token
 
 
 def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[str], None]) -> PeerReport:
-    """Runs other engines at their best and slipstream, all on the same tokens, at temperature 0.
+    """Runs other engines at their best and slipstream, all on the same tokens, at the first of the plan's temperatures.
 
     First the settings of each engine are tried on the prompts, and the fastest of each kind are kept. Then every turn
     is written by slipstream and by each engine in turn; who comes first changes. Of the other engines only the one that
@@ -46,7 +47,7 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
         UsageError: If none of slipstream's drafters that were asked for can serve.
         SlipstreamError: If slipstream cannot load the model, or no prompt fits.
     """
-    plan = replace(plan, temperatures=(0.0,), seeds=(1,), typical=None)
+    plan = replace(plan, temperatures=plan.temperatures[:1], seeds=(1,), typical=None)
     with ExitStack() as opened:
         threads = request.threads or _threads(Path(request.model))
         request = replace(request, drafter=Plain.name, threads=threads)
@@ -62,6 +63,7 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
             kv="q8_0" if request.same_text else "f16",
             flash=True if request.same_text else False if scores else None,
             threads=threads,
+            temperature=plan.temperatures[0],
         )
         prompts = [prompt for prompt in _first_prompts(session, plan) if race.fits(prompt)]
         for name in peers.names if prompts else ():
@@ -81,13 +83,20 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
             kv=model.kv,
             flash=model.flash,
             reply=plan.tokens,
+            temperature=plan.temperatures[0],
             prompts={kind: replied for kind, (replied, _) in counts.items()},
             too_long={kind: long for kind, (_, long) in counts.items()},
-            builds={peer.engine.name: peer.build for peer in race.peers},
+            builds={OURS: our_build(), **{peer.engine.name: peer.build for peer in race.peers}},
             rows=peer_figures(race.replies, {peer.engine.name: peer.version for peer in race.peers}),
+            best=best_pairs(race.replies),
             tried=race.tried,
             left_out=race.left_out,
         )
+
+
+def our_build() -> str:
+    """What slipstream's llama.cpp was built for, in its own words."""
+    return str(llama_cpp.llama_print_system_info().decode("utf-8", "replace")).strip()
 
 
 def _threads(model: Path) -> int:

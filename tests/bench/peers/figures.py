@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
@@ -29,8 +29,8 @@ class PeerFigures:
         wall_tok_per_s: The same by the time of whole requests, the prompts' reading included.
         against_our_plain: Its speed over that of slipstream's plain decoding of the same turns.
         against_own_plain: Its speed over that of its own plain decoding; None where that was left out.
-        ours_against_it: Slipstream's speed over its: plain decoding's over plain decoding's, else that of slipstream's
-            fastest drafter; None for slipstream itself.
+        ours: Slipstream's fastest drafter of the same kind; empty where none was measured, and for slipstream itself.
+        ours_against_it: Its speed over this one's; None where there is none.
         acceptance: Accepted over drafted tokens; None where nothing was drafted, or the engine does not say.
         tokens: Tokens that were timed.
         equal_texts: Replies that were the same as slipstream's plain ones.
@@ -45,11 +45,29 @@ class PeerFigures:
     wall_tok_per_s: float
     against_our_plain: Ratio
     against_own_plain: Ratio | None
+    ours: str
     ours_against_it: Ratio | None
     acceptance: float | None
     tokens: int
     equal_texts: int
     texts: int
+
+
+@dataclass(frozen=True, slots=True)
+class BestPair:
+    """An engine at its best against slipstream at its best, plain decoding included on both sides.
+
+    Attributes:
+        engine: The other engine.
+        drafter: Its fastest way to write.
+        ours: Slipstream's.
+        ratio: Slipstream's speed over its.
+    """
+
+    engine: str
+    drafter: str
+    ours: str
+    ratio: Ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +80,12 @@ class PeerReport:
         kv: Type of every KV cache.
         flash: Flash attention on, off, or None for llama.cpp's choice.
         reply: Most tokens of a reply.
+        temperature: At which all of them draw, each with its own noise; at 0 the best token is taken.
         prompts: Prompts of each kind of text that were replied to.
         too_long: Prompts of each kind of text with a turn that does not fit the context.
         builds: What each engine's llama.cpp was built for.
         rows: Slipstream's rows, then the others'.
+        best: Best against best.
         tried: Settings that were tried before, and how fast they were.
         left_out: Who is missing, refused or died, and why.
     """
@@ -75,10 +95,12 @@ class PeerReport:
     kv: str
     flash: bool | None
     reply: int
+    temperature: float
     prompts: dict[str, int]
     too_long: dict[str, int]
     builds: dict[str, str]
     rows: list[PeerFigures]
+    best: list[BestPair]
     tried: list[Tried]
     left_out: list[str]
 
@@ -114,12 +136,12 @@ def peer_figures(replies: Mapping[Variant, Replies], versions: Mapping[str, str]
         versions: The version of each engine.
     """
     timed = {variant: written for variant, written in replies.items() if written.pairs}
-    drafted = [variant for variant in timed if variant.engine == OURS and variant != OUR_PLAIN]
-    fastest = max(drafted, key=lambda variant: speedup(_pairs(timed[variant])).value, default=OUR_PLAIN)
     rows = []
     for variant, written in timed.items():
         own = next((v for v in timed if v.engine == variant.engine and v.drafter == Plain.name), None)
-        rival = OUR_PLAIN if variant.drafter == Plain.name else fastest
+        rival = None
+        if variant.engine != OURS:
+            rival = _fastest(timed, [v for v in timed if v.engine == OURS and v.kind == variant.kind])
         known = [t for t in written.timings if t.drafted is not None and t.accepted is not None]
         total = sum(t.drafted or 0 for t in known)
         rows.append(
@@ -132,7 +154,8 @@ def peer_figures(replies: Mapping[Variant, Replies], versions: Mapping[str, str]
                 wall_tok_per_s=sum(t.tokens for t in written.timings) / sum(t.wall for t in written.timings),
                 against_our_plain=Ratio(1.0) if variant == OUR_PLAIN else speedup(_pairs(written)),
                 against_own_plain=None if own is None or own == variant else _over(written, timed[own]),
-                ours_against_it=None if variant.engine == OURS else _over(timed[rival], written),
+                ours=rival.drafter if rival else "",
+                ours_against_it=_over(timed[rival], written) if rival else None,
                 acceptance=sum(t.accepted or 0 for t in known) / total if total else None,
                 tokens=sum(t.tokens for t in written.timings),
                 equal_texts=written.equal,
@@ -140,6 +163,23 @@ def peer_figures(replies: Mapping[Variant, Replies], versions: Mapping[str, str]
             )
         )
     return rows
+
+
+def best_pairs(replies: Mapping[Variant, Replies]) -> list[BestPair]:
+    """The fastest of each other engine against our fastest."""
+    timed = {variant: written for variant, written in replies.items() if written.pairs}
+    ours = _fastest(timed, [variant for variant in timed if variant.engine == OURS])
+    found = []
+    for engine in dict.fromkeys(variant.engine for variant in timed if variant.engine != OURS):
+        theirs = _fastest(timed, [variant for variant in timed if variant.engine == engine])
+        if ours and theirs and (ratio := _over(timed[ours], timed[theirs])):
+            found.append(BestPair(engine, theirs.drafter, ours.drafter, ratio))
+    return found
+
+
+def _fastest(timed: Mapping[Variant, Replies], variants: Sequence[Variant]) -> Variant | None:
+    """By the speed over plain decoding's of the same turns."""
+    return max(variants, key=lambda variant: speedup(_pairs(timed[variant])).value, default=None)
 
 
 def _pairs(written: Replies) -> list[Paired]:

@@ -41,6 +41,7 @@ class LlamaCppPython:
         self._speculative = import_module(f"{PACKAGE}.llama_speculative")
         self._defaults = self._low.llama_model_default_params
         self._llama: Any = None
+        self._temperature = 0.0
         self.version = str(self._package.__version__)
         self.build = self._low.llama_print_system_info().decode().strip()
 
@@ -52,6 +53,7 @@ class LlamaCppPython:
         kv: str,
         flash: bool | None,
         threads: int,
+        temperature: float,
         drafter: str,
         settings: dict[str, float],
     ) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class LlamaCppPython:
 
         It knows flash attention on or off; on where llama.cpp chooses.
         """
+        self._temperature = temperature
         if self._llama:
             self._llama.close()
         self._low.llama_model_default_params = self._defaults
@@ -82,12 +85,12 @@ class LlamaCppPython:
         return {}
 
     def generate(self, prompt: list[int], tokens: int) -> dict[str, Any]:
-        """Replies to a prompt by its best tokens, timed from the first to the last."""
+        """Replies to a prompt, each token drawn at the temperature of ``open``, timed from the first to the last."""
         llama, written, seen = self._llama, list[int](), list[float]()
         llama.reset()
         vocabulary = self._low.llama_model_get_vocab(llama.model)
         began = perf_counter()
-        for token in llama.generate(prompt, temp=0.0, top_k=1):
+        for token in llama.generate(prompt, **self._drawn()):
             seen.append(perf_counter())
             if self._low.llama_vocab_is_eog(vocabulary, token):
                 break
@@ -102,6 +105,11 @@ class LlamaCppPython:
             "drafted": None,  # it does not say
             "accepted": None,
         }
+
+    def _drawn(self) -> dict[str, Any]:
+        if not self._temperature:
+            return {"temp": 0.0, "top_k": 1}
+        return {"temp": self._temperature, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 
 
 engine = LlamaCppPython

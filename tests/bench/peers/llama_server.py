@@ -43,6 +43,7 @@ class LlamaServer:
         """
         self._package = import_module(PACKAGE)
         self._server: Any = None
+        self._temperature = 0.0
         self.version = str(self._package.__version__)
         self.build = str(self._package.get_system_info()).strip()
 
@@ -54,6 +55,7 @@ class LlamaServer:
         kv: str,
         flash: bool | None,
         threads: int,
+        temperature: float,
         drafter: str,
         settings: dict[str, float],
     ) -> dict[str, Any]:
@@ -61,7 +63,7 @@ class LlamaServer:
 
         The draft model's cache has llama.cpp's own type, as in slipstream; weights lie as this build likes.
         """
-        self._server = None
+        self._server, self._temperature = None, temperature
         x = self._package
         params = x.CommonParams()
         params.model.path, params.n_ctx, params.n_parallel = model, n_ctx, 1
@@ -87,19 +89,25 @@ class LlamaServer:
         return {}
 
     def generate(self, prompt: list[int], tokens: int) -> dict[str, Any]:
-        """Replies to a prompt by its best tokens."""
+        """Replies to a prompt, each token drawn at the temperature of ``open``."""
         began = perf_counter()
         reply = self._server.handle_completions(
             {
                 "prompt": prompt,
                 "max_tokens": tokens,
-                "temperature": 0,
-                "top_k": 1,
-                "samplers": ["top_k"],  # the shortest chain that takes the best token
                 "cache_prompt": False,
+                **self._drawn(),
             }
         )
         return timed(reply, perf_counter() - began)
+
+    def _drawn(self) -> dict[str, Any]:
+        if not self._temperature:
+            return {"temperature": 0, "top_k": 1, "samplers": ["top_k"]}  # the shortest chain that takes the best token
+        chain = ["top_k", "top_p", "min_p", "temperature"]
+        return {
+            "temperature": self._temperature, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "seed": 1, "samplers": chain
+        }  # fmt: skip
 
 
 def timed(reply: dict[str, Any], wall: float) -> dict[str, Any]:

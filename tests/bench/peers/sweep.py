@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from tests.bench.peers.process import PeerError
 
 from slipstream.models.types import Token
+
+_TEXT = frozenset({"lookup", "lookahead", "recycle", "retrieval", "prompt-lookup"})
+"""Drafters that copy or remember text, ours and llama-cpp-python's; llama.cpp's own begin with ngram."""
 
 Settings = tuple[tuple[str, float], ...]
 
@@ -27,6 +31,17 @@ class Variant:
     engine: str
     drafter: str
     settings: Settings = ()
+
+    @property
+    def kind(self) -> str:
+        """What drafts: nothing ("plain"), a draft model ("draft"), copied text ("text"), or something else."""
+        names = set(re.split(r"[+|]", self.drafter))
+        if names == {"none"}:
+            return "plain"
+        if names == {"draft"}:
+            return "draft"
+        copies = names <= _TEXT or all(name.startswith("ngram-") for name in names)
+        return "text" if copies else "other"
 
     def __str__(self) -> str:
         """As one would say it."""
