@@ -250,7 +250,7 @@ class Loaded:
         n_ctx: Context in tokens.
         fingerprint: Identifies the file; token ids kept for it are good for it alone.
         device: Where it runs.
-        promise: "same text" or "same distribution" (DESIGN section 4).
+        promise: "same text" or "same distribution".
         drafters: All drafters.
         plain_tok_per_s: Measured speed of plain decoding.
         remark: What was changed because the process had ended before, for people; empty if nothing was.

@@ -104,7 +104,7 @@ def check_name(name: str) -> None:
 def make(name: str, resources: Resources) -> Drafter:
     """Makes a drafter, or several joined.
 
-    Those that cannot be made although they serve this target have failed; ``parts.guard`` has the reason.
+    Those that cannot be made although they serve this target have failed; ``resources.guard`` has the reason.
 
     Raises:
         UsageError: If a name is unknown, or a method cannot serve this target, with the reason.

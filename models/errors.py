@@ -34,7 +34,7 @@ class NotANumberError(SlipstreamError):
 
 
 class EvaluationError(SlipstreamError):
-    """llama.cpp could not evaluate a batch on its device."""
+    """llama.cpp could not evaluate a batch: the device failed."""
 
 
 class ModelChangedError(ModelFileError):

@@ -1,4 +1,4 @@
-"""Part ``check``: whether every drafter writes what plain decoding writes, token for token (DESIGN section 4).
+"""Part ``check``: whether every drafter writes what plain decoding writes, token for token.
 
 Where two texts part: whether a tiny change of the target's logits explains it.
 
@@ -140,7 +140,7 @@ def _at(tokens: Sequence[Token], index: int) -> Token | None:
 
 
 TOLERANCE: Final = 0.05
-"""How far floating point may move a logit: passes of other widths and layouts moved it by up to 0.03 (DESIGN 4)."""
+"""How far floating point may move a logit: passes of other widths and layouts moved it by up to 0.03."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
     elif pairs:
         print(pairs_table(pairs))
     else:
-        print("no drafter for it is known; lookup, lookahead and recycle serve any model.", file=sys.stderr)
+        print("no drafter for it is known; lookup and recycle serve any model.", file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a reply's steps add up to, in the words of DESIGN section 3."""
+"""What the steps of a reply add up to."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ _SMALLER: Final = 2.0  # a draft model of half the target's size costs what it g
 _BEST_RATIO: Final = 12.0
 _WORTH_FROM: Final = 6e9
 _ADVISED_RATIO: Final = 4.5
-_ANY_MODEL: Final = "lookup, lookahead and recycle serve any model; slipstream drafters train medusa makes heads for it"
+_ANY_MODEL: Final = "lookup and recycle serve any model; slipstream drafters train medusa makes heads for it"
 
 
 def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:

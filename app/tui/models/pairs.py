@@ -55,7 +55,7 @@ class PairsScreen(Dialog["PairOffer | None"]):
             yield OptionList(*(Option("") for _ in self._pairs), markup=False)
             legend = "● ready   ↓ Enter fetches it   ✗ does not serve this model" if self._pairs else ""
             nothing = (
-                "No drafter is known for this model. lookup and lookahead draft for every model, from its own text."
+                "No drafter is known for this model. lookup drafts for every model, from its own text."
             )
             yield Static(Content(legend or nothing), classes="detail")
 
