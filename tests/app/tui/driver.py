@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import ScriptedEngine
 from textual.message import Message
 from textual.pilot import Pilot
@@ -95,5 +96,5 @@ class Driver:
 
     def shown(self) -> str:
         """The screen as text."""
-        strips = self.app.screen._compositor.render_strips()
+        strips = drawn(self.app.screen)
         return "\n".join(strip.text for strip in strips)

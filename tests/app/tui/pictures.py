@@ -1,14 +1,15 @@
-"""Pictures of a screen as SVG, alike on every machine: measured times and folders are masked."""
+"""Pictures of a screen as SVG or text, alike on every machine: measured times and folders are masked."""
 
 from __future__ import annotations
 
 import io
 import re
+import string
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -42,27 +43,48 @@ _MASK: Final = "N ms"
 _TIMES: Final = re.compile(r"\d[\d,.]* m?s\b *")
 
 
+def drawn(screen: Screen[Any]) -> list[Strip]:
+    """The lines of a screen as they are drawn."""
+    return screen._compositor.render_strips()
+
+
 def picture(screen: Screen[object], folder: Path) -> str:
-    """What is seen, of a sheet over the chat the sheet alone, but for a folder's name and measured times."""
-    for field in (*screen.query(TextArea), *screen.query(Input)):
-        field.cursor_blink = False
-    strips = screen._compositor.render_strips()
-    if screen.is_modal:
-        sheet = Region.from_union([child.region for child in screen.children if child.region.area])
-        strips = [strip.crop(sheet.x, sheet.right) for strip in strips[sheet.y : sheet.bottom]]
+    """What is seen as SVG."""
+    rows = _rows(screen, folder)
     console = Console(
-        width=max(strip.cell_length for strip in strips),
-        height=len(strips),
+        width=max(sum(segment.cell_length for segment in row) for row in rows),
+        height=len(rows),
         file=io.StringIO(),
         force_terminal=True,
         color_system="truecolor",
         record=True,
         legacy_windows=False,
     )
-    for strip in strips:
-        console.print(Segments([*_masked(strip, str(folder)), Segment.line()]), end="")
+    for row in rows:
+        console.print(Segments([*row, Segment.line()]), end="")
     drawn = console.export_svg(title="", code_format=_FORMAT, unique_id="screen")
     return "\n".join(line.rstrip() for line in re.sub(r"(?<=>)(?=<)", "\n", drawn).splitlines()) + "\n"
+
+
+def grid(screen: Screen[object], folder: Path) -> str:
+    """What is seen as text: the characters, then a letter for the style of each, then what the letters mean."""
+    rows, letters = _rows(screen, folder), dict[str, str]()
+    for style in (str(segment.style) for row in rows for segment in row):
+        letters.setdefault(style, (string.ascii_letters + string.digits)[len(letters)])
+    text = ["".join(segment.text for segment in row).rstrip() for row in rows]
+    styles = ["".join(letters[str(segment.style)] * len(segment.text) for segment in row) for row in rows]
+    return "\n".join([*text, "", *styles, "", *(f"{letter} {style}" for style, letter in letters.items())]) + "\n"
+
+
+def _rows(screen: Screen[object], folder: Path) -> list[list[Segment]]:
+    """The lines, of a sheet over the chat the sheet alone, but for a folder's name and measured times."""
+    for field in (*screen.query(TextArea), *screen.query(Input)):
+        field.cursor_blink = False
+    strips = drawn(screen)
+    if screen.is_modal:
+        sheet = Region.from_union([child.region for child in screen.children if child.region.area])
+        strips = [strip.crop(sheet.x, sheet.right) for strip in strips[sheet.y : sheet.bottom]]
+    return [[*_masked(strip, str(folder))] for strip in strips]
 
 
 def _masked(strip: Strip, folder: str) -> Iterator[Segment]:

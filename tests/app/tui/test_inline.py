@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.pilot import Pilot
 
@@ -40,7 +41,7 @@ async def opened(
 
 
 def shown(app: InlineChat) -> str:
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+    return "\n".join(strip.text for strip in drawn(app.screen))
 
 
 async def until(app: InlineChat, pilot: Pilot[int], done: Callable[[], bool]) -> None:

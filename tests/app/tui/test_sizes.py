@@ -2,6 +2,7 @@
 
 import pytest
 from tests.app.tui.conftest import Open
+from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script
 from textual.color import Color
 from textual.geometry import Size
@@ -59,7 +60,7 @@ async def test_without_colours_weight_and_lines_tell_pieces_apart(
         await chat.say("y")
         await chat.press("f3")
         looks = set()
-        for strip in chat.app.screen._compositor.render_strips():
+        for strip in drawn(chat.app.screen):
             for segment in strip:
                 if segment.style and segment.style.color:
                     red, green, blue = segment.style.color.get_truecolor()

@@ -1,4 +1,4 @@
-"""Every screen at two sizes, as SVG; ``RENEW_SNAPSHOTS=1`` in the environment keeps them anew.
+"""Every screen at two sizes, once as SVG, else as text with styles; ``RENEW_SNAPSHOTS=1`` keeps them anew.
 
 Look at what is renewed: it is what a person will see.
 """
@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
-from tests.app.tui.pictures import picture
+from tests.app.tui.pictures import grid, picture
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import result, scripted
 from tests.app.tui.scripted_models import ScriptedModels, model
@@ -26,6 +26,11 @@ from slipstream.app.chats.store import ChatStore
 
 KEPT: Final = Path(__file__).parent / "snapshots"
 SIZES: Final = ((80, 24), (140, 40))
+PICTURES: Final = frozenset(
+    ["chat-140x40", "light-80x24", "trees-140x40", "chats-80x24", "prompts-80x24", "commands-80x24"]
+    + [f"{name}-140x40" for name in ("help", "drafters", "models", "bench", "settings")]
+)
+"""Kept as SVG, to be looked at."""
 QUIET: Final = 0.5
 """Seconds without a change after which a screen is kept."""
 PATIENCE: Final = 30.0
@@ -94,12 +99,12 @@ def tmp_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def at_rest(chat: Driver, folder: Path) -> str:
+async def at_rest(seen: Callable[[], str]) -> str:
     """What is seen once nothing moves."""
     before, still = "", 0.0
     while still < QUIET:
         await asyncio.sleep(0.05)
-        now = picture(chat.app.screen, folder)
+        now = seen()
         before, still = now, still + 0.05 if now == before else 0.0
     return before
 
@@ -124,12 +129,14 @@ async def test_the_screen_looks_as_it_was_kept(
     async with open_chat(engine=engine, size=size, models=models) as chat:
         await chat.say("Tell me about the sea.")
         await SCREENS[name](chat)
-        file = KEPT / f"{name}-{size[0]}x{size[1]}.svg"
+        stem = f"{name}-{size[0]}x{size[1]}"
+        form, ending = (picture, "svg") if stem in PICTURES else (grid, "txt")
+        file = KEPT / f"{stem}.{ending}"
         if os.environ.get("RENEW_SNAPSHOTS"):
-            file.write_text(await at_rest(chat, tmp_path))
+            file.write_text(await at_rest(lambda: form(chat.app.screen, tmp_path)))
         kept = file.read_text()
         end = monotonic() + PATIENCE
-        while picture(chat.app.screen, tmp_path) != kept and monotonic() < end:
+        while form(chat.app.screen, tmp_path) != kept and monotonic() < end:
             await asyncio.sleep(0.05)
-        assert picture(chat.app.screen, tmp_path) == kept
+        assert form(chat.app.screen, tmp_path) == kept
         chat.engine.stop(0)

@@ -5,6 +5,7 @@ import unicodedata
 import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
+from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script, ScriptedEngine
 from textual import events
 from textual.widgets import Markdown
@@ -39,7 +40,7 @@ ODD = [
 
 
 def assert_inert(chat: Driver) -> None:
-    for strip in chat.app.screen._compositor.render_strips():
+    for strip in drawn(chat.app.screen):
         for segment in strip:
             for character in segment.text:
                 assert unicodedata.category(character) not in ("Cc", "Cs"), repr(segment.text)

@@ -10,6 +10,7 @@ import pytest
 from tests.app.cli.test_drafters_command import WIDTH, write
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
+from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import Commands, scripted
 from tests.models.conftest import small_model
@@ -139,7 +140,7 @@ async def test_what_cannot_be_chosen_is_dimmed(open_chat: Open) -> None:
     async with open_chat(engine=engine()) as chat:
         await opened(chat)
         brightness: dict[str, int] = {}
-        for strip in chat.app.screen._compositor.render_strips():
+        for strip in drawn(chat.app.screen):
             for segment in strip:
                 name = segment.text.strip(" ✗").split(" ")[0]
                 if name in ("none", "lookahead", "retrieval") and segment.style and segment.style.color:

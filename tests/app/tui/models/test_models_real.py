@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.app.tui.pictures import drawn
 from tests.drafters.changed_file import changed
 from tests.models.hub_server import HubServer
 from textual.pilot import Pilot
@@ -65,7 +66,7 @@ class Chat:
     store: ChatStore
 
     def shown(self) -> str:
-        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+        return "\n".join(strip.text for strip in drawn(self.app.screen))
 
     async def until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
