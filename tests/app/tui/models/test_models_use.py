@@ -131,7 +131,7 @@ async def test_a_model_without_drafters_says_what_drafts_for_every_model(open_ch
         await opened(chat)
         await chat.press("down", "down", "d")
         await chat.until(lambda: isinstance(chat.app.screen, PairsScreen))
-        assert "lookup and lookahead draft for every model" in " ".join(chat.shown().replace("│", " ").split())
+        assert "lookup drafts for every model" in " ".join(chat.shown().replace("│", " ").split())
         assert not chat.app.screen.query_one(OptionList).display
 
 
