@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from textual.command import CommandList, CommandPalette
+from textual.command import CommandPalette
 from textual.worker import Worker
 
 from slipstream.app.tui.parts.dialog import Sheet
@@ -18,6 +19,6 @@ class Palette(CommandPalette, Sheet[None]):
         return super().run_worker(*arguments, **options | {"exit_on_error": False})
 
     def _action_command_list(self, action: str) -> None:
-        """Moves in the list, once it has a size: before, Textual ends the program."""
-        if self.query_one(CommandList).scrollable_content_region:
+        """Moves in the list, which may not have its lines yet: Textual looks for them and would end the program."""
+        with suppress(KeyError):
             super()._action_command_list(action)
