@@ -73,12 +73,12 @@ def test_a_clock_counts_its_own_steps_alone(bundled: tuple[Session, Loaded], mon
     monkeypatch.setattr(session, "beside", slow)
     *_, finish = raced(bundled, "lookup", 40)
     assert isinstance(finish, Finish)
-    assert finish.frame.plain.seconds > 0.02 * finish.frame.plain.tokens > 2 * finish.frame.ours.seconds
-    assert finish.frame.speedup and finish.frame.speedup > 2
+    assert finish.frame.plain.seconds > 0.02 * finish.frame.plain.tokens > finish.frame.ours.seconds
+    assert finish.frame.speedup and finish.frame.speedup > 1.2
 
 
 def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
-    asked = iter([False] * 80)
+    asked = iter([False] * 400)
     events = list(race(*bundled, "lookup", "Tell me a story.", Sampling(seed=1), 400, lambda: next(asked, True)))
     assert isinstance(events[-1], Finish) and events[-1].stopped
     figures = events[-1].figures()
