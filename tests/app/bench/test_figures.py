@@ -68,7 +68,7 @@ def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
     assert firsts == [*"abcabcabca"]  # nobody is always first
     for name in "abc":
         row = cells[name, "chat", 0.0].figures(name, "chat", 0.0)
-        assert row.speedup.value == pytest.approx(speeds[name], rel=1e-12)
+        assert row.speedup and row.speedup.value == pytest.approx(speeds[name], rel=1e-12)
         assert row.by_prompt == pytest.approx([speeds[name]] * 5, rel=1e-12)
         assert (row.texts, row.equal_texts) == (10, 10)
     assert cells["none", "chat", 0.0].figures("none", "chat", 0.0).texts == 40

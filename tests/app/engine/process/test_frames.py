@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from slipstream.app import protocol
 from slipstream.app.engine.process import frames
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
+from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
 
-DONE = protocol.Done(3, "stop", "a", [7], 4, 4, 0, 1.5, protocol.Speed(), [[1, 1]], {"draft": {"steps": 1}})
+DONE = protocol.Done(3, "stop", "a", [7], 4, 4, 0, 1.5, Speed(), [[1, 1]], {"draft": {"steps": 1}})
 MESSAGES: list[protocol.Frame] = [
     protocol.Load("m.gguf", "d.gguf", ["h.gguf"], "folder", "draft", 512, True),
     protocol.Generate(
@@ -25,9 +26,7 @@ MESSAGES: list[protocol.Frame] = [
     protocol.Loading(0.5),
     protocol.Loaded("n", "llama", 9, "f", "CPU", "same text", [protocol.DrafterOffer("none", True)], 12.5),
     protocol.Prefilling(3, 1, 2),
-    protocol.Stepped(
-        3, [protocol.Piece("a", "accepted", "draft")], [7], "draft", 2, 1, 0.5, protocol.Speed(acceptance=0.5)
-    ),
+    protocol.Stepped(3, [protocol.Piece("a", "accepted", "draft")], [7], "draft", 2, 1, 0.5, Speed(acceptance=0.5)),
     protocol.Stepped(
         3,
         [],
@@ -36,7 +35,7 @@ MESSAGES: list[protocol.Frame] = [
         2,
         1,
         0.5,
-        protocol.Speed(),
+        Speed(),
         watched=protocol.Watched(
             [
                 protocol.DraftTree(

@@ -21,7 +21,7 @@ def styled(chat: Driver) -> list[tuple[str, str]]:
     if not found:
         return []
     content = found[0].content
-    return [(content.plain[span.start : span.end], str(span.style)) for span in content.spans]  # type: ignore[union-attr]
+    return [(content.plain[span.start : span.end], str(span.style)) for span in content.spans]
 
 
 async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore) -> None:
