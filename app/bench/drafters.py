@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from slipstream.app.bench.drafter_memory import drafter_memory
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
-from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, between, speedup
+from slipstream.app.bench.intervals import Paired, Ratio, Work, advantage, between, measured
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
@@ -62,7 +62,7 @@ class Cell:
             kind=kind,
             temperature=temperature,
             tok_per_s=tokens / sum(written.work.seconds for written in self.replies),
-            speedup=Ratio(1.0) if drafter == PLAIN else speedup(self.by_prompt),
+            speedup=Ratio(1.0) if drafter == PLAIN else measured(self.by_prompt),
             by_prompt=[pair.speedup for pair in self.by_prompt],
             tokens_per_step=tokens / steps,
             acceptance=sum(speed.accepted for speed in speeds) / drafted if drafted else None,
@@ -108,14 +108,14 @@ def _best(kind: str, temperature: float, pairs: Mapping[str, Mapping[tuple[str, 
     """The best fixed choice by the sums of each prompt, and the autopilot against it."""
     plain = {place: Paired(pair.plain, pair.plain) for place, pair in pairs[PLAIN].items()}  # its own measure
     fixed = {PLAIN: plain} | {name: own for name, own in pairs.items() if name not in (PLAIN, AUTO)}
-    ratios = {name: ratio for name, own in fixed.items() if (ratio := speedup(list(own.values())))}
+    ratios = {name: ratio for name, own in fixed.items() if (ratio := measured(list(own.values())))}
     ratios[PLAIN] = Ratio(1.0)
     best = max(ratios, key=lambda name: ratios[name].value)
     auto, over = pairs.get(AUTO), None
     if auto:
         both = sorted(auto.keys() & fixed[best].keys())
         over = advantage([auto[place] for place in both], [fixed[best][place] for place in both])
-    return BestFixed(kind, temperature, best, ratios[best], speedup(list(auto.values())) if auto else None, over)
+    return BestFixed(kind, temperature, best, ratios[best], measured(list(auto.values())) if auto else None, over)
 
 
 def _by_depth(counted: Sequence[Sequence[Sequence[int]]]) -> list[float | None]:

@@ -88,8 +88,8 @@ def between(before: Work, after: Work) -> Work:
     return Work((before.tokens + after.tokens) / 2, (before.seconds + after.seconds) / 2)
 
 
-def speedup(prompts: Sequence[Paired]) -> Ratio | None:
-    """Estimates a drafter's speed over plain decoding's; None where all of its replies are too short.
+def speedup(prompts: Sequence[Paired]) -> Ratio:
+    """Estimates a drafter's speed over plain decoding's.
 
     The ratio is of totals: all tokens over all seconds of the drafter, divided by the same of plain decoding; where the
     texts are equal, that is how much sooner a person has all of these replies. A mean of the prompts' own ratios would
@@ -104,7 +104,12 @@ def speedup(prompts: Sequence[Paired]) -> Ratio | None:
     Args:
         prompts: The sums of each prompt; there must be one at least.
     """
-    return _estimate(_rows(prompts), None) if sum(prompts[1:], prompts[0]).speedup is not None else None
+    return _estimate(_rows(prompts), None)
+
+
+def measured(prompts: Sequence[Paired]) -> Ratio | None:
+    """The same, or None where so few tokens were written that no ratio is given."""
+    return speedup(prompts) if sum(prompts[1:], prompts[0]).speedup is not None else None
 
 
 def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Ratio:

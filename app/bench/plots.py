@@ -78,7 +78,7 @@ def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
     names = min(_NAME, max(len(row.drafter) for row in rows))
     texts = max(len(row.speedup_text) for row in rows)
     room = max(_LEAST_BAR, style.width - names - texts - 6)
-    most = max(1.0, *_ends(rows))
+    most = max([1.0, *_ends(rows)])
     lines = ["", "speed-up over plain decoding, with 95 % intervals", *(["", "```text"] if style.fenced else [])]
     for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
         lines += ["", f"{one_line(kind)}, T {temperature:g}"[: style.width]]

@@ -76,7 +76,8 @@ class Start:
     @property
     def slower(self) -> float:
         """How many times slower than it is a race is shown."""
-        return max(1.0, LEAST_SECONDS / (self.limit * self.plain_ms / 1e3))
+        seconds = self.limit * self.plain_ms / 1e3
+        return max(1.0, LEAST_SECONDS / seconds) if seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ KEYS: Final[list[BindingType]] = named(
         Binding("f2", "command('next')", "Next drafter", show=False, id="next-drafter"),
         Binding("ctrl+d", "command('drafter')", "Drafters", priority=True, id="drafters"),
         Binding("f3", "command('colours')", "Colours", id="colours"),
-        Binding("f4", "command('trees')", "Drafts", id="trees"),
+        Binding("f4", "command('trees')", "Guesses", id="trees"),
         Binding("f6", "command('offer')", "Fetch a model", show=False, id="offer"),
         Binding("ctrl+l", "command('models')", "Models", priority=True, id="models"),
         Binding("alt+n", "command('new')", "New", priority=True, id="new-chat", key_display="^n"),

@@ -17,7 +17,7 @@ from slipstream.app.tui.parts.format import UNKNOWN, percent, rate
 MARGIN: Final = 1
 LABEL: Final = 14
 """Columns of "with drafter", so that both bars begin below each other."""
-RATE: Final = 13
+RATE: Final = 14
 """Columns of "12,345 tok/s"."""
 NOTE: Final = 15
 """Columns of what stands behind a speed."""
@@ -194,8 +194,9 @@ class Strip(Widget):
         if self._drafter == AUTO:
             idle = self._choice is not None and self._choice.drafter == PLAIN
             if idle and (self._writing or not self.speed.drafted) and self._choice:
-                if self._choice.plain_ms < SHORT_MS:
-                    return f"not guessing: a token takes only {self._choice.plain_ms:.0f} ms"
+                plain = self.speed.plain_tok_per_s
+                if plain and 1000 / plain < SHORT_MS:
+                    return f"not guessing: a token takes only {1000 / plain:.0f} ms"
                 return "not guessing: it would not be faster now"
         elif not self.speed.drafted:
             return f"{one_line(self._drafter)} found nothing to guess yet"
@@ -238,5 +239,5 @@ def _drawn(bar: _Bar, length: int, room: int) -> Content:
     figure = "" if not bar.label else f"{rate(bar.tok_per_s)} tok/s" if bar.tok_per_s else f"{UNKNOWN} tok/s"
     filled = Content("█" * length).stylize(bar.style) if bar.style else Content("█" * length)
     line = Content(bar.label.ljust(LABEL)).stylize("$foreground 80%").append(filled).append(" " * (room - length))
-    line = line.append(Content(figure.rjust(RATE - 1)).stylize("bold")).append("  ")
+    line = line.append(Content(figure.rjust(RATE - 2)).stylize("bold")).append("  ")
     return line.append(Content(bar.note).stylize(bar.note_style))

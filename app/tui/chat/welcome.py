@@ -67,9 +67,7 @@ class Welcome(Vertical):
                 for text in EXAMPLES:
                     yield Example(text)
                 yield self._offer
-                yield Static(
-                    Content("Tab puts one into the prompt · /race shows the gain · F1: all keys"), classes="tip"
-                )
+                yield Static(Content("Tab tries one · /race shows the gain · F1 shows all keys"), classes="tip")
 
     def progress(self, share: float | None) -> None:
         """Shows how far the load is; None while the file is checked before its first use."""

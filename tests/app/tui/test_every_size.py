@@ -17,7 +17,7 @@ TEXT = "The sea is **wide**.\n\n```python\nprint('a long line')\n```\n\n| a | b 
 SCREENS = {
     "chat": (), "colours": ("f3",), "drafts": ("f4",), "chats": ("ctrl+o",), "drafters": ("ctrl+d",),
     "models": ("ctrl+l",), "bench": ("f8",), "settings": ("f9",), "help": ("f1",), "recall": ("ctrl+r",),
-    "palette": ("ctrl+p",), "delete": ("ctrl+o", "delete"), "text": (*"some words", "ctrl+j", *"more"),
+    "palette": ("alt+p",), "delete": ("ctrl+o", "delete"), "text": (*"some words", "ctrl+j", *"more"),
     "commands": ("/",), "message": ("ctrl+up",), "theme": (*"/theme", "enter"), "system": (*"/system", "enter"),
 }  # fmt: skip
 SMALL = [(width, height) for width in (1, 3, 6, 12) for height in (1, 6)]

@@ -16,7 +16,13 @@ from slipstream.app.tui.race.screen import RaceScreen
 START = Start("mini", "lookup", "Tell me a story.", 1, 100, 200.0, "same text")
 FRAME = Frame(Racer("The keeper climbed", 60, 0.01), Racer("The keeper", 40, 0.01))
 FINISH = Finish(Frame(Racer("The end.", 100, 0.02, True), Racer("The end.", 100, 0.03, True)), False, None, 0.7, 2.0)
-PROGRAM = "import sys\nprint(sys.argv[1], flush=True)\nif sys.argv[2]: open(sys.argv[2]).read()"
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print(sys.argv[1], flush=True)
+if sys.argv[2]:
+    open(sys.argv[2]).read()
+"""
 
 
 @pytest.fixture
@@ -74,6 +80,6 @@ async def test_escape_ends_a_race(open_chat: Open, monkeypatch: pytest.MonkeyPat
 async def test_the_drafters_screen_offers_a_race(open_chat: Open, asked: list[list[str]]) -> None:
     async with open_chat() as chat:
         await chat.press("ctrl+d")
-        await chat.press("end", "v")
+        await chat.press("v")
         await chat.until(lambda: bool(asked))
         assert isinstance(chat.app.screen, RaceScreen)

@@ -17,8 +17,11 @@ TEXT = "The sea is wide and blue, and it is never quite still."
 def styled(chat: Driver) -> list[tuple[str, str]]:
     """The styled stretches of the last reply's pieces."""
     reply = [*chat.screen.query(Reply)][-1]
-    content = reply._pieces.query_one(Static).content
-    return [(content.plain[span.start : span.end], str(span.style)) for span in content.spans]  # type: ignore[union-attr]
+    found = [*reply._pieces.query(Static)]
+    if not found:
+        return []
+    content = found[0].content
+    return [(content.plain[span.start : span.end], str(span.style)) for span in content.spans]
 
 
 async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore) -> None:

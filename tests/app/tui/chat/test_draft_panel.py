@@ -83,7 +83,7 @@ async def test_it_opens_in_the_middle_of_a_reply(open_chat: Open) -> None:
         await chat.until(lambda: chat.engine.watched)
         chat.engine.go()
         await chat.until(chat.idle)
-        await drawn(chat, " of ")
+        await drawn(chat, " guessed ")
 
 
 async def test_it_is_a_command_too_and_a_new_reply_begins_anew(open_chat: Open) -> None:
@@ -141,7 +141,7 @@ async def test_a_picture_is_drawn_once_for_many_steps(open_chat: Open, monkeypat
         for number in range(1, 51):
             log.add([tree(number)])
         assert not pictures and not log.kept
-        await drawn(chat, "50 draft")
+        await drawn(chat, "50  draft")
         assert pictures == [50]
 
 
@@ -150,7 +150,7 @@ async def test_one_scrolls_back_and_the_lines_stay(open_chat: Open) -> None:
         await chat.press("f4")
         log = chat.screen.drafts.trees
         log.add([tree(number) for number in range(1, MOST + 1)])
-        await drawn(chat, f"{MOST} draft")
+        await drawn(chat, f"{MOST}  draft")
         log.focus()
         await chat.press("pageup", "pageup")
         await chat.until(lambda: log.scroll_y == log.max_scroll_y - 2 * log.size.height)
@@ -160,9 +160,9 @@ async def test_one_scrolls_back_and_the_lines_stay(open_chat: Open) -> None:
         assert shown(log) == before  # although the first ten are gone
         assert log.kept[0].step == 11
         await chat.press("end")
-        await drawn(chat, f"{MOST + 10} draft")
+        await drawn(chat, f"{MOST + 10}  draft")
         log.add([tree(MOST + 11)])
-        await drawn(chat, f"{MOST + 11} draft")
+        await drawn(chat, f"{MOST + 11}  draft")
         await chat.press("escape")
         assert chat.screen.prompt.has_focus
 

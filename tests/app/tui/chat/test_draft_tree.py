@@ -114,7 +114,7 @@ def test_of_a_large_tree_the_likeliest_nodes_are_drawn() -> None:
         0,
         1.0,
     )
-    shown = "\n".join(lines(tree))
+    shown = "\n".join(lines(tree, 80))
     assert "20 not drawn" in shown
     assert f"n{size - 1} " in shown and "n0 " in shown and f"n{size - 2} " not in shown
     assert len(lines(tree)) == 1 + MOST_DRAWN

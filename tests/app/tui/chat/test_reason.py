@@ -10,7 +10,7 @@ from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.status_bar import Strip
 
 SPEED = Speed(44.0, 0.5, 1.5, 40.0, drafted=20, accepted=10, steps=40, tokens=60)
-PLAIN = Speed(44.0, None, 1.0, 44.0, steps=60, tokens=60)
+PLAIN = Speed(800.0, None, 1.0, 800.0, steps=60, tokens=60)
 
 
 def choice(drafter: str, plain_ms: float = 25.0, trial: bool = False) -> Choice:

@@ -32,7 +32,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert waited  # what its owner waited, which is not the engine's own figure
         shown = chat.shown()
         assert TEXT in " ".join(shown.split())
-        assert all(word in shown for word in ("70 %", "1.7x", "draft", "same text", waited[1], " / 1,024"))
+        assert all(word in shown for word in ("70 %", "65 tok/s", "draft", "text identical", waited[1], " / 1,024"))
         assert chat.screen.prompt.text == ""
 
         (request,) = chat.engine.asked

@@ -59,7 +59,7 @@ def test_keys_are_read_as_people_write_them(typed: str, key: str | None) -> None
         ("go-on", "ctrl+i", "terminals send Ctrl-I as Tab"),
         ("go-on", "ctrl+k", "Ctrl-K is needed for typing"),
         ("go-on", "enter", "Enter is needed for typing"),
-        ("go-on", "ctrl+p", "Ctrl-P is needed for typing"),
+        ("go-on", "ctrl+p", "Ctrl-P is the key of both go-on and prompt-before"),
         ("go-on", "f1", "F1 is the key of both go-on and help; go-on keeps its own."),
         ("go-on", "\x1b[2J", "is no key"),
     ],
