@@ -197,7 +197,7 @@ def _played(session: Session, drafter: str, text: RealText, most: int) -> ReplyS
     stats = ReplyStats(PlainClock())
 
     def hear(step: Step, milliseconds: float) -> None:
-        stats.hear(step, milliseconds)
+        stats.add(step, milliseconds)
 
     replay(session.target, session.drafters.get(drafter), prompt, reply, hear)
     return stats
