@@ -80,6 +80,8 @@ class TokenRecycling(Drafter):
 
     Attributes:
         accuracy: How often the token of each rank was right.
+        table: [n_vocab, k] the tokens ranked highest after each token.
+        sure: [n_vocab] how sure the target was of the first of them, 0 to 4; below 0 for a token not seen yet.
     """
 
     name = "recycle"
@@ -99,8 +101,8 @@ class TokenRecycling(Drafter):
         self._nodes = min(nodes, abilities.max_rows - 1)
         self._leaves = min(leaves, abilities.max_leaves)
         self._kept = min(len(_PRIOR), abilities.n_vocab)
-        self._table = np.zeros((self._n_vocab, self._kept), np.int32)
-        self._sure = np.full(self._n_vocab, _UNSEEN, np.int8)
+        self.table = np.zeros((self._n_vocab, self._kept), np.int32)
+        self.sure = np.full(self._n_vocab, _UNSEEN, np.int8)
         self.accuracy = RankAccuracy(self._kept)
         self._memory = memory
         self._saved_at = monotonic()
@@ -130,9 +132,9 @@ class TokenRecycling(Drafter):
         last = history.tokens[-len(step.tokens) - 1]
         before = last
         for token in step.tokens:
-            sure = int(self._sure[before])
+            sure = int(self.sure[before])
             if sure != _UNSEEN:
-                row = self._table[before].tolist()
+                row = self.table[before].tolist()
                 self.accuracy.add(sure, row.index(token) if token in row else None)
             before = token
         self._take(step, last)
@@ -141,13 +143,13 @@ class TokenRecycling(Drafter):
     def close(self) -> None:
         """Saves the table and frees it."""
         self._save()
-        self._table, self._sure = self._table[:0].copy(), self._sure[:0].copy()
+        self.table, self.sure = self.table[:0].copy(), self.sure[:0].copy()
 
     def dump(self) -> bytes:
         """Packs the rows that were written, little-endian: 4 (1 + 8) + 1 bytes each."""
-        seen = np.flatnonzero(self._sure != _UNSEEN)
+        seen = np.flatnonzero(self.sure != _UNSEEN)
         head = _HEADER.pack(_MAGIC, self._n_vocab, self._kept, len(seen))
-        parts = (seen.astype("<i4"), self._table[seen].astype("<i4"), self._sure[seen])
+        parts = (seen.astype("<i4"), self.table[seen].astype("<i4"), self.sure[seen])
         return head + b"".join(part.tobytes() for part in parts)
 
     def load(self, packed: bytes) -> None:
@@ -172,7 +174,7 @@ class TokenRecycling(Drafter):
         sure = np.frombuffer(packed, np.int8, count, len(packed) - count)
         if ((numbers < 0) | (numbers >= n_vocab)).any() or ((sure < 0) | (sure > len(_SURENESS))).any():
             raise _misfit("a value is out of range")
-        self._table[seen], self._sure[seen] = table, sure
+        self.table[seen], self.sure[seen] = table, sure
 
     def _save(self) -> None:
         if self._memory and self._learned:
@@ -196,15 +198,15 @@ class TokenRecycling(Drafter):
         if tokens:
             logits = np.array([values for _, values in found])
             share = 1 / np.exp(logits - logits[:, :1]).sum(axis=1)
-            self._table[tokens] = [ids for ids, _ in found]
-            self._sure[tokens] = _SURENESS.searchsorted(share)
+            self.table[tokens] = [ids for ids, _ in found]
+            self.sure[tokens] = _SURENESS.searchsorted(share)
 
     def _after(self, token: Token) -> Children:
         """The tokens that were best after a token, the most accurate rank first; none where it was never seen."""
-        sure = int(self._sure[token])
+        sure = int(self.sure[token])
         if sure == _UNSEEN:
             return ()
-        row = self._table[token].tolist()
+        row = self.table[token].tolist()
         return ((row[rank], rate) for rate, rank in self.accuracy.best_first(sure))
 
 

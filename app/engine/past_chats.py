@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
 _SLICE: Final = 1 << 14  # tokens; a request that comes meanwhile waits for so many to be indexed
-_SEGMENTS: Final = 8  # beyond that many files a search is worth a merge
+SEGMENTS: Final = 8  # beyond that many files a search is worth a merge
 _NO_LIMIT: Final = 1 << 31
 
 
@@ -49,8 +49,8 @@ class PastChats:
             n_vocab: Size of its vocabulary.
         """
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
-        self._prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
-        self._merging = threading.Thread()
+        self.prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
+        self.merging = threading.Thread()
 
     def catch_up(self) -> bool:
         """Does a slice of what is to be done.
@@ -101,13 +101,13 @@ class PastChats:
             tokens = self._tokenize(reply.content, False)
         if not reply.question.strip():
             return tokens
-        return self._prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens
+        return self.prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens
 
     def _merge(self) -> None:
         """Merges many small files into few, beside what else is done: it may take seconds, and may be killed."""
-        if self._index.size().segments > _SEGMENTS and not self._merging.is_alive():
-            self._merging = threading.Thread(target=self._tidy, name="merging", daemon=True)
-            self._merging.start()
+        if self._index.size().segments > SEGMENTS and not self.merging.is_alive():
+            self.merging = threading.Thread(target=self._tidy, name="merging", daemon=True)
+            self.merging.start()
 
     def _tidy(self) -> None:
         with suppress(SlipstreamError):  # tried again after the next reply

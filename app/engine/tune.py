@@ -22,9 +22,9 @@ from slipstream.models.llama.target import ContextOptions, Target
 from slipstream.models.types import EMPTY_TREE, TokenTree
 
 _KEPT: Final = "attention"
-_LENGTH: Final = 768  # tokens in the cache: a chat of some turns
+LENGTH: Final = 768  # tokens in the cache: a chat of some turns
 _ROWS: Final = TokenTree.chain((1, 2, 3))
-_PASSES: Final = 5
+PASSES: Final = 5
 _GAIN: Final = 0.9
 
 
@@ -59,12 +59,12 @@ def writes_scores(small: Path, folder: Path | None) -> bool:
 
 def _compare(model: LlamaModel) -> bool:
     with ExitStack() as opened:
-        options = [ContextOptions(n_ctx=_LENGTH + 64, max_leaves=2, flash=flash) for flash in (True, False)]
+        options = [ContextOptions(n_ctx=LENGTH + 64, max_leaves=2, flash=flash) for flash in (True, False)]
         targets = [opened.enter_context(closing(LlamaTarget(model, each))) for each in options]
         for target in targets:
-            target.prefill([at % target.abilities.n_vocab for at in range(_LENGTH)])
+            target.prefill([at % target.abilities.n_vocab for at in range(LENGTH)])
         took: list[list[float]] = [[], []]
-        for _ in range(_PASSES):  # in turns: a busy machine slows down both
+        for _ in range(PASSES):  # in turns: a busy machine slows down both
             for target, times in zip(targets, took, strict=True):
                 times.append(_time(target))
         flash, scores = (median(times) for times in took)
@@ -78,7 +78,7 @@ def _time(target: Target) -> float:
         target.evaluate(0, tree)
         target.keep(())
     took = perf_counter() - began
-    target.rewind(_LENGTH)
+    target.rewind(LENGTH)
     return took
 
 

@@ -51,7 +51,7 @@ def overrides(header: Header) -> Any:
     patterns = []
     for tensor in header.tensors:
         found = _WEIGHT.fullmatch(tensor.name)
-        if not found or not _helps(tensor.type, tensor.shape):
+        if not found or not gains(tensor.type, tensor.shape):
             continue
         if found[1]:
             layers[found[2]].append(found[1])
@@ -64,8 +64,8 @@ def overrides(header: Header) -> Any:
 
 
 @cache
-def _helps(kind: int, shape: tuple[int, ...]) -> bool:
-    """Whether ggml multiplies weights of a type and sizes in that layout: it is asked as llama.cpp asks it.
+def gains(kind: int, shape: tuple[int, ...]) -> bool:
+    """Whether ggml multiplies weights of a type and sizes in that layout, by the call that llama.cpp makes.
 
     Source: ``weight_buft_supported`` of ``src/llama-model-loader.cpp``.
     """

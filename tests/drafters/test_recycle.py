@@ -66,7 +66,7 @@ def observed(tree: TokenTree, path: tuple[int, ...], tokens: tuple[Token, ...], 
 
 
 def rows_of(drafter: TokenRecycling) -> dict[Token, list[Token]]:
-    return {token: row.tolist() for token, row in enumerate(drafter._table) if drafter._sure[token] >= 0}
+    return {token: row.tolist() for token, row in enumerate(drafter.table) if drafter.sure[token] >= 0}
 
 
 def random_logits(rows: int, seed: int = 0) -> Floats:
@@ -136,7 +136,7 @@ def filled(seed: int, nodes: int, leaves: int, abilities: Abilities = ABILITIES)
     rng = np.random.default_rng(seed)
     drafter = TokenRecycling(abilities, nodes, leaves)
     rows = np.argsort(rng.random((N_VOCAB, N_VOCAB)), axis=1)[:, :8]
-    drafter._table[:], drafter._sure[:] = rows, rng.integers(0, 5, N_VOCAB)
+    drafter.table[:], drafter.sure[:] = rows, rng.integers(0, 5, N_VOCAB)
     for sure in range(5):
         for _ in range(40):
             drafter.accuracy.add(sure, int(rng.choice(8, p=rng.dirichlet(np.arange(8, 0, -1)))))
@@ -160,9 +160,9 @@ def test_the_tree_holds_the_most_probable_of_all_paths(seed: int) -> None:
         for ranks in product(range(8), repeat=depth):
             token, path = 5, 1.0
             for rank in ranks:
-                rates = {rank: rate for rate, rank in drafter.accuracy.best_first(int(drafter._sure[token]))}
+                rates = {rank: rate for rate, rank in drafter.accuracy.best_first(int(drafter.sure[token]))}
                 path *= rates[rank]
-                token = int(drafter._table[token, rank])
+                token = int(drafter.table[token, rank])
             every.append(path)
     draft = drafter.draft(History([5]), lambda path, depth: depth <= 4, GREEDY)
     assert sorted(drafted_paths(draft).values(), reverse=True) == pytest.approx(sorted(every, reverse=True)[:10])
@@ -209,7 +209,7 @@ def test_the_prior_is_the_papers_tree_and_what_is_heard_replaces_it() -> None:
 def test_ranks_are_measured_by_the_text_whether_or_not_they_were_drafted() -> None:
     logits = random_logits(1)
     drafter = observed(TokenTree(), (), (9,), logits)
-    sure = int(drafter._sure[5])
+    sure = int(drafter.sure[5])
     step = Step(NO_DRAFT, (), (sorted_row(logits[0])[2],), Evaluation(logits))
     for _ in range(50):
         drafter.observe(History([1, 5, *step.tokens]), step)
@@ -247,13 +247,13 @@ def test_a_packed_table_comes_back() -> None:
     assert len(packed) == 20 + len(rows_of(drafter)) * 37
     other = TokenRecycling(ABILITIES)
     other.load(packed)
-    assert rows_of(other) == rows_of(drafter) and np.array_equal(other._sure, drafter._sure)
+    assert rows_of(other) == rows_of(drafter) and np.array_equal(other.sure, drafter.sure)
     assert other.dump() == packed
     empty = TokenRecycling(ABILITIES)
     empty.load(TokenRecycling(ABILITIES).dump())
     assert not rows_of(empty)
     drafter.close()
-    assert drafter._table.size == 0
+    assert drafter.table.size == 0
 
 
 def test_a_table_is_kept_from_one_run_to_the_next(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from slipstream.app.platform.processes import work_done
 from slipstream.app.protocol import Beat, Done, Failed, Frame, Loaded, Loading
 
 
@@ -88,20 +88,6 @@ class Heartbeat:
         while True:
             time.sleep(EVERY)
             self.beat()
-
-
-def work_done() -> float:
-    """Work of the process: processor seconds of all threads, and one for each page or block from or to a disk.
-
-    A large model whose pages come from a slow disk waits more than it computes.
-    """
-    seconds = time.process_time()
-    if sys.platform != "win32":
-        import resource
-
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        seconds += usage.ru_majflt + usage.ru_inblock + usage.ru_oublock
-    return seconds
 
 
 @dataclass(frozen=True, slots=True)

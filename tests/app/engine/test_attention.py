@@ -57,13 +57,13 @@ def test_both_kinds_are_really_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def timed(target: Target) -> float:
         took.setdefault(id(target), []).append(really(target))
-        assert len(target.tokens) == attention._LENGTH  # the next one is timed at the same length
+        assert len(target.tokens) == attention.LENGTH  # the next one is timed at the same length
         return took[id(target)][-1]
 
     monkeypatch.setattr(attention, "_time", timed)
     found = writes_scores(BUNDLED / BUNDLED_TARGET, None)
     flash, scores = took.values()
-    assert len(flash) == len(scores) == attention._PASSES and min(*flash, *scores) > 0
+    assert len(flash) == len(scores) == attention.PASSES and min(*flash, *scores) > 0
     assert found == (median(scores) < 0.9 * median(flash))
 
 

@@ -104,7 +104,7 @@ def test_a_finished_reply_is_found_behind_its_question_and_once(tmp_path: Path, 
     say(store, chat, "How tall is it?", "Nine metres.")
     assert not past.catch_up()
     assert follows(index, "Nine m") == {"etres."}
-    prompt = past._prompts.build([Message("user", "How tall is it?")], 4096).tokens
+    prompt = past.prompts.build([Message("user", "How tall is it?")], 4096).tokens
     assert follows(index, spoken(prompt)[-16:]) == {"Nine metres."}  # as the model reads it
     size = index.size()
     assert not past.catch_up() and not past_of(tmp_path).catch_up()
@@ -248,7 +248,7 @@ def test_much_is_done_in_slices_newest_chats_first_and_merged(
     whole = index_at(tmp_path / "whole")
     monkeypatch.setattr(past_chats, "_SLICE", 10**6)
     reader = ChatReader(tmp_path / "chats.db")
-    assert all_of(PastChats(reader, whole, MINE, past._prompts, tokenize, N_VOCAB)) == 1
+    assert all_of(PastChats(reader, whole, MINE, past.prompts, tokenize, N_VOCAB)) == 1
     assert whole.documents() == index.documents()
 
 
@@ -259,13 +259,13 @@ def test_many_files_are_merged_beside_what_else_is_done(
     monkeypatch.setattr("slipstream.drafters.text_index.index._AT_ONCE", 0)
     past = past_of(tmp_path, index)
     said = 0
-    while past._merging.ident is None:
+    while past.merging.ident is None:
         say(store, chat, "", f"answer {said}")
         all_of(past)
         said += 1
-        assert said < 2 * past_chats._SEGMENTS
-    past._merging.join()
-    assert index.size().segments < past_chats._SEGMENTS < said
+        assert said < 2 * past_chats.SEGMENTS
+    past.merging.join()
+    assert index.size().segments < past_chats.SEGMENTS < said
     assert len(follows(index, "answer ")) == said
 
 
@@ -276,7 +276,7 @@ def test_chats_that_cannot_be_read_change_nothing(tmp_path: Path, store: ChatSto
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "chats.db").write_bytes(b"no database" * 99)
     broken = PastChats(
-        ChatReader(tmp_path / "broken" / "chats.db"), index, MINE, past_of(tmp_path)._prompts, tokenize, 9
+        ChatReader(tmp_path / "broken" / "chats.db"), index, MINE, past_of(tmp_path).prompts, tokenize, 9
     )
     with pytest.raises(SlipstreamError, match="damaged"):
         broken.catch_up()

@@ -82,18 +82,18 @@ def test_matrices_are_named_and_nothing_else(kind: str, files: dict[str, Path]) 
     assert len({entry.buffer_type for entry in entries}) == 1
     for tensor in header.tensors:
         found = any(re.search(entry.pattern.decode(), tensor.name) for entry in entries)
-        wanted = re.fullmatch(WEIGHTS, tensor.name) and repack._helps(tensor.type, tensor.shape)
+        wanted = re.fullmatch(WEIGHTS, tensor.name) and repack.gains(tensor.type, tensor.shape)
         assert found == bool(wanted), tensor.name
     assert not any(re.search(entry.pattern.decode(), "output_norm.weight") for entry in entries)
     assert not any(re.search(entry.pattern.decode(), "blk.99.attn_q.weight") for entry in entries)
 
 
 def test_ggml_says_what_it_can_multiply() -> None:
-    if not repack._helps(Q4_0, (256, 64)):
+    if not repack.gains(Q4_0, (256, 64)):
         pytest.skip("this processor has no kernels for them")
-    assert not repack._helps(Q4_0, (256, 61))  # rows go together in fours or eights
-    assert not repack._helps(Q4_0, (256, 64, 4))  # experts
-    assert not repack._helps(0, (256, 64))  # F32 has no other layout
+    assert not repack.gains(Q4_0, (256, 61))  # rows go together in fours or eights
+    assert not repack.gains(Q4_0, (256, 64, 4))  # experts
+    assert not repack.gains(0, (256, 64))  # F32 has no other layout
 
 
 @pytest.mark.usefixtures("wrong_amx")
@@ -102,11 +102,11 @@ def test_where_nothing_can_be_laid_out_llama_cpp_is_told_nothing(
 ) -> None:
     header = read_header(files["q4_0"])
     assert repack.weight_params(header, repack=False).tensor_buft_overrides is None
-    repack._helps.cache_clear()
+    repack.gains.cache_clear()
     monkeypatch.setattr(repack, "_buffer_type", lambda: None)
     assert repack.overrides(header) is None
     assert repack.weight_params(header).tensor_buft_overrides is None
-    repack._helps.cache_clear()
+    repack.gains.cache_clear()
 
 
 def test_where_llama_cpp_chooses_by_itself_it_is_left_alone(

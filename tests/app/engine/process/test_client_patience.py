@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog, work_done
+from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog
+from slipstream.app.platform.processes import work_done
 from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling
 from slipstream.app.speed import Speed
 
