@@ -175,7 +175,7 @@ def _large(name: str, fared: Fared, width: int) -> list[Content]:
     room = max(width - head.cell_length - 1, 1)
     return [
         head.append(Content(" " + bars(list(fared.points)[-room:])).stylize(_colour(name))),
-        Content(f"{'by position':<{NAME}}").stylize(FAINT).append(Content(drawn).stylize(_colour(name))),
+        Content(f"{'  position':<{NAME}}").stylize(FAINT).append(Content(drawn).stylize(_colour(name))),
         Content(" " * NAME + figures).stylize(FAINT),
     ]
 

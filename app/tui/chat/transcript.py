@@ -258,7 +258,10 @@ class Transcript(VerticalScroll, can_focus=False):
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        return Reply(message.id, message.content, kept_footnote(message), speed, origins)
+        reply = Reply(message.id, message.content, kept_footnote(message), speed, origins)
+        if self.coloured:
+            reply.colour(True)
+        return reply
 
     # --- where the reader is --------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
 
 
 def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> list[Event]:
-    prompt = "Say this twice: the quick brown fox jumps over the lazy dog."
+    prompt = "Tell me a story about a lighthouse keeper and her cat."
     return list(race(*opened, drafter, prompt, Sampling(0.8, seed=3), tokens))
 
 
