@@ -54,9 +54,7 @@ class PairsScreen(Dialog["PairOffer | None"]):
             sheet.border_subtitle = sheet_keys("Enter uses or fetches", "Esc back")
             yield OptionList(*(Option("") for _ in self._pairs), markup=False)
             legend = "● ready   ↓ Enter fetches it   ✗ does not serve this model" if self._pairs else ""
-            nothing = (
-                "No drafter is known for this model. lookup drafts for every model, from its own text."
-            )
+            nothing = "No drafter is known for this model. lookup drafts for every model, from its own text."
             yield Static(Content(legend or nothing), classes="detail")
 
     def on_mount(self) -> None:
