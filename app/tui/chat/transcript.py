@@ -258,10 +258,7 @@ class Transcript(VerticalScroll, can_focus=False):
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        reply = Reply(message.id, message.content, kept_footnote(message), speed, origins)
-        if self.coloured:
-            reply.colour(True)
-        return reply
+        return Reply(message.id, message.content, kept_footnote(message), speed, origins)
 
     # --- where the reader is --------------------------------------------------------------------------------------
 

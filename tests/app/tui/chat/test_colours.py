@@ -1,4 +1,4 @@
-"""The colours of a reply's words are kept with the chat: they survive another branch and another session."""
+"""The colours of a reply's words are kept with the chat: they survive another session."""
 
 from __future__ import annotations
 
@@ -35,19 +35,6 @@ async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore
         await chat.press("f3")
         await chat.until(lambda: [*chat.screen.query(Reply)][-1].coloured)
         assert styled(chat) == live
-
-
-async def test_colours_survive_another_branch(open_chat: Open) -> None:
-    async with open_chat(Script(TEXT), Script("It is wide.")) as chat:
-        await chat.say("x")
-        await chat.press("f3")
-        first = styled(chat)
-        await chat.press("f5")
-        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
-        assert styled(chat) != first
-        await chat.press("alt+up", "left")
-        await chat.until(lambda: TEXT in chat.texts()[-1])
-        await chat.until(lambda: styled(chat) == first)
 
 
 def test_neighbours_alike_are_one_run() -> None:
