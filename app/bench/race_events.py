@@ -11,7 +11,7 @@ PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
 FRAMES: Final = 20
 """Pictures a second, at most."""
 LEAST_SECONDS: Final = 6.0
-"""A race that is over sooner is shown slower: nobody can follow it."""
+"""A race that is over sooner is shown slower: it could not be followed."""
 
 
 @dataclass(frozen=True, slots=True)

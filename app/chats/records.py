@@ -74,7 +74,7 @@ class Figures:
     """Speed and acceptance of a reply; the fields are those of ``protocol.Done``.
 
     Attributes:
-        origins: Who wrote which characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on.
+        origins: Sources of the characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on.
     """
 
     speed: Speed = field(default_factory=Speed)

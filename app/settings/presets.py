@@ -28,7 +28,7 @@ BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
 )
 """Built-in presets; the user's own of the same name replace them."""
 OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"usual": "default", "sober": "careful", "lively": "creative"})
-"""What built-in presets were called, for those who still type it."""
+"""Former names of built-in presets, which are still accepted."""
 NONE: Final = "none"
 """The word for no system prompt; it cannot be a name."""
 

@@ -69,11 +69,11 @@ class ChatApp(App[int]):
         Args:
             engine: The engine; it is closed when the chat ends.
             load: The model, and the drafter to begin with.
-            store: All chats; whoever opened it closes it after ``run``.
+            store: All chats; the caller closes it after ``run``.
             chat: A chat to continue, or None for a new one.
             sampling: How tokens are drawn.
             model: What to call the model while it loads; its file's name if empty.
-            models: Makes who knows the models, when they are first needed.
+            models: Makes the context of the models screens when it is first needed.
             settings: What its owner has settled; None for what the usual file says.
             notes: What to say at the start.
             shown: Called once the first picture is on the screen.

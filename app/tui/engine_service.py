@@ -187,7 +187,7 @@ class EngineService(Widget):
         self._engine.close()
 
     def stop(self) -> None:
-        """Ends the reply under way; in a thread, for an engine that hangs takes a while to hear it."""
+        """Ends the reply under way; in a thread, for an engine that hangs takes a while to notice."""
         threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
 
     async def end_reply(self, patience: float) -> None:

@@ -68,12 +68,12 @@ class Background:
         self._process: Process | None = None
         self._stops = 0
 
-    async def run(self, say: Callable[[str], None], hear_output: Callable[[str], None] | None = None) -> Ended:
+    async def run(self, say: Callable[[str], None], on_output: Callable[[str], None] | None = None) -> Ended:
         """Runs it; if the caller is cancelled, the command is ended with all that it began.
 
         Args:
-            say: Hears each line that it tells of its progress, on one line and safe to show.
-            hear_output: Hears each line that it prints, likewise; None has them kept for the end.
+            say: Called with each line of its progress, on one line and safe to show.
+            on_output: Called with each line that it prints, likewise; None keeps them for the end.
 
         Raises:
             SlipstreamError: If it cannot be started.
@@ -96,13 +96,13 @@ class Background:
         said: list[str] = []
         told: list[str] = []
 
-        def hear(line: str) -> None:
+        def tell(line: str) -> None:
             told.append(line)
             del told[:-_KEPT]
             say(line)
 
         try:
-            await asyncio.gather(_read(process.stdout, hear_output or said.append), _read(process.stderr, hear))
+            await asyncio.gather(_read(process.stdout, on_output or said.append), _read(process.stderr, tell))
             code = await process.wait()
         finally:
             await self.end()
@@ -111,7 +111,7 @@ class Background:
         return Ended(code, tuple(said[-_KEPT:]), "".join(last))
 
     async def end(self) -> None:
-        """Ends it because nobody will hear of it; it has a moment to tidy up."""
+        """Ends it when its result is no longer wanted; it has a moment to tidy up."""
         if self._process and self._process.returncode is None:
             await _end(self._process)
 
@@ -145,20 +145,20 @@ async def _end(process: Process) -> None:
         await process.wait()
 
 
-async def _read(stream: StreamReader, hear: Callable[[str], None]) -> None:
-    """Hears every line; a line that is too long is passed over."""
+async def _read(stream: StreamReader, on_line: Callable[[str], None]) -> None:
+    """Passes on every line; one that is too long is skipped."""
     while True:
         try:
             raw = await stream.readuntil(b"\n")
         except asyncio.IncompleteReadError as end:
             if line := one_line(end.partial.decode("utf-8", "replace")):
-                hear(line)
+                on_line(line)
             return
         except asyncio.LimitOverrunError as over:
             await stream.readexactly(over.consumed)
             continue
         if line := one_line(raw.decode("utf-8", "replace")):
-            hear(line)
+            on_line(line)
 
 
 _PERCENT: Final = re.compile(r"\b(\d+(?:\.\d+)?) ?%")
@@ -213,7 +213,7 @@ class Jobs:
         self._background: Background | None = None
 
     async def run(
-        self, title: str, arguments: Sequence[str], nice: int = NICE, hear: Callable[[str], None] | None = None
+        self, title: str, arguments: Sequence[str], nice: int = NICE, on_line: Callable[[str], None] | None = None
     ) -> tuple[Ended, bool]:
         """Runs a command to its end.
 
@@ -221,7 +221,7 @@ class Jobs:
             title: See ``Job.title``.
             arguments: What follows ``slipstream`` on the command line.
             nice: See ``Background``.
-            hear: Hears each line that it prints; None has them kept for the end.
+            on_line: Called with each line that it prints; None keeps them for the end.
 
         Returns:
             How it ended, and whether it was asked to stop.
@@ -241,7 +241,7 @@ class Jobs:
 
         self.changed()
         try:
-            return await self._background.run(say, hear), job.stopping
+            return await self._background.run(say, on_line), job.stopping
         finally:
             self.job = self._background = None
             self.changed()

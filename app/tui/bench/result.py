@@ -166,7 +166,7 @@ def _row(row: DrafterFigures) -> list[Content]:
 
 
 def _best(row: BestFixed) -> Content:
-    """One kind of text: who was fastest, and the autopilot beside."""
+    """One kind of text: the fastest drafter, and the autopilot beside it."""
     auto = f"; auto {row.auto.text()}" if row.auto else ""
     words = f"Best on {one_line(row.kind)}, T {row.temperature:g}: {one_line(row.drafter)} {row.speedup.text()}{auto}."
     return Content(words)

@@ -76,10 +76,10 @@ class AcceptanceRecord:
         for kept in figures:
             drafters = {name: count for name, count in kept.by_drafter.items() if count.get("drafted")}
             alone = {name: kept.by_depth for name in drafters} if len(drafters) == 1 else {}
-            self.hear(drafters, kept.drafter_depths or alone)
+            self.add(drafters, kept.drafter_depths or alone)
             self.end()
 
-    def hear(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
+    def add(self, drafters: Mapping[str, Mapping[str, int]], depths: Mapping[str, Depths]) -> None:
         """Takes the figures of the reply under way, counted from its beginning."""
         for name, count in drafters.items():
             if not count.get("drafted"):
@@ -102,7 +102,7 @@ class AcceptanceRecord:
         self._now = {}
 
     def drafters(self) -> dict[str, Fared]:
-        """How each drafter fared, the reply under way with it, who drafted most first."""
+        """Acceptance of each drafter, this reply included; the one that drafted most comes first."""
         names = dict.fromkeys((*self._before, *self._now))
         all_of = {name: self._sum(self._before.get(name, Fared()), self._now.get(name, _Reply())) for name in names}
         return dict(sorted(all_of.items(), key=lambda item: -item[1].drafted))

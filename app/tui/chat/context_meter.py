@@ -11,10 +11,10 @@ from slipstream.app.tui.parts.format import plural
 
 
 class ContextMeter:
-    """Counts the context, and is never silent about what does not fit."""
+    """Shows the used context, and marks the messages that no longer fit."""
 
     def __init__(self, page: ChatPage) -> None:
-        """Has counted nothing yet."""
+        """Starts at 0."""
         self._page = page
         self._prompt_tokens = 0  # of the reply that is being written
         self._left_out = 0  # messages that the model no longer reads
@@ -25,7 +25,7 @@ class ContextMeter:
         await self._page.transcript.forget(None)
 
     async def show(self, messages: Sequence[StoredMessage]) -> None:
-        """Shows what the last reply to a chat took, and what the model did not read for it; that is no news."""
+        """Shows what the last reply to a chat took, and what the model did not read for it, without the hint."""
         kept = next((message.figures for message in reversed(messages) if message.figures), Figures())
         self._page.top_bar.used = kept.prompt_tokens + kept.speed.tokens
         if kept.dropped_messages:
@@ -33,24 +33,24 @@ class ContextMeter:
             await self._leave_out(kept.dropped_messages, kept.dropped_tokens)
 
     async def counted(self, counted: Counted) -> None:
-        """Takes what the chat needs with what is typed so far."""
+        """Updates it from a count of the chat and the typed text."""
         self._page.top_bar.used = counted.tokens
         await self._leave_out(counted.dropped_messages, counted.dropped_tokens)
 
     def begin(self) -> None:
-        """A reply begins: a prompt that was read already is not reported again."""
+        """Starts a reply from the current count: a prompt in the KV cache sends no ``Prefilling``."""
         self._prompt_tokens = self._page.top_bar.used
 
     def prefilling(self, event: Prefilling) -> None:
-        """The prompt is being read."""
-        self._page.top_bar.used = self._prompt_tokens = event.total + 1  # its last token is not read
+        """Updates it during prefill."""
+        self._page.top_bar.used = self._prompt_tokens = event.total + 1  # prefill leaves out the last token
 
     def stepped(self, step: Stepped) -> None:
-        """The reply grows."""
+        """Updates it with a step."""
         self._page.top_bar.used = self._prompt_tokens + step.speed.tokens
 
     async def done(self, done: Done) -> None:
-        """The reply is over."""
+        """Updates it at the end of the reply."""
         self._page.top_bar.used = done.prompt_tokens + done.speed.tokens
         await self._leave_out(done.dropped_messages, done.dropped_tokens)
 

@@ -1,4 +1,4 @@
-"""Speculation in sight: the last steps' draft trees, and how often each drafter is right.
+"""Shows the draft trees of the last steps, and the acceptance of each drafter.
 
 The last steps of a reply, drawn below each other.
 """
@@ -28,17 +28,17 @@ from slipstream.app.tui.chat.acceptance import AcceptanceChart, AcceptanceRecord
 from slipstream.app.tui.chat.draft_tree import drawn, drawn_plain
 
 MOST = 100
-"""Steps that one can scroll back to."""
+"""Steps kept for scrolling back."""
 EMPTY = Content("Guesses appear here during the next reply.").stylize("$foreground 55%")
 DRAW_EVERY = 0.1
-"""Seconds between two pictures: the reply beside it comes first."""
+"""Seconds between two redraws: the reply beside it comes first."""
 
 
 class DraftTreeLog(ScrollView):
-    """Steps, newest at the bottom; stays at the bottom while the reader is there. Only lines in sight are drawn."""
+    """Steps, the newest at the bottom, which stays in sight while it is scrolled there. Draws only visible lines."""
 
     class Drawn(Message):
-        """A picture was drawn; what stands beside it may be drawn, too."""
+        """Posted after each redraw, so that the chart is redrawn at the same rate."""
 
     def __init__(self) -> None:
         """Begins empty."""
@@ -55,7 +55,7 @@ class DraftTreeLog(ScrollView):
         self._timer: Timer | None = None
 
     def add(self, trees: Sequence[DraftTree]) -> None:
-        """Takes steps; they are drawn with the next picture."""
+        """Takes steps; they are drawn with the next redraw."""
         self._new.extend((tree, tree.step, 1) for tree in trees)
         if self._new and self._timer is None:
             wait = self._drawn_at + DRAW_EVERY - time.monotonic()
@@ -113,7 +113,7 @@ class DraftTreeLog(ScrollView):
         self.post_message(self.Drawn())
 
     def _append(self, tree: DraftTree, first: int, count: int) -> int:
-        """Adds a step, or a run of plain ones, to those before it; returns how many lines left for it."""
+        """Adds a step, or a run of plain ones; returns the number of lines removed at the top."""
         if not tree.texts and self.kept and not self.kept[-1].texts:
             del self._lines[len(self._lines) - self._heights.pop() :]
             self.kept.pop()
@@ -146,22 +146,22 @@ class DraftTreeLog(ScrollView):
 
 
 BESIDE = 96
-"""Columns of the chat from which the panel stands beside what was said; on a narrower screen it stands below."""
+"""Columns of the chat from which the panel stands beside the transcript; on a narrower screen it stands below."""
 CHART = 64
 """Columns from which there is room for the chart beside the trees."""
 
 
 class Split(Container):
-    """What was said and the panel: side by side where there is room, else one below the other."""
+    """The transcript and the panel: side by side where there is room, else one below the other."""
 
     def on_resize(self, event: events.Resize) -> None:
-        """Takes the place that there is."""
+        """Sets the layout for the new width."""
         self.set_class(event.size.width >= BESIDE, "beside")
         self.set_class(event.size.width < CHART, "narrow")
 
 
 class DraftPanel(Container):
-    """Trees and a chart; hidden until somebody wants to see them."""
+    """Trees and a chart; hidden until F4."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back", show=False)]
 
@@ -175,7 +175,7 @@ class DraftPanel(Container):
         self.trees = DraftTreeLog()
         """The last steps."""
         self.chart = AcceptanceChart(self._record)
-        """How each drafter fared in this chat."""
+        """Acceptance of each drafter in this chat."""
         self.display = False
         self.border_title = Content("Guesses: ✓ or ━ right, ✗ wrong, numbers: % likely")
 
@@ -195,13 +195,13 @@ class DraftPanel(Container):
         self._draw()
 
     def begin(self) -> None:
-        """A reply begins: the trees are its own from now on."""
+        """Clears the trees for a new reply."""
         self.trees.empty()
 
     def stepped(self, step: Stepped) -> None:
-        """Takes a step of the reply; of one that carries no draft nothing is shown."""
+        """Takes a step of the reply; one that carries no draft changes nothing."""
         if step.watched:
-            self._record.hear(step.watched.by_drafter, step.watched.drafter_depths)
+            self._record.add(step.watched.by_drafter, step.watched.drafter_depths)
             self.trees.add(step.watched.trees)
 
     @on(DraftTreeLog.Drawn)
@@ -215,16 +215,16 @@ class DraftPanel(Container):
             done: Its figures, or None where it ended without.
         """
         if done:
-            self._record.hear(done.by_drafter, done.drafter_depths)
+            self._record.add(done.by_drafter, done.drafter_depths)
         self._record.end()
         self._draw()
 
     def action_leave(self) -> None:
-        """Gives the focus back."""
+        """Returns the focus to the prompt."""
         self.post_message(self.Left())
 
     def on_show(self) -> None:
-        """Draws what came while nobody looked."""
+        """Redraws the chart after it was hidden."""
         self._draw()
 
     def _draw(self) -> None:

@@ -15,14 +15,14 @@ from slipstream.app.tui.parts.format import duration, plural
 ROOT = -1
 """See ``DraftTree.parents``; the same name of ``slipstream.models.types`` would bring numpy into the interface."""
 MOST_DRAWN = 48
-"""Nodes of one tree that are drawn, the likeliest; more than these nobody reads while they fly past."""
+"""Nodes drawn of one tree, the likeliest: more could not be read while they pass."""
 LONGEST = 14
 """Cells of one token's text."""
 SMALLEST = 16
 """Columns below which there is no room for a tree."""
 FAINT, REJECTED = "$foreground 40%", "$foreground 60%"
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
-"""Tell apart who drafted which node, where several did."""
+"""Tell apart the drafters of the nodes, where there are several."""
 CIRCLED = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 PICTURES = str.maketrans({" ": "·", "\n": "↵", "\r": "␍", "\t": "⇥"})
 
@@ -131,7 +131,7 @@ def _took(tree: DraftTree) -> tuple[str, str]:
 
 
 def _names(tree: DraftTree) -> list[str]:
-    """Who drafted, in the order of their first nodes."""
+    """The drafters, in the order of their first nodes."""
     return list(dict.fromkeys(tree.sources))
 
 

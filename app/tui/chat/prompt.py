@@ -126,7 +126,7 @@ class Prompt(TextArea):
 
     def put(self, text: str) -> None:
         """Replaces the text; a long one is folded, the cursor moves to the end, and undo brings back the old text."""
-        text = typed(text)  # an imported message may hold characters that nobody can type
+        text = typed(text)  # an imported message may hold characters that cannot be typed
         if is_long(text):
             head = _FIRST_WORD.match(text)  # of a command, or of a message that only looks like one
             at = head.end() if head else 0

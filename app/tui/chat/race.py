@@ -113,14 +113,14 @@ class Races:
         prompt = ["--", self._prompt] if self._prompt else []
         model = ["-m", model_name(load, paths), *drafting_arguments(load, paths)]
 
-        def hear(line: str) -> None:
+        def show(line: str) -> None:
             with suppress(ValueError, LookupError, TypeError):  # another program's words
                 if self._screen:
-                    self._screen.picture.hear(decoded(json.loads(line)))
+                    self._screen.picture.take(decoded(json.loads(line)))
 
         try:
             ended, stopped = await self._jobs.run(
-                "Race", ["race", "--json", "--drafter", drafter, *model, *more, *prompt], nice=0, hear=hear
+                "Race", ["race", "--json", "--drafter", drafter, *model, *more, *prompt], nice=0, on_line=show
             )
             words = "" if stopped or not ended.code else f"{failure(ended).title} {failure(ended).hint}"
         except SlipstreamError as error:

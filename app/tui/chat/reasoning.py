@@ -91,13 +91,13 @@ class ThinkingView(Vertical):
 
         Args:
             text: What is new.
-            tokens: How many tokens all of them have; 0 where nobody counted.
+            tokens: How many tokens all of them have; 0 where they were not counted.
             milliseconds: How long all of them took.
             under_way: Whether more follow.
         """
         text = self._space + text if not self.body.empty else text.lstrip()
         words = text.rstrip()
-        self._space = text[len(words) :]  # nobody sees it at the end
+        self._space = text[len(words) :]  # not seen at the end
         if words:
             self.body.add([Piece(words, "plain")])
             self._end = (self._end + words)[-LAST_WORDS:]

@@ -51,7 +51,7 @@ class Reply(Said):
             text: Its text so far.
             footnote: The line under it.
             speed: Its figures so far.
-            origins: Who wrote which characters, as ``Figures.origins`` has it.
+            origins: Sources of the characters, as ``Figures.origins`` has it.
         """
         super().__init__(message)
         self._origins = origins

@@ -1,4 +1,4 @@
-"""The chat screen: its parts, its keys, and which part hears what."""
+"""The chat screen: its parts, its keys, and the part that handles each message."""
 
 from __future__ import annotations
 

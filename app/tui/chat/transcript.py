@@ -59,7 +59,7 @@ class Forgotten(Static):
 
         Args:
             messages: How many were left out.
-            tokens: How many tokens left with them; 0 where nobody counted.
+            tokens: How many tokens left with them; 0 where they were not counted.
         """
         counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
@@ -87,7 +87,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
         self.coloured = False
-        """Whether replies show who wrote what."""
+        """Whether replies show the source of each word."""
 
     def compose(self) -> ComposeResult:
         """The column of messages."""
@@ -225,7 +225,7 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._count()
 
     def colour(self, on: bool) -> None:
-        """Shows who wrote what, in all replies of this session, or the Markdown."""
+        """Shows the source of each word in all replies of this session, or the Markdown."""
         self.coloured = on
         for reply in self.query(Reply):
             reply.colour(on)

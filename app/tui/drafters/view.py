@@ -38,7 +38,7 @@ WOULD: Final = {
 
 
 class DraftersView(TableView):
-    """Who may draft; the one in use is marked, and those that cannot are dimmed."""
+    """All drafters; the one in use is marked, and those that cannot be used are dimmed."""
 
     ready = True
 

@@ -59,7 +59,7 @@ class Models(Protocol):
         """What loads a model as it fits this machine, with this drafter or the best that is here; files are checked."""
 
     def make_usual(self, model: Installed) -> None:
-        """Takes a model from now on where nobody names one."""
+        """Makes a model the default from now on."""
 
     def import_file(
         self, path: Path, how: Literal["link", "copy"], on_progress: Callable[[int, int], None]

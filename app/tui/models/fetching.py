@@ -104,7 +104,7 @@ class Fetching:
             self._screen.app.push_screen(screen, partial(self._fetch_quant, pair))
 
     def _pair_of(self, repo: str) -> CatalogPair | None:
-        """The pair of the catalogue whose target is this model, whoever published it, and whose drafter is a file."""
+        """The pair of the catalogue whose target is this model, of any account, and whose drafter is a file."""
         offers = self._listing.recommended.offers
         pairs = [offer.pair for offer in offers if is_model(offer.pair.target, [repo])]
         return next((pair for pair in pairs if pair.drafter and not unserved(pair)), None)

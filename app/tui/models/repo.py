@@ -177,7 +177,7 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         """Keeps which repository.
 
         Args:
-            desk: Who knows the hub.
+            desk: Access to the hub.
             repo: What the search told of it.
             drafter: What is fetched along with its models.
         """

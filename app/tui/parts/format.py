@@ -1,4 +1,4 @@
-"""Figures as words: the strip and the line under a reply say the same things the same way."""
+"""Formats figures for the strip and the line under a reply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def duration(milliseconds: float) -> str:
 
 
 def spent(milliseconds: float) -> str:
-    """How long something took, to the second where it took long: "0.4 s", "12 s", "2 min 5 s"."""
+    """A time, in whole seconds from 10 s on: "0.4 s", "12 s", "2 min 5 s"."""
     seconds = milliseconds / 1000
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -96,5 +96,5 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
 
 
 def kept_footnote(message: StoredMessage) -> str:
-    """The line under a reply of the store."""
+    """The line under a stored reply."""
     return footnote(message.figures, message.drafter, message.reason, message.status == "interrupted")

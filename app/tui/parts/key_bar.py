@@ -17,7 +17,7 @@ from textual.widgets._footer import FooterKey
 from slipstream.app.tui.keys import NO_KEY
 
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
-"""Usual keys of help, back or stop, and quit: whoever has these finds all others."""
+"""Usual keys of help, back or stop, and quit: these lead to all others."""
 STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})
 """Actions of them that may have other keys."""
 

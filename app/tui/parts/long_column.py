@@ -85,7 +85,7 @@ class Room(Widget):
 
 
 class LongColumn(Vertical):
-    """Parts below each other. Whoever scrolls it calls ``look``."""
+    """Parts below each other. Its scroller calls ``look``."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         """Takes the first parts; the last of all is the one that grows."""

@@ -24,7 +24,7 @@ def run_in_thread(
     """Does something in a thread of its own, which never keeps the program from ending.
 
     Args:
-        node: A widget or screen; nobody is told any more once it is gone.
+        node: A widget or screen; it gets no more messages once it is removed.
         what: What to do; it may block.
         then: Called with the result, where the node's messages are handled.
         failed: Called there with the error.

@@ -46,12 +46,12 @@ class RaceContext:
 
 
 class RacePicture(Widget):
-    """Draws what was heard; a race that is too quick to follow is drawn slower, by its own clocks."""
+    """Draws the events; a race that is too quick to follow is drawn slower, by its own clocks."""
 
     DEFAULT_CSS = "RacePicture { height: 1fr; padding: 0 1; }"
 
     def __init__(self) -> None:
-        """Nothing was heard yet."""
+        """Starts without an event."""
         super().__init__()
         self._words = "Loading the model …"
         self._start: Start | None = None
@@ -66,7 +66,7 @@ class RacePicture(Widget):
         self._start, self._words = None, words
         self.refresh()
 
-    def hear(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         """Takes what the race tells."""
         if isinstance(event, Start):
             self._start, self._frame, self.finish = event, Frame(Racer(), Racer()), None

@@ -30,7 +30,7 @@ class Settled:
             app: The program.
             file: The settings.
             chat: The chat.
-            desk: Who knows the models.
+            desk: The context of the models screens.
         """
         self.file = file
         self._app, self._chat, self._desk = app, chat, desk

@@ -45,7 +45,7 @@ class SettingsScreen(Sheet[None]):
     ]
 
     def __init__(self, settled: Settled) -> None:
-        """Keeps who carries the settings."""
+        """Keeps the object that applies the settings."""
         super().__init__()
         self._settled = settled
         self._undo: list[Values] = []

@@ -16,7 +16,7 @@ def count(drafted: int, accepted: int) -> dict[str, int]:
 def test_a_reply_under_way_is_counted_once() -> None:
     record = AcceptanceRecord()
     for drafted, accepted in ((SAMPLE, 12), (SAMPLE + 4, 16), (2 * SAMPLE, 30)):
-        record.hear({"draft": count(drafted, accepted), "none": count(0, 0)}, {"draft": [[drafted, accepted]]})
+        record.add({"draft": count(drafted, accepted), "none": count(0, 0)}, {"draft": [[drafted, accepted]]})
     assert list(record.drafters()) == ["draft"]
     fared = record.drafters()["draft"]
     assert (fared.drafted, fared.accepted, fared.depths) == (48, 30, [[48, 30]])
@@ -29,10 +29,10 @@ def test_a_reply_under_way_is_counted_once() -> None:
 
 def test_replies_add_up_and_a_short_one_makes_a_point_too() -> None:
     record = AcceptanceRecord()
-    record.hear({"draft": count(3, 3)}, {"draft": [[2, 2], [1, 1]]})
+    record.add({"draft": count(3, 3)}, {"draft": [[2, 2], [1, 1]]})
     assert list(record.drafters()["draft"].points) == []
     record.end()
-    record.hear({"draft": count(2, 0), "lookup": count(9, 9)}, {"draft": [[2, 0]], "lookup": [[9, 9]]})
+    record.add({"draft": count(2, 0), "lookup": count(9, 9)}, {"draft": [[2, 0]], "lookup": [[9, 9]]})
     record.end()
     fared = record.drafters()
     assert list(fared) == ["lookup", "draft"]  # who drafted most is first
@@ -41,7 +41,7 @@ def test_replies_add_up_and_a_short_one_makes_a_point_too() -> None:
 
 def test_kept_figures_fill_it_and_depths_only_where_they_are_one_drafters() -> None:
     record = AcceptanceRecord()
-    record.hear({"old": count(5, 5)}, {})
+    record.add({"old": count(5, 5)}, {})
     record.fill(
         [
             Figures(by_depth=[[4, 3]], by_drafter={"draft": count(4, 3), "none": count(0, 0)}),
@@ -69,7 +69,7 @@ def test_kept_figures_of_several_drafters_fill_the_depths_of_each() -> None:
 def test_points_are_bounded() -> None:
     record = AcceptanceRecord()
     for number in range(1, 3 * POINTS):
-        record.hear({"draft": count(SAMPLE * number, number)}, {})
+        record.add({"draft": count(SAMPLE * number, number)}, {})
     assert len(record.drafters()["draft"].points) == POINTS
 
 
@@ -80,9 +80,9 @@ def test_bars_have_a_fixed_scale() -> None:
 def chart(monkeypatch: pytest.MonkeyPatch, width: int, height: int) -> list[str]:
     monkeypatch.setattr(AcceptanceChart, "size", Size(width, height))
     record = AcceptanceRecord()
-    record.hear({"draft": count(40, 20)}, {"draft": [[20, 20], [20, 10], [10, 0]]})
+    record.add({"draft": count(40, 20)}, {"draft": [[20, 20], [20, 10], [10, 0]]})
     record.end()
-    record.hear({"lookup[b]\x1b": count(10, 9)}, {})
+    record.add({"lookup[b]\x1b": count(10, 9)}, {})
     return str(AcceptanceChart(record).render()).split("\n")
 
 
