@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,13 @@ from slipstream.app.bench.race_picture import picture
 from slipstream.app.bench.turns import session_of
 from slipstream.app.cli.parser import make_parser
 from slipstream.app.cli.race import run_race
+from slipstream.app.engine import session as engine_session
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Loaded, Sampling
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.types import Evaluation
 
 START = Start("mini", "auto", "Tell me a story.", 1, 100, 20.0, "same text")
 FRAME = Frame(Racer("The keeper climbed", 60, 1.0), Racer("The keeper", 40, 1.0))
@@ -47,15 +50,36 @@ def test_both_write_the_same_text(bundled: tuple[Session, Loaded], drafter: str)
     assert len(frames) > 1 and all(isinstance(frame, Frame) for frame in frames)
 
 
-def test_the_one_whose_clock_is_behind_goes_next(bundled: tuple[Session, Loaded]) -> None:
-    _, *frames, _ = raced(bundled, "lookup")
-    longest = 0.0
+def test_each_clock_counts_its_own_steps_alone_and_the_one_behind_goes_next(
+    bundled: tuple[Session, Loaded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = bundled
+    assert session.beside
+    beside, now = session.beside, 0.0
+
+    def slowed(opened: Session, seconds: float) -> Session:
+        evaluate = opened.target.evaluate
+
+        def later(*given: Any) -> Evaluation:
+            nonlocal now
+            now += seconds
+            return evaluate(*given)
+
+        monkeypatch.setattr(opened.target, "evaluate", later)
+        return opened
+
+    monkeypatch.setattr(engine_session, "perf_counter", lambda: now)
+    monkeypatch.setattr(session, "beside", lambda: slowed(beside(), 0.25))
+    slowed(session, 0.125)
+    _, *frames, finish = raced(bundled, "lookup")
+    assert isinstance(finish, Finish)
+    ours, plain = finish.frame.ours, finish.frame.plain
+    assert plain.seconds == 0.25 * plain.tokens
+    assert ours.seconds <= 0.125 * ours.tokens and ours.tokens == plain.tokens
     for frame in frames:
         assert isinstance(frame, Frame)
         if not frame.ours.over and not frame.plain.over:
-            longest = max(longest, abs(frame.ours.seconds - frame.plain.seconds))
-    assert isinstance(frames[-1], Frame)
-    assert longest < 0.5 * frames[-1].seconds  # a step or so
+            assert abs(frame.ours.seconds - frame.plain.seconds) <= 0.25
 
 
 def test_a_race_can_be_stopped(bundled: tuple[Session, Loaded]) -> None:
