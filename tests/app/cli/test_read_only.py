@@ -90,7 +90,7 @@ def test_a_home_that_is_only_read_gives_replies_that_are_not_kept(home: Path) ->
         done = slipstream(home, *words)
         assert done.returncode == 1 and not done.stdout and "permission denied" in done.stderr, words
     with Terminal(*PROGRAM, "--seed", "7", home=home, size=(100, 40)) as terminal:
-        terminal.shows("Nothing is kept", "Say something")
+        terminal.shows("Nothing is kept", "Message, / for commands")
         terminal.type("hi\r")
         terminal.shows("· first token")
         terminal.type("\x11")

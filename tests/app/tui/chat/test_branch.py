@@ -79,7 +79,7 @@ async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store
         chat.screen.prompt.put("half a thought")
         await chat.press("ctrl+up", "ctrl+up", "ctrl+up", "e")  # a reply stands for its question
         assert chat.screen.prompt.text == "a fox" and chat.screen.prompt.has_focus
-        assert "in place of an earlier message" in chat.shown()
+        assert "Editing an earlier message" in chat.shown()
         await chat.press("escape")
         assert chat.screen.prompt.text == "half a thought"
         assert "in place of" not in chat.shown()
@@ -160,7 +160,7 @@ async def test_a_stopped_reply_goes_on_in_its_place(open_chat: Open, store: Chat
         assert chat.replies()[0].query_one(Markdown).source == written + "And deep."
         figures = store.messages(store.list_chats()[0].id)[1].figures
         assert figures and figures.speed.tokens == len(tokens) + 2
-        assert chat.footnote().startswith(f"{len(tokens) + 2} tokens")
+        assert f" {len(tokens) + 2} tokens " in chat.footnote()
         assert "Go on" not in chat.shown() and "‹" not in chat.shown()
         await chat.press("f3")
         assert chat.replies()[0].coloured

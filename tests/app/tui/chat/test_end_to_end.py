@@ -100,7 +100,7 @@ def test_type_stream_stop_edit_branch_quit_reopen(tmp_path: Path) -> None:
         assert person.hears(STORY) == story
 
         person.type(ALT_UP, ALT_UP, "e")
-        person.sees("in place of an earlier message")
+        person.sees("Editing an earlier message")
         person.ask(MORE)
         assert person.hears(STORY + MORE) == friends
         person.type(ALT_UP, ALT_UP, LEFT)
