@@ -24,7 +24,6 @@ TEXTUAL: Final = (sys.executable, "-c", "import textual.app, textual.widgets")
 """The least that a Textual program loads: of the chat's wait, the part that is not ours."""
 SIZE: Final = (40, 120)
 """Lines and columns of the chat's terminal."""
-_QUIT: Final = b"\x11"
 _PATIENCE: Final = 60.0
 
 
@@ -150,7 +149,7 @@ def first_paint(argv: Sequence[str], environment: Mapping[str, str]) -> float:
                 raise _failed(argv, shown.decode("utf-8", "replace"))
             shown += new
         took = perf_counter() - began
-        os.write(ours, _QUIT)
+        program.terminate()  # a key pressed this early may be lost
         while _read(ours):
             pass
         return took
