@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from time import perf_counter
 from typing import Final
@@ -195,7 +195,9 @@ class ReplyStats:
     def phase_ms(self) -> dict[str, float]:
         """Milliseconds a step of each phase: draft, evaluate, accept, commit; "rest" is what is done between steps."""
         steps = self.whole.steps or 1
-        phases = {name: total / steps for name, total in asdict(self.phases).items()}
+        sums = self.phases
+        totals = {"draft": sums.draft, "evaluate": sums.evaluate, "accept": sums.accept, "commit": sums.commit}
+        phases = {name: total / steps for name, total in totals.items()}
         return phases | {"rest": max(0.0, 1e3 * self.seconds / steps - sum(phases.values()))}
 
     def speed(self) -> Speed:

@@ -135,6 +135,7 @@ class ChatApp(App[int]):
             if self._too_small:
                 self._window = event.size
                 self._display(self.screen, None)
+                self.call_later(self._display, self.screen, None)  # a batch of updates in progress drops the first
                 return
             self.screen.refresh()
         await super().on_event(event)

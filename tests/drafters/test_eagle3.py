@@ -307,7 +307,7 @@ def test_what_it_lacks_is_said(target: LlamaTarget, tmp_path: Path) -> None:
     assert METHOD.lacks(Resources(target.abilities, llama=target)) == "it needs eagle3 heads, and this model has none"
     assert METHOD.lacks(Resources(target.abilities, heads={"eagle3": HEAD}, llama=target)) == ""
     other = replace(target.abilities, n_vocab=4000)
-    assert "knows 4,096 tokens" in METHOD.lacks(Resources(other, heads={"eagle3": HEAD}, llama=target))
+    assert "has 4,096 tokens" in METHOD.lacks(Resources(other, heads={"eagle3": HEAD}, llama=target))
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(HEAD.read_bytes()[:100])
     assert "is cut short" in why_not("eagle3", Resources(target.abilities, heads={"eagle3": cut}, llama=target))

@@ -18,7 +18,7 @@ from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError
 
 FIGURES = Figures(
-    Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30),
+    Speed(48.0, 0.71, 2.2, 28.2, 20, 14, 9, 30),
     [[3, 2]],
     {"lookup": {"steps": 9}},
     40,

@@ -17,7 +17,7 @@ from slipstream.app.speed import Speed
 from slipstream.models.errors import UsageError
 from slipstream.models.heads.file import HeadsInfo, stale, write_heads
 
-FIGURES = Figures(Speed(48.0, 0.71, 2.2, 1.7, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0)
+FIGURES = Figures(Speed(48.0, 0.71, 2.2, 28.2, 20, 14, 9, 30), [[3, 2]], {"lookup": {"steps": 9}}, 40, 12, 0, 120.0)
 
 
 @pytest.fixture

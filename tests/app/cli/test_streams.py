@@ -40,7 +40,7 @@ COMMANDS = [
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home where the model was measured, with a chat."""
     home = tmp_path_factory.mktemp("home")
-    assert shell(f"slipstream {RUN} --chat one >/dev/null </dev/null", home) == (0, "")
+    assert shell(f"slipstream {RUN} --chat one >/dev/null </dev/null", home) == (0, 'slipstream: a new chat, "one".\n')
     return home
 
 

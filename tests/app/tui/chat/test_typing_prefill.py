@@ -58,8 +58,8 @@ async def test_the_chat_and_its_replies_are_read_with_it(open_chat: Open, store:
         assert chat.engine.prepared[-1].messages[1].tokens
         await chat.press(*"And")
         await chat.until(lambda: read(chat) == [*said, ("user", "And")])
-        await chat.press("ctrl+n")
-        await chat.until(lambda: read(chat) == [("user", "And")])
+        await chat.press("ctrl+c", "ctrl+n", *"Or")
+        await chat.until(lambda: read(chat) == [("user", "Or")])
     (kept,) = store.list_chats()
     async with open_chat(chat=kept.id) as chat:  # opened again: read before anything is typed
         await chat.until(lambda: bool(chat.engine.prepared))

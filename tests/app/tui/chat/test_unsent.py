@@ -92,7 +92,7 @@ async def test_ctrl_p_and_ctrl_n_go_through_earlier_prompts(open_chat: Open) -> 
         await chat.press("ctrl+n")
         assert chat.screen.prompt.text == "typed" and len(chat.texts()) == 4  # no new chat was begun
         await chat.press("alt+p")
-        assert type(chat.app.screen).__name__ == "CommandPalette"
+        assert type(chat.app.screen).__name__ == "Palette"
 
 
 async def test_an_unknown_alt_key_types_nothing(open_chat: Open) -> None:
