@@ -41,7 +41,7 @@ def on_a_terminal(program: str, *arguments: str, size: tuple[int, int] = (160, 2
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
     process = process_on(slave, [sys.executable, "-c", program, *arguments], home)
     os.close(slave)
-    sent, end = bytearray(), time.monotonic() + PATIENCE
+    sent, end = bytearray(), time.monotonic() + 3 * PATIENCE
     while True:
         assert time.monotonic() < end, bytes(sent[-2000:])
         if select.select([master], [], [], 0.2)[0]:

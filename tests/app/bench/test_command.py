@@ -18,7 +18,7 @@ from slipstream.app.protocol import AUTO
 from slipstream.drafters.registry import METHODS
 from slipstream.models.errors import SlipstreamError, UsageError
 
-TINY = Settings(temperatures=(0.8,), reply=12, drafter_steps=0)
+TINY = Settings(temperatures=(0.8,), reply=32, drafter_steps=0)
 
 
 def options(json_file: Path | None = None, *only: str, **given: object) -> argparse.Namespace:

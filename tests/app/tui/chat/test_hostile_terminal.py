@@ -78,7 +78,7 @@ PLACES = (
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     homes = {kind: tmp_path_factory.mktemp(kind) for kind in ("harmless", "hostile")}
-    lines = {"harmless": 40, "hostile": 200}
+    lines = {"harmless": 50, "hostile": 200}
     return {
         kind: on_a_terminal(CHAT, str(home), kind, size=(160, lines[kind]), home=home) for kind, home in homes.items()
     }
