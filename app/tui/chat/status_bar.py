@@ -23,7 +23,7 @@ NOTE: Final = 15
 """Columns of what stands behind a speed."""
 WIDEST: Final = 60
 """Columns of the longest bar."""
-WHO, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
+NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
 """Columns of the third line's parts, each of which is followed by two spaces."""
 SHORT_MS: Final = 10.0
 """Milliseconds of a plain step below which guessing saves next to nothing."""
@@ -167,16 +167,16 @@ class Strip(Widget):
         """Which drafter guesses, or why none does, how often it is right, and what becomes of the text."""
         off = self._off()
         if off:
-            cells = [off.ljust(WHO + RIGHT + PER_STEP + 4)]
+            cells = [off.ljust(NAME + RIGHT + PER_STEP + 4)]
         else:
-            cells = [self._who()[:WHO].ljust(WHO), self._right().ljust(RIGHT), self._per_step().ljust(PER_STEP)]
+            cells = [self._guesses()[:NAME].ljust(NAME), self._right().ljust(RIGHT), self._per_step().ljust(PER_STEP)]
         next_reply = self.next_drafter != self._drafter
         if next_reply:
-            cells = [f"next reply: {one_line(self.next_drafter)}".ljust(WHO + RIGHT + PER_STEP + 4)]
+            cells = [f"next reply: {one_line(self.next_drafter)}".ljust(NAME + RIGHT + PER_STEP + 4)]
         about = Content("  ".join(cells)).stylize("$accent" if next_reply else "$foreground 80%")
         return about.append("  ").append(self._output()) if about.cell_length + 2 + OUTPUT <= width else about
 
-    def _who(self) -> str:
+    def _guesses(self) -> str:
         name = one_line(self._guesser or self._drafter)
         if not self._guesser:
             return name

@@ -2,7 +2,7 @@
 
 The *development set* is 40 prompts that text was written and weights were chosen by: it says what was aimed at, not how
 good the model is. The *test set* is drawn by hash from held-out prompts; ``test_set.sha256`` names each by its digest,
-so that the set is fixed before anything is trained and nobody reads it by accident.
+so that the set is fixed before anything is trained and is not read by accident.
 """
 
 import hashlib
