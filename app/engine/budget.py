@@ -17,7 +17,8 @@ class FixedBudget:
         rows: Most nodes deep.
         least: Least probability of a path that is worth a row.
         probe_every: Every so many steps nothing is worth drafting, so that plain decoding's speed stays measured.
-        search_every: The same while that speed is not known.
+        search_every: The same while that speed is not known, in the reply's first ``probe_every`` steps: on a busy
+            machine it may stay unknown, and the reply should not pay for that to its end.
         known: Whether it is.
         step: Steps so far; the loop's owner counts.
     """
@@ -34,7 +35,8 @@ class FixedBudget:
         """Whether a node at this depth, on a path of this probability, pays."""
         if self.step % self.probe_every == self.probe_every // 8:
             return False
-        if self.step % self.search_every == self.search_every // 2 and not self.known():
+        searches = self.step < self.probe_every and self.step % self.search_every == self.search_every // 2
+        if searches and not self.known():
             return False
         return probability >= self.least and depth <= min(self.rows, self.rules.left() - 1)
 

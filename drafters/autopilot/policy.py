@@ -92,7 +92,7 @@ class Autopilot(Drafter):
             return NO_DRAFT
         self._began, self._drafting_ms, self._drafter = began, 0.0, None
         if self._number % settings.REVIEW_STEPS == 0 and self.throughput.costs.confirmed:
-            self._plain = Decision(plain_ms=self.throughput.plain_ms, rate=self.throughput.rate)
+            self._plain = Decision(plain_ms=self.throughput.plain_ms)
             if self._active.review(history, self._number, self._number - self._plain_at):
                 self._update_needs()
         if self._active.arms and not self._active.tries_plain:
@@ -204,9 +204,7 @@ class Autopilot(Drafter):
             return self._decode_plainly()
         cost, trial = objective.rows[1 + nodes] / objective.rows[1], drafter is self._active.exploration.arm
         self._drafter = drafter
-        self.decision = Decision(
-            drafter.name, nodes, cost, best.tokens, self.throughput.plain_ms, self.throughput.rate, trial
-        )
+        self.decision = Decision(drafter.name, nodes, cost, best.tokens, self.throughput.plain_ms, trial)
         return best.draft
 
     def _merge(

@@ -1,10 +1,7 @@
-"""What steps take and bring: the rate of the latest ones, the parts of a step's time, and the sums by drafter."""
+"""What steps take and bring: the rate of the latest ones, and the parts of a step's time."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from slipstream.drafters.autopilot import settings
@@ -19,7 +16,7 @@ PLAIN: Final = Plain.name
 
 
 class Decision(NamedTuple):
-    """What was chosen for a step; as a string, the reason in one line.
+    """What was chosen for a step.
 
     Attributes:
         drafter: The one that drafts; "none" for a plain step.
@@ -27,7 +24,6 @@ class Decision(NamedTuple):
         cost: Milliseconds of the pass over those of a plain one.
         expected: Tokens expected of the step.
         plain_ms: Milliseconds of a plain step as a whole.
-        rate: Tokens a millisecond of the latest steps.
         trial: Whether the drafter is explored rather than chosen.
     """
 
@@ -36,45 +32,7 @@ class Decision(NamedTuple):
     cost: float = 1.0
     expected: float = 1.0
     plain_ms: float = 0.0
-    rate: float = 0.0
     trial: bool = False
-
-    def __str__(self) -> str:
-        """The reason, in one line."""
-        now = f"the latest steps {1e3 * self.rate:.0f} tok/s" if self.rate else "not measured yet"
-        if not self.nodes:
-            return f"plain: no drafter would help here; {now}"
-        return (
-            f"{'trying ' if self.trial else ''}{self.drafter} {self.nodes}, C({self.nodes + 1})={self.cost:.1f}x, "
-            f"expect {self.expected:.1f} tokens; plain would be {1e3 / self.plain_ms:.0f} tok/s, {now}"
-        )
-
-
-@dataclass(slots=True)
-class Tally:
-    """Sums over the steps of one drafter in a reply.
-
-    Attributes:
-        steps: How many there were.
-        expected: Tokens expected of them.
-        tokens: Tokens that came.
-        ms: Milliseconds that they took, drafting included.
-        plain_ms: Milliseconds that plain decoding would have taken for the same tokens.
-    """
-
-    steps: int = 0
-    expected: float = 0.0
-    tokens: int = 0
-    ms: float = 0.0
-    plain_ms: float = 0.0
-
-    def add(self, steps: int, expected: float, tokens: int, ms: float, plain_ms: float) -> None:
-        """Adds a step, or several alike."""
-        self.steps += steps
-        self.expected += expected
-        self.tokens += tokens
-        self.ms += ms
-        self.plain_ms += plain_ms
 
 
 class Throughput:
@@ -95,21 +53,13 @@ class Throughput:
         self.costs = costs
         self.unmeasured = 0
         self._disturbance = Disturbance()
-        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.sample_ms = self.rest_ms = self.rate = self.total_ms = 0.0
         self.plain_ms = costs.rows[1]
         self._tokens = self._ms = 0.0  # of the latest steps, older ones decayed
         self._steps = 0
 
-    @property
-    def tallies(self) -> Mapping[str, Tally]:
-        """Sums by drafter over this reply's steps, the latest measured one left out."""
-        self._add_unmeasured()
-        return self._tallies
-
     def begin(self) -> None:
         """Starts a reply."""
-        self._tallies.clear()
         self.unmeasured = 0
 
     def objective(self) -> Objective:
@@ -159,19 +109,16 @@ class Throughput:
         self.plain_ms = self.costs.rows[1] + self.sample_ms + self.rest_ms
         if drafter:
             drafter.add_outcome(expected - 1, tokens - 1)
-        plain_ms = tokens * self.plain_ms
-        self._tallies[drafter.name if drafter else PLAIN].add(1, expected, tokens, wall_ms, plain_ms)
         self.total_ms += took
-        return took - plain_ms
+        return took - tokens * self.plain_ms
 
     def _add_unmeasured(self) -> None:
         """Adds the plain steps that were not measured: each took what such a step takes."""
         steps, self.unmeasured = self.unmeasured, 0
         if steps:
-            milliseconds, kept = steps * self.plain_ms, settings.DECAY**steps
+            kept = settings.DECAY**steps
             weight = (1 - kept) / (1 - settings.DECAY)
             self._tokens = kept * self._tokens + weight
             self._ms = kept * self._ms + weight * self.plain_ms
             self.rate = self._tokens / self._ms
-            self._tallies[PLAIN].add(steps, steps, steps, milliseconds, milliseconds)
-            self.total_ms += milliseconds
+            self.total_ms += steps * self.plain_ms

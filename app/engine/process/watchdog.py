@@ -97,7 +97,7 @@ class Limits:
     Attributes:
         start: Without a first frame: Python may come from a slow disk.
         silent: Without a heartbeat: the process is stopped, or one thread keeps all others from running.
-        still: Without any work: a deadlock, a lost GPU or a lost disk.
+        still: Without any work: a deadlock, a lost GPU or a lost disk; ``stop`` once it was asked to stop.
         stuck: Without progress, however much it works.
         stop: Without progress since it was asked to stop.
     """
@@ -173,10 +173,11 @@ class Watchdog:
             return f"it gave no sign of life for {self._silent:.0f} seconds"
         if beat is None or self._elsewhere:
             return ""
-        if beat.still >= limits.still:
+        stopping = min(self._since_stop or 0.0, beat.quiet) >= limits.stop
+        if beat.still >= (limits.stop if stopping else limits.still):
             return f"{HANGS[0]} for {beat.still:.0f} seconds"
         if beat.quiet >= limits.stuck:
             return f"{HANGS[1]} for {beat.quiet / 60:.0f} minutes"
-        if self._since_stop is not None and min(self._since_stop, beat.quiet) >= limits.stop:
+        if stopping:
             return f"it did not stop within {self._since_stop:.0f} seconds"
         return ""

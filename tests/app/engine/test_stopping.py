@@ -72,3 +72,11 @@ def test_the_budget_probes_more_often_until_plain_decoding_is_known() -> None:
         known[0] = budget.step > 20
         probed.append(not budget(1.0, 1))
     assert [at for at, probe in enumerate(probed) if probe] == [4, 8, 12, 20]
+
+
+def test_on_a_machine_where_plain_decoding_stays_unknown_few_steps_are_spent_on_it() -> None:
+    budget = FixedBudget(rules(limit=1000), known=lambda: False)
+    probed = []
+    for budget.step in range(640):
+        probed.append(not budget(1.0, 1))
+    assert sum(probed[64:]) == 9 and sum(probed) < 20

@@ -8,7 +8,7 @@ import pytest
 from slipstream.drafters.autopilot.arm import Arm
 from slipstream.drafters.autopilot.cost_model import CostModel
 from slipstream.drafters.autopilot.settings import DECAY, PRIOR
-from slipstream.drafters.autopilot.throughput import PLAIN, Throughput
+from slipstream.drafters.autopilot.throughput import Throughput
 from slipstream.drafters.base import NO_DRAFT, Step
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.tree import chain_draft
@@ -36,17 +36,13 @@ def throughput_and_arm() -> tuple[Throughput, Arm]:
     return throughput, arm
 
 
-def test_every_step_is_added_to_the_sums_of_its_drafter() -> None:
+def test_a_step_is_added_to_the_time_and_to_the_record_of_its_drafter() -> None:
     throughput, arm = throughput_and_arm()
     for _ in range(3):
         assert throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None) == pytest.approx(0.0)
     took = 13.0 + 3 * 0.5 + 0.5
     lost = throughput.record(drafted_step(), took + 0.2, 0.2, arm, 2.8, None)
     assert lost == pytest.approx(took + 0.2 - 33.0) and throughput.total_ms == pytest.approx(44.0 + took + 0.2)
-    tallies = throughput.tallies
-    assert tallies[PLAIN].steps == tallies[PLAIN].tokens == 4 and tallies[PLAIN].ms == pytest.approx(44.0)
-    assert (tallies["lookup"].steps, tallies["lookup"].tokens, tallies["lookup"].expected) == (1, 3, 2.8)
-    assert tallies["lookup"].ms == pytest.approx(took + 0.2) and tallies["lookup"].plain_ms == pytest.approx(33.0)
     assert arm.record.outcomes.observed == pytest.approx(DECAY * PRIOR + 2)
 
 
@@ -107,9 +103,8 @@ def test_plain_steps_that_are_not_measured_take_what_such_steps_take() -> None:
         for _ in range(3):
             measured.record(plain_step(), 11.0, 0.0, None, 1.0, None)
         coasting.unmeasured += 3
-    assert coasting.tallies[PLAIN].steps == measured.tallies[PLAIN].steps == 161
-    assert coasting.tallies[PLAIN].tokens == measured.tallies[PLAIN].tokens == 1 + 40 * 6
-    assert coasting.tallies[PLAIN].ms == pytest.approx(measured.tallies[PLAIN].ms, rel=0.01)
+    for throughput in (measured, coasting):  # a step adds those before it
+        throughput.record(plain_step(), 11.0, 0.0, None, 1.0, None)
     assert coasting.total_ms == pytest.approx(measured.total_ms, rel=0.01)
     assert coasting.rate == pytest.approx(measured.rate, rel=0.01)
 
@@ -118,4 +113,4 @@ def test_a_new_reply_begins_without_the_steps_of_the_last_one() -> None:
     throughput, _ = throughput_and_arm()
     throughput.unmeasured += 2
     throughput.begin()
-    assert not throughput.tallies and throughput.total_ms == pytest.approx(11.0)
+    assert throughput.unmeasured == 0 and throughput.total_ms == pytest.approx(11.0)

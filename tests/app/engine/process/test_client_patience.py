@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from slipstream.app.engine.process.recovery import Note, end_of
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog
 from slipstream.app.platform.processes import work_done
 from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling
@@ -110,6 +111,15 @@ def test_one_that_was_asked_to_stop_is_given_up_sooner_until_it_has_answered() -
     assert "did not stop within 20 seconds" in waited(patience, 1, Beat(100, 0))
     patience.received(DONE)
     assert waited(patience, 100, Beat(100, 0)) == ""
+
+
+def test_one_that_does_nothing_after_a_stop_hangs_and_its_gpu_is_blamed() -> None:
+    watchdog = Watchdog(LIMITS)
+    watchdog.stop_asked()
+    assert waited(watchdog, 19, Beat(100, 25)) == ""
+    verdict = waited(watchdog, 1, Beat(100, 25))
+    assert "nothing at all for 25 seconds" in verdict
+    assert end_of(-9, "", verdict, Note("", True)).cause == "gpu"
 
 
 def test_a_stop_that_is_slow_because_the_step_is_slow_is_waited_for() -> None:
