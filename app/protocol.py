@@ -32,12 +32,7 @@ _WRITTEN_SPACE: Final = "\u2581".encode()
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn; see ``slipstream.models.sampling.sampler.Sampler``.
-
-    Attributes:
-        typical: Threshold of Medusa's typical acceptance, which changes the text; None for the exact rule. See
-            ``slipstream.drafters.accept.Typical``.
-    """
+    """How tokens are drawn; see ``slipstream.models.sampling.sampler.Sampler``."""
 
     temperature: float = 0.8
     top_k: int = 40
@@ -46,6 +41,8 @@ class Sampling:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     seed: int = 0
+    # threshold of Medusa's typical acceptance, which changes the text; None for the exact rule. See
+    # ``slipstream.drafters.accept.Typical``
     typical: float | None = None
 
 
@@ -56,97 +53,64 @@ def new_seed() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Loads a target and what drafts for it.
+    """Loads a target and what drafts for it."""
 
-    Attributes:
-        model: Path of the target's GGUF.
-        draft_model: Path of the draft model's GGUF, or None.
-        heads: Paths of files of trained heads; those for another model are passed over.
-        derived: Folder for files that are derived from the model, or None to keep none.
-        drafter: The drafter that must be usable, by its name; a mismatch is an error.
-        n_ctx: Context in tokens, or 0 for the model's own (at most 8,192).
-        same_text: Decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order.
-        gpu_layers: Layers on the GPU; -1 for all that fit.
-        draft_gpu_layers: Layers of the draft model on the GPU; -1 for all.
-        states: Folder of kept KV caches, or None to keep none of system prompts.
-        states_limit: Bytes that all kept KV caches may take together; those that were used last stay. 0 keeps none.
-        index: Folder of the indexes of text, or None to draft from none.
-        chats: Database of the chats that are indexed, or None for none.
-        spare_cores: Cores that a small model leaves free, for the screen that shows what it writes.
-        threads: Threads of every pass; 0 for as many as help.
-        halved: Times that the context is halved: with more of it, memory ran out.
-        left_out: File that names the drafters that the autopilot leaves out, by model; None for none.
-        failed: Drafters that ended the process before, by name, and the reason; they are left out.
-        measured_with: A small model with which is measured how attention is computed best on the processor; None for
-            llama.cpp's choice.
-        probed: File that remembers which model files were tried in a process of their own, as each is before its first
-            use; None to try none.
-    """
-
-    model: str
-    draft_model: str | None = None
+    model: str  # path of the target's GGUF
+    draft_model: str | None = None  # path of the draft model's GGUF, or None
+    # paths of files of trained heads; those for another model are passed over
     heads: list[str] = field(default_factory=list)
-    derived: str | None = None
-    drafter: str = "none"
-    n_ctx: int = 0
+    derived: str | None = None  # folder for files that are derived from the model, or None to keep none
+    drafter: str = "none"  # the drafter that must be usable, by its name; a mismatch is an error
+    n_ctx: int = 0  # context in tokens, or 0 for the model's own (at most 8,192)
+    # decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order
     same_text: bool = False
-    gpu_layers: int = -1
-    draft_gpu_layers: int = -1
-    spare_cores: int = 0
-    threads: int = 0
-    halved: int = 0
-    index: str | None = None
-    chats: str | None = None
-    left_out: str | None = None
-    states: str | None = None
+    gpu_layers: int = -1  # layers on the GPU; -1 for all that fit
+    draft_gpu_layers: int = -1  # layers of the draft model on the GPU; -1 for all
+    spare_cores: int = 0  # cores that a small model leaves free, for the screen that shows what it writes
+    threads: int = 0  # threads of every pass; 0 for as many as help
+    halved: int = 0  # times that the context is halved: with more of it, memory ran out
+    index: str | None = None  # folder of the indexes of text, or None to draft from none
+    chats: str | None = None  # database of the chats that are indexed, or None for none
+    left_out: str | None = None  # file that names the drafters that the autopilot leaves out, by model; None for none
+    states: str | None = None  # folder of kept KV caches, or None to keep none of system prompts
+    # bytes that all kept KV caches may take together; those that were used last stay. 0 keeps none
     states_limit: int = STATES_LIMIT
+    # file that remembers which model files were tried in a process of their own, as each is before its first use; None
+    # to try none
     probed: str | None = None
+    # a small model with which is measured how attention is computed best on the processor; None for llama.cpp's choice
     measured_with: str | None = None
+    # drafters that ended the process before, by name, and the reason; they are left out
     failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat.
+    """One turn of a chat."""
 
-    Attributes:
-        role: "system", "user" or "assistant".
-        content: Its text.
-        tokens: For a reply of this very model: its token ids, so that the KV cache is met again; else empty.
-    """
-
-    role: str
+    role: str  # "system", "user" or "assistant"
     content: str
+    # for a reply of this very model: its token ids, so that the KV cache is met again; else empty
     tokens: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Requests one reply to a chat.
+    """Requests one reply to a chat."""
 
-    Attributes:
-        request: Number that comes back with every event of this reply.
-        messages: The chat, oldest first; ends with the user's message, or with a reply that goes on.
-        sampling: How tokens are drawn.
-        drafter: The drafter's name.
-        max_tokens: Most tokens of the reply; 0 means until it ends by itself or the context is full.
-        stop: Strings that end the reply; they are not part of it.
-        state: File that keeps the KV cache of this chat between processes, or None. Written once the chat is left,
-            or nothing was asked for a while, or the engine ends.
-        begun: Tokens of the reply that an earlier process wrote; it goes on after them as if it had not stopped.
-        frame_ms: Steps that come faster than this are joined into one event; 0 for an event a step.
-        asked: When the user sent it, by ``perf_counter``, whose clock all processes share.
-    """
-
-    request: int
-    messages: list[Message]
-    sampling: Sampling = field(default_factory=Sampling)
+    request: int  # number that comes back with every event of this reply
+    messages: list[Message]  # the chat, oldest first; ends with the user's message, or with a reply that goes on
+    sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
     drafter: str = "none"
-    max_tokens: int = 0
-    stop: list[str] = field(default_factory=list)
+    max_tokens: int = 0  # most tokens of the reply; 0 means until it ends by itself or the context is full
+    stop: list[str] = field(default_factory=list)  # strings that end the reply; they are not part of it
+    # file that keeps the KV cache of this chat between processes, or None. Written once the chat is left, or nothing
+    # was asked for a while, or the engine ends
     state: str | None = None
-    frame_ms: float = 0.0
+    frame_ms: float = 0.0  # steps that come faster than this are joined into one event; 0 for an event a step
+    # tokens of the reply that an earlier process wrote; it goes on after them as if it had not stopped
     begun: list[int] = field(default_factory=list)
+    # when the user sent it, by ``perf_counter``, whose clock all processes share
     asked: float = field(default_factory=perf_counter)
 
 
@@ -155,20 +119,13 @@ class Prepare:
     """Reads the beginning of a prompt that is still being typed; whatever is asked next ends it.
 
     ``Counted`` answers at once, if nothing else is under way.
-
-    Attributes:
-        messages: The chat, oldest first; ends with what the user has typed so far, which may be nothing.
-        drafter: The drafter of the reply.
-        state: See ``Generate.state``.
-        request: Number that comes back with ``Counted``.
-        read: Whether to read it; else it is only counted.
     """
 
-    messages: list[Message]
+    messages: list[Message]  # the chat, oldest first; ends with what the user has typed so far, which may be nothing
     drafter: str = "none"
-    state: str | None = None
-    request: int = 0
-    read: bool = True
+    state: str | None = None  # see ``Generate.state``
+    request: int = 0  # number that comes back with ``Counted``
+    read: bool = True  # whether to read it; else it is only counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +162,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A sign of life, every second while something is asked; the seconds are those that the machine was awake.
+    """A sign of life, every second while something is asked; the seconds are those that the machine was awake."""
 
-    Attributes:
-        quiet: Seconds since the work last came further: a step, a chunk, a node of a graph, a tensor.
-        still: Seconds since the process last did anything that can be measured, such as to compute or to read a file.
-    """
-
-    quiet: float
+    quiet: float  # seconds since the work last came further: a step, a chunk, a node of a graph, a tensor
+    # seconds since the process last did anything that can be measured, such as to compute or to read a file
     still: float
 
 
@@ -225,67 +178,40 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class DrafterOffer:
-    """A drafter and whether it serves this target.
-
-    Attributes:
-        name: Its name.
-        usable: Whether it can be asked for.
-        why_not: The reason if not, else empty.
-        about: What it does, in a line.
-    """
+    """A drafter and whether it serves this target."""
 
     name: str
-    usable: bool
-    why_not: str = ""
-    about: str = ""
+    usable: bool  # whether it can be asked for
+    why_not: str = ""  # the reason if not, else empty
+    about: str = ""  # what it does, in a line
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A target is ready.
-
-    Attributes:
-        name: The model's own name.
-        architecture: Its kind, such as "llama".
-        n_ctx: Context in tokens.
-        fingerprint: Identifies the file; token ids kept for it are good for it alone.
-        device: Where it runs.
-        promise: "same text" or "same distribution".
-        drafters: All drafters.
-        plain_tok_per_s: Measured speed of plain decoding.
-        remark: What was changed because the process had ended before, for people; empty if nothing was.
-        failed: Drafters that failed while the model was loaded, by name, and the reason as the end of a sentence.
-        token_bytes: See ``LlamaModel.token_bytes``.
-    """
+    """A target is ready."""
 
     name: str
-    architecture: str
-    n_ctx: int
-    fingerprint: str
-    device: str
-    promise: str
+    architecture: str  # its kind, such as "llama"
+    n_ctx: int  # context in tokens
+    fingerprint: str  # identifies the file; token ids kept for it are good for it alone
+    device: str  # where it runs
+    promise: str  # "same text" or "same distribution"
     drafters: list[DrafterOffer]
-    plain_tok_per_s: float
-    remark: str = ""
+    plain_tok_per_s: float  # measured speed of plain decoding
+    remark: str = ""  # what was changed because the process had ended before, for people; empty if nothing was
+    # drafters that failed while the model was loaded, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
-    token_bytes: int = 0
+    token_bytes: int = 0  # see ``LlamaModel.token_bytes``
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How much of the context a prompt takes, before it is sent; the answer to the ``Prepare`` of this number.
-
-    Attributes:
-        request: The number.
-        tokens: Tokens of the prompt as it would be read now; n_ctx or more is too long to be sent.
-        dropped_messages: Oldest messages that would be left out.
-        dropped_tokens: Tokens that would leave with them.
-    """
+    """How much of the context a prompt takes, before it is sent; the answer to the ``Prepare`` of this number."""
 
     request: int
-    tokens: int
-    dropped_messages: int = 0
-    dropped_tokens: int = 0
+    tokens: int  # tokens of the prompt as it would be read now; n_ctx or more is too long to be sent
+    dropped_messages: int = 0  # oldest messages that would be left out
+    dropped_tokens: int = 0  # tokens that would leave with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,130 +225,77 @@ class Prefilling:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of new text and its origin.
-
-    Attributes:
-        text: The text.
-        origin: Where it comes from.
-        source: The drafter's name where the origin is "accepted", else empty.
-    """
+    """A stretch of new text and its origin."""
 
     text: str
-    origin: Origin
-    source: str = ""
+    origin: Origin  # where it comes from
+    source: str = ""  # the drafter's name where the origin is "accepted", else empty
 
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """One step as it is drawn: what was drafted, and what became of it.
+    """One step as it is drawn: what was drafted, and what became of it."""
 
-    Attributes:
-        step: Its number in the reply, from 1.
-        texts: Per node that might have been accepted, the text of its token; empty for a token that ends a reply.
-        parents: Per node, the index of its parent, smaller than its own; -1 below the text so far.
-        probs: Per node, the drafter's probability of it given its parent, 0 to 1.
-        sources: Per node, its drafter.
-        path: The accepted nodes, root to leaf.
-        last: The token after them, which the target wrote itself.
-        probes: Number of nodes that were evaluated for the drafter's sake alone; they are not among the others.
-        ms: Milliseconds of the step.
-    """
-
-    step: int
+    step: int  # its number in the reply, from 1
+    # per node that might have been accepted, the text of its token; empty for a token that ends a reply
     texts: list[str]
-    parents: list[int]
-    probs: list[float]
-    sources: list[str]
-    path: list[int]
-    last: Piece
-    probes: int
-    ms: float
+    parents: list[int]  # per node, the index of its parent, smaller than its own; -1 below the text so far
+    probs: list[float]  # per node, the drafter's probability of it given its parent, 0 to 1
+    sources: list[str]  # per node, its drafter
+    path: list[int]  # the accepted nodes, root to leaf
+    last: Piece  # the token after them, which the target wrote itself
+    probes: int  # number of nodes that were evaluated for the drafter's sake alone; they are not among the others
+    ms: float  # milliseconds of the step
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a step carries beside its text after ``Watch``.
+    """What a step carries beside its text after ``Watch``."""
 
-    Attributes:
-        trees: Drafts, oldest first; of many quick steps only some.
-        by_drafter: As in ``Done``, of the reply so far.
-        drafter_depths: As in ``Done``, of the reply so far.
-    """
-
-    trees: list[DraftTree]
-    by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
-    drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
+    trees: list[DraftTree]  # drafts, oldest first; of many quick steps only some
+    by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)  # as in ``Done``, of the reply so far
+    drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)  # as in ``Done``, of the reply so far
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The new text of a step that reasons, or that ends the reasoning.
+    """The new text of a step that reasons, or that ends the reasoning."""
 
-    Attributes:
-        reasoning: What is new of the reasoning, without the marks around it.
-        answer: What is new of the answer; what may still become a mark is in neither until the reply is over.
-        under_way: Whether more reasoning follows.
-    """
-
-    reasoning: str
-    answer: list[Piece]
-    under_way: bool
+    reasoning: str  # what is new of the reasoning, without the marks around it
+    answer: list[Piece]  # what is new of the answer; what may still become a mark is in neither until the reply is over
+    under_way: bool  # whether more reasoning follows
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the autopilot chose for a step, and the terms of the choice.
+    """What the autopilot chose for a step, and the terms of the choice."""
 
-    Attributes:
-        drafter: The one that drafts; "none" for a plain step.
-        nodes: Tokens that the pass checks beside the next one.
-        cost: Cost of the pass in plain passes, 1 or more.
-        expected: Tokens expected of the step.
-        plain_ms: Milliseconds of a plain step.
-        trial: Whether the drafter is tried out.
-    """
-
-    drafter: str
-    nodes: int
-    cost: float
-    expected: float
-    plain_ms: float
-    trial: bool = False
+    drafter: str  # the one that drafts; "none" for a plain step
+    nodes: int  # tokens that the pass checks beside the next one
+    cost: float  # cost of the pass in plain passes, 1 or more
+    expected: float  # tokens expected of the step
+    plain_ms: float  # milliseconds of a plain step
+    trial: bool = False  # whether the drafter is tried out
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """One step of the loop, or several joined.
+    """One step of the loop, or several joined."""
 
-    Attributes:
-        request: Which reply.
-        pieces: The new text, in order; empty while a character is incomplete.
-        tokens: The new token ids.
-        drafter: The drafter ("none" for a plain step).
-        drafted: Depth of the draft.
-        accepted: Tokens accepted.
-        ms: Milliseconds of the step.
-        speed: The figures so far.
-        expected: Tokens that the autopilot expected of it; 0 where it did not choose.
-        choice: What the autopilot chose; None where it did not choose, or where it has just been said.
-        watched: The drafts, after ``Watch``.
-        divided: What of the new text is reasoning; None where all of it is the answer's.
-        ttft_ms: As in ``Done``.
-    """
-
-    request: int
-    pieces: list[Piece]
-    tokens: list[int]
-    drafter: str
-    drafted: int
-    accepted: int
-    ms: float
+    request: int  # which reply
+    pieces: list[Piece]  # the new text, in order; empty while a character is incomplete
+    tokens: list[int]  # the new token ids
+    drafter: str  # the drafter ("none" for a plain step)
+    drafted: int  # depth of the draft
+    accepted: int  # tokens accepted
+    ms: float  # milliseconds of the step
     speed: Speed
-    expected: float = 0.0
+    expected: float = 0.0  # tokens that the autopilot expected of it; 0 where it did not choose
+    # what the autopilot chose; None where it did not choose, or where it has just been said
     choice: Choice | None = None
-    watched: Watched | None = None
-    divided: Divided | None = None
-    ttft_ms: float = 0.0
+    watched: Watched | None = None  # the drafts, after ``Watch``
+    divided: Divided | None = None  # what of the new text is reasoning; None where all of it is the answer's
+    ttft_ms: float = 0.0  # as in ``Done``
 
     @property
     def parts(self) -> Divided:
@@ -432,66 +305,46 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A reply is over.
+    """A reply is over."""
 
-    Attributes:
-        request: Which reply.
-        reason: "stop" (it ended by itself or at a stop string), "length" (max_tokens), "context" (the context is full)
-            or "cancelled".
-        text: The whole reply.
-        tokens: Its token ids without the end token, to be kept for the next turn; empty where they do not stand for
-            just this text (a stop string was cut off, a character is incomplete).
-        prompt_tokens: Tokens of the prompt.
-        prefilled_tokens: Those that had to be read, the rest was in the KV cache.
-        dropped_messages: Oldest messages that did not fit the context and were left out.
-        ttft_ms: Milliseconds from ``Generate.asked`` to the first token.
-        speed: The final figures.
-        by_depth: Per depth from 1: [steps that reached it, accepted there].
-        by_drafter: Per drafter: its figures in this reply: steps, drafted, accepted.
-        drafter_depths: Per drafter: ``by_depth`` of its drafts alone.
-        phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps.
-        exact: Whether the text is the target's own; typical acceptance changes it.
-        auto: Per drafter that the autopilot chose: steps, tokens expected and real, and milliseconds.
-        dropped_tokens: Tokens that left with the oldest messages.
-        failed: Drafters that failed since the last reply, by name, and the reason as the end of a sentence.
-        remarks: What happened to the model's files while it is loaded, and what to do about it; each is told once.
-    """
-
-    request: int
+    request: int  # which reply
+    # "stop" (it ended by itself or at a stop string), "length" (max_tokens), "context" (the context is full) or
+    # "cancelled"
     reason: Literal["stop", "length", "context", "cancelled"]
-    text: str
+    text: str  # the whole reply
+    # its token ids without the end token, to be kept for the next turn; empty where they do not stand for just this
+    # text (a stop string was cut off, a character is incomplete)
     tokens: list[int]
-    prompt_tokens: int
-    prefilled_tokens: int
-    dropped_messages: int
-    ttft_ms: float
-    speed: Speed
-    by_depth: list[list[int]] = field(default_factory=list)
+    prompt_tokens: int  # tokens of the prompt
+    prefilled_tokens: int  # those that had to be read, the rest was in the KV cache
+    dropped_messages: int  # oldest messages that did not fit the context and were left out
+    ttft_ms: float  # milliseconds from ``Generate.asked`` to the first token
+    speed: Speed  # the final figures
+    by_depth: list[list[int]] = field(default_factory=list)  # per depth from 1: [steps that reached it, accepted there]
+    # per drafter: its figures in this reply: steps, drafted, accepted
     by_drafter: dict[str, dict[str, int]] = field(default_factory=dict)
+    # per drafter: ``by_depth`` of its drafts alone
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
+    # milliseconds a step: draft, evaluate, accept, commit, and the rest that is done between steps
     phases: dict[str, float] = field(default_factory=dict)
-    exact: bool = True
+    exact: bool = True  # whether the text is the target's own; typical acceptance changes it
+    # per drafter that the autopilot chose: steps, tokens expected and real, and milliseconds
     auto: dict[str, dict[str, float]] = field(default_factory=dict)
-    dropped_tokens: int = 0
+    dropped_tokens: int = 0  # tokens that left with the oldest messages
+    # drafters that failed since the last reply, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
+    # what happened to the model's files while it is loaded, and what to do about it; each is told once
     remarks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request failed; the engine lives on.
+    """A request failed; the engine lives on."""
 
-    Attributes:
-        title: What failed and why.
-        hint: What to try next.
-        code: Exit code for a command: 1 or 2.
-        request: Which reply, or 0 for a load.
-    """
-
-    title: str
-    hint: str = ""
-    code: int = 1
-    request: int = 0
+    title: str  # what failed and why
+    hint: str = ""  # what to try next
+    code: int = 1  # exit code for a command: 1 or 2
+    request: int = 0  # which reply, or 0 for a load
 
 
 def least_tokens(text: str, token_bytes: int) -> int:

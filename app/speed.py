@@ -13,7 +13,6 @@ def speedup(tokens: float, seconds: float, plain_seconds: float | None) -> float
     """The time that plain decoding takes for these tokens over the time that they took.
 
     Args:
-        tokens: Tokens written.
         seconds: Wall time of all of their steps.
         plain_seconds: Seconds a token of plain decoding, measured on this machine at about the same time and length of
             text; None where it was not.
@@ -40,34 +39,20 @@ def compared(ratio: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The figures of a reply so far.
+    """The figures of a reply so far."""
 
-    Attributes:
-        tok_per_s: Emitted tokens a second of wall time over all steps, prefill left out.
-        acceptance: Accepted tokens over the depths of the drafts; None before the first draft.
-        tokens_per_step: Tokens a step.
-        plain_tok_per_s: The baseline: tokens a second of plain decoding now, at this length of text; None while it is
-            being measured.
-        drafted: Tokens drafted (depths of the drafts).
-        accepted: Drafted tokens that the target accepted.
-        steps: Steps so far.
-        tokens: Tokens so far.
-        thought: Tokens of the thinking part, see ``slipstream.app.chats.reasoning``.
-        thought_ms: Milliseconds that they took.
-        busy: Whether other programs seem to disturb the steps.
-    """
-
-    tok_per_s: float = 0.0
-    acceptance: float | None = None
-    tokens_per_step: float = 0.0
+    tok_per_s: float = 0.0  # emitted tokens a second of wall time over all steps, prefill left out
+    acceptance: float | None = None  # accepted tokens over the depths of the drafts; None before the first draft
+    tokens_per_step: float = 0.0  # tokens a step
+    # the baseline: tokens a second of plain decoding now, at this length of text; None while it is being measured
     plain_tok_per_s: float | None = None
-    drafted: int = 0
-    accepted: int = 0
-    steps: int = 0
-    tokens: int = 0
-    thought: int = 0
-    thought_ms: float = 0.0
-    busy: bool = False
+    drafted: int = 0  # tokens drafted (depths of the drafts)
+    accepted: int = 0  # drafted tokens that the target accepted
+    steps: int = 0  # steps so far
+    tokens: int = 0  # tokens so far
+    thought: int = 0  # tokens of the thinking part, see ``slipstream.app.chats.reasoning``
+    thought_ms: float = 0.0  # milliseconds that they took
+    busy: bool = False  # whether other programs seem to disturb the steps
 
     @property
     def speedup(self) -> float | None:

@@ -53,10 +53,6 @@ def accept(
     probes are never entered.
 
     Args:
-        draft: The guess.
-        evaluation: The target's rows for the guess.
-        sampler: Draws the target's tokens.
-        history: The tokens before this step.
         over: Whether the reply ends with the last of the step's tokens so far.
 
     Returns:
@@ -88,17 +84,13 @@ class Typical:
     Source: Medusa (Cai et al., 2024, arXiv 2401.10774; github.com/FasterDecoding/Medusa, ``medusa/model/utils.py``:
     ``evaluate_posterior``, which takes p before top-k and top-p).
 
-    Attributes:
-        epsilon: The threshold, above 0 and at most 1; the paper's is 0.09, with alpha 0.3.
-
     Raises:
         UsageError: If it is out of its range.
     """
 
-    epsilon: float
+    epsilon: float  # the threshold, above 0 and at most 1; the paper's is 0.09, with alpha 0.3
 
     def __post_init__(self) -> None:
-        """Checks the range."""
         if not 0 < self.epsilon <= 1:  # a NaN fits nowhere
             raise UsageError(
                 f"the threshold of typical acceptance is {self.epsilon}; it must be above 0 and at most 1."
@@ -146,10 +138,6 @@ class Typical:
 
 def accept_rule(typical: float | None, temperature: float) -> AcceptRule:
     """Chooses the rule: the exact one unless typical acceptance is asked for.
-
-    Args:
-        typical: Threshold of typical acceptance, or None.
-        temperature: Of the sampling.
 
     Raises:
         UsageError: If the threshold is out of its range, or the temperature is 0: then one token alone is likely.

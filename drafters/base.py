@@ -26,17 +26,11 @@ while drafting, with ``calibration.Ratio`` or ``calibration.ProbabilityCalibrati
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A guess of what comes next.
+    """A guess of what comes next."""
 
-    Attributes:
-        tree: The guessed tokens; an empty tree means: decode plainly.
-        probs: Per node, the drafter's probability of it given its parent, 0 to 1.
-        sources: Per node, the name of the method that drafted it.
-    """
-
-    tree: TokenTree = EMPTY_TREE
-    probs: tuple[float, ...] = ()
-    sources: tuple[str, ...] = ()
+    tree: TokenTree = EMPTY_TREE  # the guessed tokens; an empty tree means: decode plainly
+    probs: tuple[float, ...] = ()  # per node, the drafter's probability of it given its parent, 0 to 1
+    sources: tuple[str, ...] = ()  # per node, the name of the method that drafted it
 
 
 NO_DRAFT: Final = Draft()
@@ -44,57 +38,39 @@ NO_DRAFT: Final = Draft()
 
 @dataclass(slots=True)
 class Timings:
-    """Milliseconds that the phases of one step took.
-
-    Attributes:
-        processor: Processor time of all threads during ``evaluate``; 0 where it was not measured.
-    """
+    """Milliseconds that the phases of one step took."""
 
     draft: float = 0.0
     evaluate: float = 0.0
     accept: float = 0.0
     commit: float = 0.0
-    processor: float = 0.0
+    processor: float = 0.0  # processor time of all threads during ``evaluate``; 0 where it was not measured
 
     @property
     def total(self) -> float:
-        """The whole step."""
         return self.draft + self.evaluate + self.accept + self.commit
 
 
 @dataclass(slots=True)
 class Step:
-    """One turn of the loop.
+    """One turn of the loop."""
 
-    Attributes:
-        draft: What was guessed.
-        path: Accepted nodes, root to leaf.
-        tokens: The emitted tokens: the path's and one more, which is *recovered* where the draft was wrong, a *bonus*
-            after a path accepted to its leaf, and plain where nothing was drafted.
-        evaluation: The target's rows; valid until the target's next call.
-        ended: Whether the reply is over with the last token; depths below it were not observed.
-        timings: Filled by the loop.
-    """
-
-    draft: Draft
-    path: tuple[int, ...]
+    draft: Draft  # what was guessed
+    path: tuple[int, ...]  # accepted nodes, root to leaf
+    # the emitted tokens: the path's and one more, which is *recovered* where the draft was wrong, a *bonus* after a
+    # path accepted to its leaf, and plain where nothing was drafted
     tokens: tuple[Token, ...]
-    evaluation: Evaluation
-    ended: bool = False
-    timings: Timings = field(default_factory=Timings)
+    evaluation: Evaluation  # the target's rows; valid until the target's next call
+    ended: bool = False  # whether the reply is over with the last token; depths below it were not observed
+    timings: Timings = field(default_factory=Timings)  # filled by the loop
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a drafter needs of the target.
+    """What a drafter needs of the target."""
 
-    Attributes:
-        hidden: Hidden points that evaluations must carry.
-        leaves: Most leaves of its trees; 1 for chains.
-    """
-
-    hidden: frozenset[int] = frozenset()
-    leaves: int = 1
+    hidden: frozenset[int] = frozenset()  # hidden points that evaluations must carry
+    leaves: int = 1  # most leaves of its trees; 1 for chains
 
 
 class Drafter(ABC):
@@ -102,17 +78,13 @@ class Drafter(ABC):
 
     A drafter owns its state (pool, cache, heads). The engine calls ``begin`` with each new prompt, then ``draft`` and
     ``observe`` once a step.
-
-    Attributes:
-        name: The method's name.
-        needs: What it needs of the target; fixed for most, and of the instance where it depends on the heads, the
-            target, or the drafters in use.
-        failed: Why it was taken out of this chat, as the end of a sentence; empty while it drafts.
     """
 
     name: str
+    # what it needs of the target; fixed for most, and of the instance where it depends on the heads, the target, or the
+    # drafters in use
     needs: Needs = Needs()
-    failed: str = ""
+    failed: str = ""  # why it was taken out of this chat, as the end of a sentence; empty while it drafts
 
     def begin(self, history: History) -> None:
         """Starts a reply: ``history`` is the whole prompt, most of it often seen before."""
@@ -125,7 +97,6 @@ class Drafter(ABC):
         """Guesses the tokens after ``history``.
 
         Args:
-            history: Prompt and reply so far.
             should_extend: Whether one more node pays; see ``ShouldExtend``.
             sampler: The target's sampler, for drafters that draw with its keyed noise.
         """

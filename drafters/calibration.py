@@ -24,16 +24,11 @@ class Ratio(Generic[Value]):
     """What was observed over what was expected, where recent outcomes count more.
 
     The values are numbers, or arrays of one shape: then it holds a ratio for each place.
-
-    Attributes:
-        decay: Weight of all outcomes so far once another one is added.
-        observed: Sum of what was observed, weighted.
-        expected: Sum of what was expected, weighted alike.
     """
 
-    decay: float
-    observed: Value
-    expected: Value
+    decay: float  # weight of all outcomes so far once another one is added
+    observed: Value  # sum of what was observed, weighted
+    expected: Value  # sum of what was expected, weighted alike
 
     def add(self, observed: Value, expected: Value) -> None:
         """Adds an outcome; for a share of successes, ``observed`` is 0 or 1 and ``expected`` is 1."""
@@ -59,7 +54,6 @@ class ProbabilityCalibration:
     """
 
     def __init__(self) -> None:
-        """Takes probabilities as they are."""
         self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(len(_BOUNDS) + 1)]
 
     def corrected(self, prob: float) -> float:
@@ -75,7 +69,6 @@ class RankedTokens:
     """The ranked tokens after each path of a draft; their probabilities are corrected by what the target drew."""
 
     def __init__(self) -> None:
-        """Takes probabilities as they are."""
         self._calibration = ProbabilityCalibration()
         self._at = -1  # length of the history that was drafted for
         self._ranked: dict[tuple[Token, ...], tuple[Sequence[Token], Sequence[float]]] = {}  # by the tokens before them
@@ -91,7 +84,6 @@ class RankedTokens:
         return list(map(self._calibration.corrected, shares))
 
     def __contains__(self, above: tuple[Token, ...]) -> bool:
-        """Whether the tokens after a path are kept."""
         return above in self._ranked
 
     def after(self, above: tuple[Token, ...]) -> list[tuple[Token, float]]:

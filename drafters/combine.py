@@ -16,17 +16,11 @@ _CONFIDENT: Final = 0.5
 
 
 class _Alike(NamedTuple):
-    """Nodes of several drafts that are one node of the merged tree.
+    """Nodes of several drafts that are one node of the merged tree."""
 
-    Attributes:
-        prob: The largest of their probabilities.
-        source: The drafter that gave it.
-        nodes: Each with its draft's index.
-    """
-
-    prob: float
-    source: str
-    nodes: list[tuple[int, int]]
+    prob: float  # the largest of their probabilities
+    source: str  # the drafter that gave it
+    nodes: list[tuple[int, int]]  # each with its draft's index
 
 
 class Combined(Drafter):
@@ -42,7 +36,6 @@ class Combined(Drafter):
         """Takes over some drafters; what they need is needed of one target.
 
         Args:
-            name: What the combination is called.
             drafters: The preferred one first.
             combine: Makes one draft of theirs and of the number of tokens of the text; the drafts are made as they are
                 iterated.
@@ -57,32 +50,26 @@ class Combined(Drafter):
         return Needs(hidden, max(each.leaves for each in needs))
 
     def begin(self, history: History) -> None:
-        """Starts a reply."""
         for drafter in self.drafters:
             drafter.begin(history)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Passes the hidden states of prompt tokens on."""
         for drafter in self.drafters:
             drafter.on_prefill(tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Makes one draft."""
         drafts = (drafter.draft(history, should_extend, sampler) for drafter in self.drafters)
         return self._combine(drafts, len(history.tokens))
 
     def observe(self, history: History, step: Step) -> None:
-        """Passes a step on."""
         for drafter in self.drafters:
             drafter.observe(history, step)
 
     def rewind(self, length: int) -> None:
-        """Forgets every token from index ``length`` of the history on."""
         for drafter in self.drafters:
             drafter.rewind(length)
 
     def close(self) -> None:
-        """Frees what they hold."""
         for drafter in self.drafters:
             drafter.close()
 
@@ -103,7 +90,6 @@ def together(drafters: Sequence[Drafter], abilities: Abilities) -> Combined:
     alone, so that they are evaluated only where no other drafter has drafted.
 
     Args:
-        drafters: The drafters.
         abilities: Trees stay within the rows, leaves and context that the target takes.
     """
 

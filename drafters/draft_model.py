@@ -56,12 +56,10 @@ class DraftModel(Drafter):
         self._ranked = RankedTokens()
 
     def begin(self, history: History) -> None:
-        """Starts a reply; the cache keeps what it shares with the new prompt."""
         self._at = 0
         self._cache.begin()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a chain or a tree."""
         self._ranked.begin(history)
         if not should_extend(1.0, 1) or not self._cache.follow(history.tokens):
             return NO_DRAFT
@@ -88,11 +86,9 @@ class DraftModel(Drafter):
         self._ranked.observe(history, step)
 
     def reading_ms(self, history: History) -> float:
-        """Milliseconds of the prompt that it has not read."""
         return self._cache.reading_ms(history.tokens)
 
     def rewind(self, length: int) -> None:
-        """Forgets what follows ``length``."""
         self._cache.rewind(length)
 
     def _tree(
@@ -133,15 +129,10 @@ class DraftModel(Drafter):
 
 
 class _Guess(NamedTuple):
-    """A token of the target.
-
-    Attributes:
-        token: Its id.
-        share: The draft model's probability of its text.
-    """
+    """A token of the target."""
 
     token: Token
-    share: float
+    share: float  # the draft model's probability of its text
 
 
 class TranslatedModel(Drafter):
@@ -158,7 +149,6 @@ class TranslatedModel(Drafter):
 
         Args:
             model: The draft model; for this drafter alone during a reply, and its owner closes it.
-            abilities: Of the target.
             mapping: Between the two vocabularies; for this drafter alone during a reply.
         """
         self._model, self._mapping = model, mapping
@@ -169,13 +159,11 @@ class TranslatedModel(Drafter):
         self._guesses: list[_Guess] = []
 
     def begin(self, history: History) -> None:
-        """Starts a reply; the cache keeps what it shares with the new prompt."""
         self._at = 0
         self._cache.begin()
         self._mapping.begin()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a chain."""
         self._guesses = []
         self._at = len(history.tokens)
         if not should_extend(1.0, 1):
@@ -207,12 +195,10 @@ class TranslatedModel(Drafter):
                 return
 
     def reading_ms(self, history: History) -> float:
-        """Milliseconds of the prompt that it has not read."""
         mapping = self._mapping
         return self._cache.reading_ms(mapping.tokens, mapping.behind(history.tokens))
 
     def rewind(self, length: int) -> None:
-        """Forgets what follows ``length``."""
         self._mapping.rewind(length)
 
     def _write(self, size: int, should_extend: ShouldExtend) -> list[_Guess]:

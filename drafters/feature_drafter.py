@@ -32,17 +32,11 @@ _NODES: Final = 16
 
 
 class _Open(NamedTuple):
-    """A node of a level; the least is the most probable.
+    """A node of a level; the least is the most probable."""
 
-    Attributes:
-        minus: Minus the probability of the path that ends in it.
-        row: The row of the pass that guessed it.
-        tokens: The path's tokens.
-    """
-
-    minus: float
-    row: int
-    tokens: tuple[Token, ...]
+    minus: float  # minus the probability of the path that ends in it
+    row: int  # the row of the pass that guessed it
+    tokens: tuple[Token, ...]  # the path's tokens
 
 
 class FeatureDrafter(Drafter):
@@ -66,7 +60,6 @@ class FeatureDrafter(Drafter):
         """Takes over a head.
 
         Args:
-            name: The method's.
             head: For this drafter alone; closed with it.
             target: What it drafts for; it must live longer than this drafter.
             points: The hidden points that are joined to a feature, in this order.
@@ -101,7 +94,6 @@ class FeatureDrafter(Drafter):
         self._text = list(history.tokens)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Reads the prompt with the target."""
         self._take(self._target.cached - len(tokens), [hidden[point] for point in self._points])
         self._settle(len(self._waiting) - 1)
 
@@ -142,7 +134,6 @@ class FeatureDrafter(Drafter):
         self._drop(length - 1, length)
 
     def close(self) -> None:
-        """Frees the head."""
         self._head.close()
         self._opened.close()
 

@@ -49,8 +49,6 @@ class Guard:
         """Makes a drafter whose verbs never raise; one that cannot be made has failed.
 
         Args:
-            name: Its name.
-            make: Makes it.
             abilities: What the target takes; drafts are cut to it.
         """
         inner = self.run(name, make, None)
@@ -108,11 +106,9 @@ class Guarded(Drafter):
         return self._guard.failed.get(self.name, "")
 
     def begin(self, history: History) -> None:
-        """Starts a reply."""
         self._run(self._inner.begin, None, history)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Passes on the hidden states of prompt tokens."""
         self._run(self._inner.on_prefill, None, tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
@@ -120,15 +116,12 @@ class Guarded(Drafter):
         return self._run(self._fitted, NO_DRAFT, history, should_extend, sampler)
 
     def observe(self, history: History, step: Step) -> None:
-        """Passes on a step."""
         self._run(self._inner.observe, None, history, step)
 
     def reading_ms(self, history: History) -> float:
-        """Milliseconds that it reads before it can draft."""
         return self._run(self._inner.reading_ms, 0.0, history)
 
     def rewind(self, length: int) -> None:
-        """Forgets every token from index ``length`` on."""
         self._run(self._inner.rewind, None, length)
 
     def reject(self, draft: Draft, why: Exception) -> None:

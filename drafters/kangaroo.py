@@ -59,7 +59,6 @@ class Sureness:
     _PRIOR: Final = (6.0, 10.0)  # accepted tokens, and tokens that stood after an accepted one
 
     def __init__(self, bound: float) -> None:
-        """Starts with no pairs."""
         self.bound = bound
         self._each = np.eye(self._BINS)
         self._right = Ratio[Doubles](self._DECAY, np.zeros(self._BINS), np.zeros(self._BINS))  # by probability
@@ -70,8 +69,6 @@ class Sureness:
         """Adds a pair of a token that the target has seen.
 
         Args:
-            probability: What the drafter gave it.
-            accepted: Whether the target drew it.
             after: Whether it stood after another drafted token, which was accepted.
         """
         tried = self._each[min(int(probability * self._BINS), self._BINS - 1)]
@@ -137,7 +134,6 @@ class Kangaroo(Drafter):
         self._price: float | None = None  # of a node then
 
     def begin(self, history: History) -> None:
-        """Starts a reply; the cache keeps what it shares with the new prompt."""
         self._cache.begin()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
@@ -184,11 +180,9 @@ class Kangaroo(Drafter):
             self.sureness.settle(self._price)
 
     def reading_ms(self, history: History) -> float:
-        """Milliseconds of the prompt that it has not read."""
         return self._cache.reading_ms(history.tokens)
 
     def rewind(self, length: int) -> None:
-        """Forgets what follows ``length``."""
         self._cache.rewind(length)
         self._drafted_at = _NOWHERE
 

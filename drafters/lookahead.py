@@ -40,17 +40,12 @@ _WINDOW_WEIGHT: Final = 16  # steps that the prior of the window counts for
 
 @dataclass(slots=True)
 class NGram:
-    """One n-gram of the pool.
+    """One n-gram of the pool."""
 
-    Attributes:
-        tokens: What follows its first token.
-        guessed: Whether it was only ever guessed by the window; False once prompt or reply contained it.
-        right: How often each of its tokens was right, given those before, when its first token stood last; as long as
-            the longest of its trials.
-    """
-
-    tokens: tuple[Token, ...]
-    guessed: bool
+    tokens: tuple[Token, ...]  # what follows its first token
+    guessed: bool  # whether it was only ever guessed by the window; False once prompt or reply contained it
+    # how often each of its tokens was right, given those before, when its first token stood last; as long as the
+    # longest of its trials
     right: list[Ratio[float]] = field(default_factory=list)
 
     def probability(self, at: int, prior: float, weight: float) -> float:
@@ -68,12 +63,10 @@ class NGramPool:
     """N-grams by their first token: so many for each, so many first tokens; the least recent leave first."""
 
     def __init__(self, per_token: int, first_tokens: int = 1 << 16) -> None:
-        """Starts empty."""
         self._per_token, self.first_tokens = per_token, first_tokens
         self._grams: OrderedDict[Token, OrderedDict[tuple[Token, ...], NGram]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Number of n-grams."""
         return sum(map(len, self._grams.values()))
 
     def add(self, first: Token, rest: tuple[Token, ...], *, guessed: bool) -> None:
@@ -94,7 +87,6 @@ class NGramPool:
         return list(reversed(grams.values())) if grams else []
 
     def clear(self) -> None:
-        """Forgets all."""
         self._grams.clear()
 
 
@@ -214,7 +206,6 @@ class Lookahead(Drafter):
         del self._read[length:]
 
     def close(self) -> None:
-        """Frees the pool."""
         self.pool.clear()
         self._read, self._levels = [], []
 

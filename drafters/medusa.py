@@ -122,7 +122,6 @@ class MedusaHeads:
         return self._ids[places], np.take_along_axis(probs[..., 0], order, axis=1)
 
     def close(self) -> None:
-        """Frees the heads."""
         self._network.close()
 
 
@@ -137,7 +136,6 @@ class RankRecord:
 
         Args:
             accuracies: [heads, known ranks]; further ranks are taken to be like the last.
-            ranks: Ranks that are kept.
         """
         known = accuracies[:, np.minimum(np.arange(ranks), accuracies.shape[1] - 1)]
         trained = np.maximum(_FROM_TRAINING * known, 1e-3).astype(np.float64)
@@ -235,7 +233,6 @@ class Medusa(Drafter):
         self._state = self._guess = None
 
     def close(self) -> None:
-        """Frees the heads."""
         self._heads.close()
 
 

@@ -18,7 +18,6 @@ class Memory:
         """Keeps where the files are; nothing is made yet.
 
         Args:
-            folder: The cache folder.
             model: Fingerprint of the model.
         """
         self._folder, self._model = folder, model

@@ -51,7 +51,6 @@ class SuffixAutomaton:
         self.extend(tokens)
 
     def __len__(self) -> int:
-        """Length of the text."""
         return len(self.tokens)
 
     @property
@@ -201,7 +200,6 @@ class PromptLookup(Drafter):
         self._cut = self._cut or length < len(self.index)
 
     def close(self) -> None:
-        """Frees the index."""
         self.index = SuffixAutomaton()
 
     def _follow(self, history: History) -> None:

@@ -46,7 +46,6 @@ class RankAccuracy:
     """How often the token of each rank was the one that followed, by how sure the row was of its best."""
 
     def __init__(self, ranks: int) -> None:
-        """Starts from the prior."""
         classes = len(_SURENESS) + 1
         self._ratios = [[Ratio(_DECAY, 0.0, 0.0) for _ in range(ranks)] for _ in range(classes)]
         self._sorted: list[list[tuple[float, int]]] = [[] for _ in range(classes)]  # empty where it has to be sorted

@@ -20,30 +20,21 @@ from slipstream.models.types import Abilities
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a drafter may be made from.
+    """What a drafter may be made from."""
 
-    Attributes:
-        abilities: What the target can do.
-        draft_model: A draft model, if there is one.
-        heads: Method to the file that was trained for this target; already checked.
-        llama: The target where it is llama.cpp's, for methods that run on its device or read its weights.
-        folder: Where files that are derived from the target may be kept from one run to the next.
-        text_index: The owner's past text, if it is indexed and may be used.
-        memory: What drafters learned of the target in earlier runs, if it is kept.
-        header: Of the target's file, where it has one.
-        vocabulary_mapping: Between the target's vocabulary and the draft model's where they differ.
-        guard: Runs the calls of the drafters, so that a failing one fails no reply; None lets them raise.
-    """
-
-    abilities: Abilities
-    draft_model: Target | None = None
+    abilities: Abilities  # what the target can do
+    draft_model: Target | None = None  # a draft model, if there is one
+    # method to the file that was trained for this target; already checked
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
+    # the target where it is llama.cpp's, for methods that run on its device or read its weights
     llama: LlamaTarget | None = None
-    folder: Path | None = None
-    text_index: TextIndex | None = None
-    memory: Memory | None = None
-    header: Header | None = None
+    folder: Path | None = None  # where files that are derived from the target may be kept from one run to the next
+    text_index: TextIndex | None = None  # the owner's past text, if it is indexed and may be used
+    memory: Memory | None = None  # what drafters learned of the target in earlier runs, if it is kept
+    header: Header | None = None  # of the target's file, where it has one
+    # between the target's vocabulary and the draft model's where they differ
     vocabulary_mapping: VocabularyMapping | None = None
+    # runs the calls of the drafters, so that a failing one fails no reply; None lets them raise
     guard: Guard | None = None
 
 
@@ -68,17 +59,13 @@ class Method:
     """A drafting method, as the registry lists it.
 
     Attributes:
-        name: What it is called.
-        make: Makes the drafter of resources that ``lacks`` nothing.
         needs: What it needs of every target; a drafter may need more.
-        lacks: What is missing for it, in words that follow "cannot serve this model:", or an empty string.
-        about: What it does, in one plain line of at most 60 characters, without a full stop.
-        auto: Whether the autopilot may use it.
     """
 
     name: str
-    make: Callable[[Resources], Drafter]
+    make: Callable[[Resources], Drafter]  # makes the drafter of resources that ``lacks`` nothing
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
+    # what is missing for it, in words that follow "cannot serve this model:", or an empty string
     lacks: Callable[[Resources], str] = needs_nothing
-    about: str = ""
-    auto: bool = False
+    about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
+    auto: bool = False  # whether the autopilot may use it

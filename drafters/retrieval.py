@@ -39,7 +39,6 @@ class Acceptance:
     """
 
     def __init__(self) -> None:
-        """Starts from the prior."""
         self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(DEPTH + 1)]
 
     def trust(self, matched: int) -> float:
@@ -51,9 +50,7 @@ class Acceptance:
         """Adds one token of the target.
 
         Args:
-            matched: Length of the match before it.
             share: Sum of the shares of the tokens that were guessed.
-            right: Whether it was one of them.
         """
         self._ratios[min(matched, DEPTH)].add(right, share)
 
@@ -77,7 +74,6 @@ class Retrieval(Drafter):
         """Sets how much it drafts.
 
         Args:
-            index: Where it looks.
             leaves: Most leaves of a tree.
             limit: Most nodes of a tree (REST's 64 rows are 63 nodes and the last token).
             continuations: Most continuations that are counted; REST's 5,000 would take milliseconds here.

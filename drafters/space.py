@@ -40,7 +40,6 @@ class Gains:
     """
 
     def __init__(self, masks: int) -> None:
-        """Starts from hope."""
         self.ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(masks)]
 
     def expected(self) -> list[float]:
@@ -55,21 +54,13 @@ class Gains:
 
 @dataclass(slots=True)
 class _Place:
-    """The root or a candidate.
-
-    Attributes:
-        handle: Its handle in the builder.
-        depth: Its depth.
-        last: Probability that it is the last one accepted.
-        masks: Handles of the masks below it.
-        parent: Whether candidates stand below it.
-    """
+    """The root or a candidate."""
 
     handle: int
     depth: int
-    last: float
-    masks: list[int] = field(default_factory=list)
-    parent: bool = False
+    last: float  # probability that it is the last one accepted
+    masks: list[int] = field(default_factory=list)  # handles of the masks below it
+    parent: bool = False  # whether candidates stand below it
 
 
 class Space(Drafter):

@@ -20,7 +20,6 @@ def chain_draft(tokens: Sequence[Token], probs: Sequence[float], source: str) ->
     Args:
         tokens: The path, from below the last committed token.
         probs: Per token, the drafter's probability of it given those before.
-        source: The drafter's name.
     """
     if not tokens:
         return NO_DRAFT
@@ -28,17 +27,11 @@ def chain_draft(tokens: Sequence[Token], probs: Sequence[float], source: str) ->
 
 
 class Grown(NamedTuple):
-    """A node that ``TreeBuilder.grow`` has added.
-
-    Attributes:
-        handle: Its handle.
-        tokens: The tokens of the path that ends in it, its own last.
-        path: The probability of that path.
-    """
+    """A node that ``TreeBuilder.grow`` has added."""
 
     handle: int
-    tokens: tuple[Token, ...]
-    path: float
+    tokens: tuple[Token, ...]  # the tokens of the path that ends in it, its own last
+    path: float  # the probability of that path
 
 
 TOP: Final = Grown(ROOT, (), 1.0)
@@ -66,7 +59,6 @@ class TreeBuilder:
     """
 
     def __init__(self) -> None:
-        """Starts with the root alone."""
         self.leaves = 1
         self._nodes: list[_Node] = []
         self._top: list[int] = []
@@ -74,7 +66,6 @@ class TreeBuilder:
         self._waiting: list[tuple[float, int, Token, float, Grown, Iterator[tuple[Token, float]]]] = []
 
     def __len__(self) -> int:
-        """Number of nodes so far."""
         return len(self._nodes)
 
     def add(self, parent: int, token: Token, prob: float, source: str, *, probe: bool = False) -> int:
@@ -82,9 +73,7 @@ class TreeBuilder:
 
         Args:
             parent: What an earlier call returned, or ``ROOT``.
-            token: The guessed token.
             prob: The drafter's probability of it given its parent.
-            source: The drafter's name.
             probe: Whether it must never be accepted; below a probe everything is a probe.
 
         Returns:
@@ -138,8 +127,6 @@ class TreeBuilder:
         the generator ends, and may be called again after further offers.
 
         Args:
-            should_extend: Whether a node pays.
-            source: The drafter's name.
             nodes: Most nodes of the whole tree.
             leaves: Most leaves of the whole tree; 1 for a chain.
         """

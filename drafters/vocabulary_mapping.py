@@ -37,7 +37,6 @@ class Tokenizer:
     """A vocabulary for stretches from the middle of a text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Wraps a vocabulary."""
         self._vocabulary = vocabulary
         self._pieces: dict[Token, bytes] = {}
         self._leads = {lead: vocabulary.tokenize(lead, False) for lead in ("a", "\n")}
@@ -77,8 +76,6 @@ class VocabularyMapping:
         """Starts with an empty history.
 
         Args:
-            target: The vocabulary of the target.
-            draft: That of the draft model.
             controls: Control tokens of the target that the draft model has too, and what they are there.
         """
         self._target, self._draft = Tokenizer(target), Tokenizer(draft)

@@ -13,7 +13,6 @@ class SlipstreamError(Exception):
     code = 1
 
     def __init__(self, title: str, hint: str = "") -> None:
-        """Keeps the two lines."""
         super().__init__(f"{title} {hint}".strip())
         self.title = title
         self.hint = hint
@@ -71,6 +70,5 @@ def unstartable(what: str, error: OSError) -> SlipstreamError:
 
     Args:
         what: Which one, as a title begins: "the engine's process".
-        error: What the system said.
     """
     return SlipstreamError(f"{what} cannot be started: {reason_of(error)}.", "Close other programs and try again.")

@@ -73,7 +73,6 @@ def parsed(text: str, parse: Callable[[str], Any]) -> Any:
     """Parses text.
 
     Args:
-        text: The text.
         parse: ``json.loads`` or ``tomllib.loads``.
 
     Raises:
@@ -108,7 +107,6 @@ def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] 
     """Reads a small file whole or not at all.
 
     Args:
-        path: The file.
         most: Bytes that it may have, unpacked.
         opener: Opens it; ``gzip.open`` and its like unpack it.
 

@@ -43,15 +43,10 @@ def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0
 
 @dataclass(slots=True)
 class History:
-    """The tokens of a conversation, as the target sees them.
+    """The tokens of a conversation, as the target sees them."""
 
-    Attributes:
-        tokens: Prompt and reply so far; the last one is not yet in the KV cache while generating.
-        trimmed: Tokens that have left the front since the conversation began.
-    """
-
-    tokens: list[Token]
-    trimmed: int = 0
+    tokens: list[Token]  # prompt and reply so far; the last one is not yet in the KV cache while generating
+    trimmed: int = 0  # tokens that have left the front since the conversation began
 
     @property
     def position(self) -> int:
@@ -66,25 +61,22 @@ class TokenTree:
     Nodes stand depth first, best path first, acceptable children before probes at every node: this order meets
     llama.cpp's batch rules for every method. A *probe* is evaluated for its drafter's sake and is never accepted.
 
-    Attributes:
-        tokens: One token a node.
-        parents: Index of each node's parent, smaller than its own; ``ROOT`` for children of the last committed token.
-        probes: Indices of the nodes that must not be accepted; everything below a probe is a probe.
-        depths: Depth of each node; children of the root have depth 1.
-        first_leaves: Index of the first leaf at or below each node, leaves counted in layout order.
-        last_leaves: Index of the last leaf at or below each node, leaves counted in layout order.
-        leaves: Number of leaves; 1 for an empty tree, whose only path is the root's.
-
     Raises:
         ValueError: If the nodes are not laid out as above.
     """
 
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[Token, ...] = ()  # one token a node
+    # index of each node's parent, smaller than its own; ``ROOT`` for children of the last committed token
     parents: tuple[int, ...] = ()
+    # indices of the nodes that must not be accepted; everything below a probe is a probe
     probes: frozenset[int] = frozenset()
+    # depth of each node; children of the root have depth 1
     depths: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    # index of the first leaf at or below each node, leaves counted in layout order
     first_leaves: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    # index of the last leaf at or below each node, leaves counted in layout order
     last_leaves: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    # number of leaves; 1 for an empty tree, whose only path is the root's
     leaves: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +112,6 @@ class TokenTree:
         self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # it is frozen
 
     def __len__(self) -> int:
-        """Number of nodes."""
         return len(self.tokens)
 
     @cached_property
@@ -146,7 +137,6 @@ class TokenTree:
 
     @staticmethod
     def chain(tokens: Sequence[Token]) -> TokenTree:
-        """Builds the tree of one path."""
         return TokenTree(tuple(tokens), _path(len(tokens)))
 
 
@@ -161,44 +151,26 @@ EMPTY_TREE: Final = TokenTree()
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The target's results for a tree, valid until its next call.
+    """The target's results for a tree, valid until its next call."""
 
-    Attributes:
-        logits: [1 + nodes, n_vocab]; row 0 follows the last committed token, row i + 1 follows node i.
-        hidden: Point to [1 + nodes, n_embd], for the points that were asked for.
-    """
-
-    logits: Floats
+    logits: Floats  # [1 + nodes, n_vocab]; row 0 follows the last committed token, row i + 1 follows node i
+    # point to [1 + nodes, n_embd], for the points that were asked for
     hidden: Mapping[int, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a target can do, fixed at load.
+    """What a target can do, fixed at load."""
 
-    Attributes:
-        n_vocab: Size of the vocabulary.
-        n_ctx: Tokens that fit the context.
-        n_embd: Width of a hidden state.
-        n_layer: Number of layers.
-        max_rows: Most rows of one evaluation: the last committed token and the tree's nodes.
-        max_leaves: Most leaves of a tree; 1 means chains only, 0 means plain decoding only.
-        hidden: The hidden points that it can hand out.
-        same_text: Whether it decodes the same bits whatever the shape of the batches (see ``keep``).
-        masks: Whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``).
-        spare_rows: Rows of the vocabulary matrix after the tokens', of which no logits are handed out; only an inflated
-            model has any.
-        rewinds: Whether the cache goes back to any prefix; else what is left of it is read again.
-    """
-
-    n_vocab: int
-    n_ctx: int
-    n_embd: int
+    n_vocab: int  # size of the vocabulary
+    n_ctx: int  # tokens that fit the context
+    n_embd: int  # width of a hidden state
     n_layer: int
-    max_rows: int
-    max_leaves: int
-    hidden: frozenset[int] = frozenset()
-    same_text: bool = False
-    masks: bool = False
+    max_rows: int  # most rows of one evaluation: the last committed token and the tree's nodes
+    max_leaves: int  # most leaves of a tree; 1 means chains only, 0 means plain decoding only
+    hidden: frozenset[int] = frozenset()  # the hidden points that it can hand out
+    same_text: bool = False  # whether it decodes the same bits whatever the shape of the batches (see ``keep``)
+    masks: bool = False  # whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``)
+    # rows of the vocabulary matrix after the tokens', of which no logits are handed out; only an inflated model has any
     spare_rows: int = 0
-    rewinds: bool = True
+    rewinds: bool = True  # whether the cache goes back to any prefix; else what is left of it is read again

@@ -33,24 +33,16 @@ from slipstream.models.types import Floats, History, Token, shared_prefix
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where a reply is not plain decoding's.
+    """The first place where a reply is not plain decoding's."""
 
-    Attributes:
-        index: Of the token in the reply, from 0.
-        plain: What plain decoding writes there; None where its reply has ended.
-        drafted: What the other reply has there; None where it has ended.
-        again: What plain decoding writes there when it is run once more; other than ``plain`` where not even it repeats
-            itself.
-        gap: By how much the best noisy score leads the second, in logits; None where only one token could be drawn.
-        near_tie: Whether logits that moved by no more than the tolerance give the one token, and others the other.
-    """
-
-    index: int
-    plain: Token | None
-    drafted: Token | None
+    index: int  # of the token in the reply, from 0
+    plain: Token | None  # what plain decoding writes there; None where its reply has ended
+    drafted: Token | None  # what the other reply has there; None where it has ended
+    # what plain decoding writes there when it is run once more; other than ``plain`` where not even it repeats itself
     again: Token | None
+    # by how much the best noisy score leads the second, in logits; None where only one token could be drawn
     gap: float | None
-    near_tie: bool
+    near_tie: bool  # whether logits that moved by no more than the tolerance give the one token, and others the other
 
 
 def weigh(
@@ -59,10 +51,6 @@ def weigh(
     """Runs the target plainly up to the first difference, and looks at its scores there.
 
     Args:
-        session: The model.
-        turn: What was replied to.
-        plain: Plain decoding's reply.
-        drafted: The other, which differs.
         tolerance: How far floating point may move a logit.
     """
     index = shared_prefix(plain, drafted)
@@ -81,9 +69,7 @@ def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
     """By how much the best noisy score leads the second best, in logits; None where only one token can be drawn.
 
     Args:
-        sampler: How tokens are drawn.
         row: [n_vocab] logits.
-        history: The tokens before.
     """
     if sampler.temperature == 0:
         _, shares = sampler.rank(row, history, (), 2)
@@ -145,44 +131,27 @@ TOLERANCE: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A reply that is not plain decoding's.
-
-    Attributes:
-        drafter: Its drafter.
-        place: Which prompt, turn, temperature and seed.
-        difference: Where the two texts part, and the target's scores there.
-    """
+    """A reply that is not plain decoding's."""
 
     drafter: str
-    place: str
-    difference: Difference
+    place: str  # which prompt, turn, temperature and seed
+    difference: Difference  # where the two texts part, and the target's scores there
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What part ``check`` found.
-
-    Attributes:
-        model: The model's own name.
-        promise: What loading it promised about equal texts.
-        tolerance: How far a logit may have moved for a difference to be a near-tie.
-        compared: Replies of each drafter that were compared with plain decoding's.
-        tokens: Tokens that each drafter and plain decoding wrote alike, up to the first difference of each reply.
-        findings: Replies that differ.
-        unusable: Drafters that cannot serve the model, and why.
-        too_long: Prompts of each kind of text with a turn that does not fit the context.
-        stopped: Whether it was stopped before its end.
-    """
+    """What part ``check`` found."""
 
     model: str
-    promise: str
-    tolerance: float
-    compared: dict[str, int]
+    promise: str  # what loading it promised about equal texts
+    tolerance: float  # how far a logit may have moved for a difference to be a near-tie
+    compared: dict[str, int]  # replies of each drafter that were compared with plain decoding's
+    # tokens that each drafter and plain decoding wrote alike, up to the first difference of each reply
     tokens: dict[str, int]
-    findings: list[Finding]
-    unusable: dict[str, str]
-    too_long: dict[str, int]
-    stopped: bool = False
+    findings: list[Finding]  # replies that differ
+    unusable: dict[str, str]  # drafters that cannot serve the model, and why
+    too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
+    stopped: bool = False  # whether it was stopped before its end
 
     @property
     def wrong(self) -> list[Finding]:
@@ -205,9 +174,6 @@ def check_drafters(
     """Loads a model and compares every reply of every drafter with plain decoding's.
 
     Args:
-        request: Which model.
-        plan: Which replies; by the exact rule.
-        tell: Called with the progress.
         tolerance: How far floating point may move a logit.
         stop: Asked step by step; the report is then of what was compared.
 
@@ -235,12 +201,8 @@ def audit(
     """Compares every reply of the drafters in ``report.compared`` with plain decoding's.
 
     Args:
-        session: The model.
         report: What is known so far; nothing was compared yet.
-        plan: Which replies.
         context: Tokens that fit the model's context.
-        tell: Called with the progress.
-        stop: Asked step by step.
 
     Returns:
         The report with what was found.

@@ -24,17 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Cell:
-    """What is summed for one row.
+    """What is summed for one row."""
 
-    Attributes:
-        pairs: Per prompt: the sums of its replies and of the plain ones beside them.
-        replies: All replies.
-        equal: How many were plain decoding's, token for token.
-    """
-
+    # per prompt: the sums of its replies and of the plain ones beside them
     pairs: dict[int, Paired] = field(default_factory=dict)
-    replies: list[Written] = field(default_factory=list)
-    equal: int = 0
+    replies: list[Written] = field(default_factory=list)  # all replies
+    equal: int = 0  # how many were plain decoding's, token for token
 
     def add(self, prompt: int, written: Written, plain: Work, equal: bool) -> None:
         """Takes a reply, and what plain decoding took at that time."""
@@ -49,7 +44,6 @@ class Cell:
         return [self.pairs[at] for at in sorted(self.pairs)]
 
     def figures(self, drafter: str, kind: str, temperature: float) -> DrafterFigures:
-        """Sums up."""
         speeds = [written.done.speed for written in self.replies]
         drafted, steps = sum(speed.drafted for speed in speeds), sum(speed.steps for speed in speeds)
         tokens = sum(speed.tokens for speed in speeds)
@@ -138,9 +132,6 @@ def compare_drafters(
     slower or faster on the way hits both alike. The order changes from turn to turn.
 
     Args:
-        request: Which model.
-        plan: Which replies.
-        tell: Called with the progress.
         memory_steps: Tokens that are written to measure each drafter's memory, in a process of its own that loads the
             model again; 0 leaves that out.
         stop: Asked step by step; the report is then of the turns that were written by all.
@@ -197,11 +188,9 @@ def measure(
     """Plays a plan, each drafter's reply between two plain ones.
 
     Args:
-        plan: What to play.
         context: Tokens that fit the model's context.
         drafters: Names of those that can serve, without plain decoding.
         write_with: Writes a turn with the drafter of a name.
-        tell: Called with the progress.
 
     Returns:
         What is summed by drafter, kind of text and temperature; and what ``turns.play`` counted.
@@ -234,7 +223,6 @@ def interleaved(write_with: Callable[[str], Written], drafters: Sequence[str]) -
 
     Args:
         write_with: Writes a reply with the drafter of a name.
-        drafters: Their names.
 
     Returns:
         The plain replies, one more than there are drafters, and the drafters' replies.

@@ -10,43 +10,28 @@ from slipstream.app.speed import LEAST_TOKENS
 
 @dataclass(frozen=True, slots=True)
 class DrafterFigures:
-    """One drafter on one kind of text at one temperature; sums are over prompts, their turns and seeds.
+    """One drafter on one kind of text at one temperature; sums are over prompts, their turns and seeds."""
 
-    Attributes:
-        drafter: Its name; "none" for plain decoding itself.
-        kind: The kind of text.
-        temperature: Of the sampling.
-        tok_per_s: Tokens a second, the prompts' reading left out.
-        speedup: That over plain decoding's next to it in time, and its interval; see ``intervals.speedup``. None where
-            too few tokens were written.
-        by_prompt: The same for each prompt alone, in the order of the set.
-        tokens_per_step: Tokens emitted a step.
-        acceptance: Accepted over drafted tokens; None if nothing was drafted.
-        by_depth: Acceptance at each depth from 1, None where no step got there.
-        phases: Milliseconds a step: draft, evaluate, accept, commit, and the rest between steps.
-        first_token_ms: Milliseconds to the first token, the median; the target has mostly read the prompt before, a
-            drafter that reads it too has not.
-        tokens: Tokens emitted.
-        equal_texts: Replies that were the same as plain decoding's, token for token.
-        texts: Replies.
-        repeated: Share of their tokens that finish a run of four which stands earlier in the same reply; None in
-            reports that were kept before it was measured.
-    """
-
-    drafter: str
+    drafter: str  # its name; "none" for plain decoding itself
     kind: str
-    temperature: float
-    tok_per_s: float
+    temperature: float  # of the sampling
+    tok_per_s: float  # tokens a second, the prompts' reading left out
+    # that over plain decoding's next to it in time, and its interval; see ``intervals.speedup``. None where too few
+    # tokens were written
     speedup: Ratio | None
-    by_prompt: list[float | None]
-    tokens_per_step: float
-    acceptance: float | None
-    by_depth: list[float | None]
-    phases: dict[str, float]
+    by_prompt: list[float | None]  # the same for each prompt alone, in the order of the set
+    tokens_per_step: float  # tokens emitted a step
+    acceptance: float | None  # accepted over drafted tokens; None if nothing was drafted
+    by_depth: list[float | None]  # acceptance at each depth from 1, None where no step got there
+    phases: dict[str, float]  # milliseconds a step: draft, evaluate, accept, commit, and the rest between steps
+    # milliseconds to the first token, the median; the target has mostly read the prompt before, a drafter that reads it
+    # too has not
     first_token_ms: float
-    tokens: int
-    equal_texts: int
-    texts: int
+    tokens: int  # tokens emitted
+    equal_texts: int  # replies that were the same as plain decoding's, token for token
+    texts: int  # replies
+    # share of their tokens that finish a run of four which stands earlier in the same reply; None in reports that were
+    # kept before it was measured
     repeated: float | None = None
 
     @property
@@ -62,59 +47,34 @@ class DrafterFigures:
 
 @dataclass(frozen=True, slots=True)
 class BestFixed:
-    """The drafter that was fastest on one kind of text at one temperature, known only afterwards, and the autopilot.
+    """The drafter that was fastest on one kind of text at one temperature, known only afterwards, and the autopilot."""
 
-    Attributes:
-        kind: The kind of text, or ``ALL_KINDS``.
-        temperature: Of the sampling.
-        drafter: The fixed choice with the best speed-up, joined ones and "none" among them.
-        speedup: Its speed over plain decoding's.
-        auto: The autopilot's speed over plain decoding's; None where it was not measured.
-        auto_over_best: The autopilot's speed over the best fixed choice's, prompt by prompt; see
-            ``intervals.advantage``. The best was chosen by the same figures, which favours it a little.
-    """
-
-    kind: str
-    temperature: float
-    drafter: str
-    speedup: Ratio
-    auto: Ratio | None
+    kind: str  # the kind of text, or ``ALL_KINDS``
+    temperature: float  # of the sampling
+    drafter: str  # the fixed choice with the best speed-up, joined ones and "none" among them
+    speedup: Ratio  # its speed over plain decoding's
+    auto: Ratio | None  # the autopilot's speed over plain decoding's; None where it was not measured
+    # the autopilot's speed over the best fixed choice's, prompt by prompt; see ``intervals.advantage``. The best was
+    # chosen by the same figures, which favours it a little
     auto_over_best: Ratio | None
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterReport:
-    """What part ``drafters`` found.
-
-    Attributes:
-        model: The model's own name.
-        promise: What loading it promised about equal texts.
-        rows: A row for each kind of text, temperature and drafter; plain decoding's first.
-        best: The best fixed choice for each kind of text and temperature.
-        unusable: Drafters that cannot serve the model, and why.
-        prompts: Prompts of each kind of text that were replied to.
-        too_long: Prompts of each kind of text with a turn that does not fit the context.
-        seeds: Seeds with which each prompt was replied to.
-        reply: Most tokens of a reply.
-        typical: Threshold of typical acceptance where it was on: then texts are not the target's own.
-        equal_texts: Replies that were the same as plain decoding's.
-        texts: Replies written with a drafter.
-        memory_mb: Peak memory of a process that has only this drafter loaded and writes with it; None where it could
-            not be measured.
-        stopped: Whether it was stopped before its end.
-    """
+    """What part ``drafters`` found."""
 
     model: str
-    promise: str
-    rows: list[DrafterFigures]
-    best: list[BestFixed]
-    unusable: dict[str, str]
-    prompts: dict[str, int]
-    too_long: dict[str, int]
-    seeds: list[int]
-    reply: int
-    typical: float | None
-    equal_texts: int
-    texts: int
+    promise: str  # what loading it promised about equal texts
+    rows: list[DrafterFigures]  # a row for each kind of text, temperature and drafter; plain decoding's first
+    best: list[BestFixed]  # the best fixed choice for each kind of text and temperature
+    unusable: dict[str, str]  # drafters that cannot serve the model, and why
+    prompts: dict[str, int]  # prompts of each kind of text that were replied to
+    too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
+    seeds: list[int]  # seeds with which each prompt was replied to
+    reply: int  # most tokens of a reply
+    typical: float | None  # threshold of typical acceptance where it was on: then texts are not the target's own
+    equal_texts: int  # replies that were the same as plain decoding's
+    texts: int  # replies written with a drafter
+    # peak memory of a process that has only this drafter loaded and writes with it; None where it could not be measured
     memory_mb: dict[str, float | None]
-    stopped: bool = False
+    stopped: bool = False  # whether it was stopped before its end

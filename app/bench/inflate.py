@@ -37,19 +37,12 @@ _SPARE: Final = 1 << 28  # bytes of a disk that are left alone
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be inflated.
+    """What is to be inflated."""
 
-    Attributes:
-        shapes: To which measures; each in every quantization.
-        mixes: The quantizations.
-        drafter: The measures of the draft model; None to go without one.
-        keep: Whether what was made stays on the disk.
-    """
-
-    shapes: tuple[Shape, ...]
-    mixes: tuple[str, ...]
-    drafter: Shape | None
-    keep: bool
+    shapes: tuple[Shape, ...]  # to which measures; each in every quantization
+    mixes: tuple[str, ...]  # the quantizations
+    drafter: Shape | None  # the measures of the draft model; None to go without one
+    keep: bool  # whether what was made stays on the disk
 
     @staticmethod
     def of(inflate: str | None, quant: str | None, drafter: str | None, keep: bool) -> Wish | None:
@@ -69,25 +62,15 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """An inflated target and what drafts for it, none of it made yet.
+    """An inflated target and what drafts for it, none of it made yet."""
 
-    Attributes:
-        small: Name of the small target.
-        shape: The measures, with heads of the small target's size.
-        mix: The quantization.
-        target: The target.
-        draft: The draft model.
-        heads: Method to heads.
-        left_out: What is not inflated, and why.
-    """
-
-    small: str
-    shape: Shape
-    mix: str
+    small: str  # name of the small target
+    shape: Shape  # the measures, with heads of the small target's size
+    mix: str  # the quantization
     target: Inflated
     draft: Inflated | None
-    heads: dict[str, Inflated]
-    left_out: dict[str, str]
+    heads: dict[str, Inflated]  # method to heads
+    left_out: dict[str, str]  # what is not inflated, and why
 
     @property
     def name(self) -> str:
@@ -96,7 +79,6 @@ class Family:
 
     @property
     def n_vocab(self) -> int:
-        """Tokens of the small target."""
         return self.target.header(Path()).n_vocab
 
     def files(self, folder: Path) -> Iterator[tuple[Inflated, Path]]:
@@ -125,7 +107,6 @@ def families(request: Load, wish: Wish) -> list[Family]:
 
     Args:
         request: Loads the small model; its draft model and heads are inflated with it.
-        wish: The wanted models.
 
     Raises:
         SlipstreamError: If the model cannot be inflated, or not to one of the shapes.
@@ -159,9 +140,6 @@ def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device
 
     Args:
         planned: What is to be made, one after the other.
-        folder: Where.
-        devices: What models run on.
-        keep: Whether all of it stays.
 
     Raises:
         SlipstreamError: If they do not.
@@ -198,19 +176,12 @@ _LEFT_BEHIND: Final = 86_400  # seconds after which no run still uses them
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An inflated family on the disk.
+    """An inflated family on the disk."""
 
-    Attributes:
-        family: What it is.
-        load: Loads it.
-        sizes: Bytes of each file, the target's first.
-        seconds: What making it took; 0 where every file was there.
-    """
-
-    family: Family
-    load: Load
-    sizes: Mapping[str, int]
-    seconds: float
+    family: Family  # what it is
+    load: Load  # loads it
+    sizes: Mapping[str, int]  # bytes of each file, the target's first
+    seconds: float  # what making it took; 0 where every file was there
 
     def text(self) -> str:
         """What is measured from here on, in a few lines."""
@@ -228,7 +199,6 @@ class Made:
         return "\n".join(lines)
 
     def figures(self) -> dict[str, Any]:
-        """The same for JSON."""
         family = self.family
         return {
             "inflated": True,
@@ -263,12 +233,6 @@ def inflated(family: Family, folder: Path, keep: bool, tell: Callable[[str], Non
     """Makes what is missing, for as long as the body lasts or for good.
 
     Files are not made where temporary ones belong: that may be memory, which the model is to have.
-
-    Args:
-        family: What to make.
-        folder: Where files are kept.
-        keep: Whether they stay.
-        tell: Gets lines of progress.
 
     Raises:
         SlipstreamError: If the disk is full or cannot be written to.
@@ -307,11 +271,8 @@ def run_inflated(
     """Measures the wanted inflated models, one after the other.
 
     Args:
-        request: Loads the small model.
-        wish: The wanted models.
         derived: Folder of files that are made of models.
         run: Measures a model; gives figures, and whether what was checked holds.
-        tell: Gets lines of progress.
         stop: Whether the next model is to be left out.
 
     Returns:

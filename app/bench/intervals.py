@@ -22,59 +22,39 @@ _SEED: Final = 20230
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Tokens written, and what they took.
+    """Tokens written, and what they took."""
 
-    Attributes:
-        tokens: How many; of several replies their mean or sum.
-        seconds: Time of their steps; the prompt's reading is left out.
-    """
-
-    tokens: float
-    seconds: float
+    tokens: float  # how many; of several replies their mean or sum
+    seconds: float  # time of their steps; the prompt's reading is left out
 
     def __add__(self, other: Work) -> Work:
-        """The sum of both."""
         return Work(self.tokens + other.tokens, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A reply, or all those to one prompt, and plain decoding's next to them in time.
+    """A reply, or all those to one prompt, and plain decoding's next to them in time."""
 
-    Attributes:
-        ours: What a drafter wrote.
-        plain: What plain decoding wrote meanwhile; see ``between``.
-    """
-
-    ours: Work
-    plain: Work
+    ours: Work  # what a drafter wrote
+    plain: Work  # what plain decoding wrote meanwhile; see ``between``
 
     def __add__(self, other: Paired) -> Paired:
-        """The sum of both."""
         return Paired(self.ours + other.ours, self.plain + other.plain)
 
     @property
     def speedup(self) -> float | None:
-        """See ``slipstream.app.speed.speedup``."""
         return speed.speedup(self.ours.tokens, self.ours.seconds, self.plain.seconds / self.plain.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of two speeds and its 95 % confidence interval.
-
-    Attributes:
-        value: The ratio.
-        low: Lower end; None where there were fewer than two prompts.
-        high: Upper end.
-    """
+    """A ratio of two speeds and its 95 % confidence interval."""
 
     value: float
-    low: float | None = None
+    low: float | None = None  # lower end; None where there were fewer than two prompts
     high: float | None = None
 
     def text(self) -> str:
-        """The ratio with its interval in brackets."""
         if self.low is None or self.high is None:
             return f"{self.value:.2f}x"
         return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]"
@@ -120,7 +100,6 @@ def advantage(ours: Sequence[Paired], theirs: Sequence[Paired]) -> Ratio:
 
     Args:
         ours: The sums of each prompt of the one.
-        theirs: The other's, prompt by prompt.
     """
     return _estimate(_rows(ours), _rows(theirs))
 

@@ -23,21 +23,13 @@ _LARGEST: Final = 20_000_000  # bytes; a result has some ten thousand
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A result.
-
-    Attributes:
-        path: Its file.
-        when: When it was kept, in the machine's own time.
-        report: What it found; None where the file cannot be read.
-        processor: What it was measured on.
-        problem: Why it cannot be read; empty if it can.
-    """
+    """A result."""
 
     path: Path
-    when: datetime
-    report: DrafterReport | None = None
-    processor: str = ""
-    problem: str = ""
+    when: datetime  # when it was kept, in the machine's own time
+    report: DrafterReport | None = None  # what it found; None where the file cannot be read
+    processor: str = ""  # what it was measured on
+    problem: str = ""  # why it cannot be read; empty if it can
 
 
 def kept_results(folder: Path) -> list[Kept]:

@@ -13,31 +13,20 @@ from slipstream.models.llama.library import device, physical_cores
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine and the programs on it.
+    """A machine and the programs on it."""
 
-    Attributes:
-        processor: The CPU's model.
-        device: Where models run, and with how many threads at most.
-        cores: Physical cores it may use.
-        system: Operating system and architecture.
-        python: Python's version.
-        llama_cpp_python: Version of the binding, which fixes llama.cpp's.
-        slipstream: Version of this program.
-        load: Processes that wanted to run in the last minute when the benchmark began; None where it is not known.
-    """
-
-    processor: str
-    device: str
-    cores: int
-    system: str
-    python: str
-    llama_cpp_python: str
+    processor: str  # the CPU's model
+    device: str  # where models run, and with how many threads at most
+    cores: int  # physical cores it may use
+    system: str  # operating system and architecture
+    python: str  # Python's version
+    llama_cpp_python: str  # version of the binding, which fixes llama.cpp's
     slipstream: str
+    # processes that wanted to run in the last minute when the benchmark began; None where it is not known
     load: float | None
 
     @staticmethod
     def here() -> Machine:
-        """Describes this one."""
         return Machine(
             processor=_processor(),
             device=device(physical_cores()),

@@ -15,42 +15,26 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Replies to be written.
+    """Replies to be written."""
 
-    Attributes:
-        names: Drafters; ``ALL`` stands for those of the engine's list.
-        sets: Kinds of text and their prompts.
-        temperatures: Of the sampling.
-        seeds: Each prompt is replied to once with each; at temperature 0, where they change nothing, with the first.
-        tokens: Most tokens of a reply.
-        typical: Threshold of typical acceptance, which changes the text; None for the exact rule.
-    """
-
-    names: Sequence[str]
-    sets: Sequence[PromptSet]
-    temperatures: Sequence[float] = (0.0, 0.8)
+    names: Sequence[str]  # drafters; ``ALL`` stands for those of the engine's list
+    sets: Sequence[PromptSet]  # kinds of text and their prompts
+    temperatures: Sequence[float] = (0.0, 0.8)  # of the sampling
+    # each prompt is replied to once with each; at temperature 0, where they change nothing, with the first
     seeds: Sequence[int] = (1,)
-    tokens: int = 160
-    typical: float | None = None
+    tokens: int = 160  # most tokens of a reply
+    typical: float | None = None  # threshold of typical acceptance, which changes the text; None for the exact rule
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How much is measured by default.
+    """How much is measured by default."""
 
-    Attributes:
-        limit: Most prompts of a set; 0 for all.
-        temperatures: Temperatures.
-        seeds: How many seeds each prompt is replied to with.
-        reply: Most tokens of a reply.
-        drafter_steps: Tokens that are written to measure the memory of each drafter; 0 for not at all.
-    """
-
-    limit: int = LIMIT
-    temperatures: tuple[float, ...] = (0.0, 0.8)
-    seeds: int = 1
-    reply: int = 160
-    drafter_steps: int = 64
+    limit: int = LIMIT  # most prompts of a set; 0 for all
+    temperatures: tuple[float, ...] = (0.0, 0.8)  # temperatures
+    seeds: int = 1  # how many seeds each prompt is replied to with
+    reply: int = 160  # most tokens of a reply
+    drafter_steps: int = 64  # tokens that are written to measure the memory of each drafter; 0 for not at all
 
     @staticmethod
     def brief() -> Settings:

@@ -26,31 +26,18 @@ _ELSEWHERE: Final = 100  # columns where the output is no terminal
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How bars are drawn.
+    """How bars are drawn."""
 
-    Attributes:
-        width: Columns.
-        bar: A bar up to its interval.
-        low: The interval's lower end.
-        line: Inside the interval.
-        dot: The value.
-        high: The interval's upper end.
-        plain: Plain decoding's speed, on blank ground.
-        crossed: The same inside the interval.
-        color: Whether gains are green and losses red.
-        fenced: Whether a Markdown fence stands around it, as where the tables go to a file.
-    """
-
-    width: int = _ELSEWHERE
-    bar: str = "█"
+    width: int = _ELSEWHERE  # columns
+    bar: str = "█"  # a bar up to its interval
     low: str = "├"
-    line: str = "─"
-    dot: str = "●"
+    line: str = "─"  # inside the interval
+    dot: str = "●"  # the value
     high: str = "┤"
-    plain: str = "│"
-    crossed: str = "┼"
-    color: bool = False
-    fenced: bool = False
+    plain: str = "│"  # plain decoding's speed, on blank ground
+    crossed: str = "┼"  # the same inside the interval
+    color: bool = False  # whether gains are green and losses red
+    fenced: bool = False  # whether a Markdown fence stands around it, as where the tables go to a file
 
     @staticmethod
     def of(stream: TextIO) -> Style:
@@ -70,7 +57,6 @@ def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
 
     Args:
         rows: The figures; plain decoding's own are left out, it is the line at 1x.
-        style: How.
     """
     rows = [row for row in rows if row.drafter != PLAIN]
     if not rows:
@@ -165,15 +151,10 @@ text { fill: #e6edf3 } .small { fill: #9da7b3 } .plain { stroke: #9da7b3 } .whis
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The bars of one model.
+    """The bars of one model."""
 
-    Attributes:
-        note: What was measured: the model and the machine.
-        rows: The figures; plain decoding's own are left out, it is the dashed line at 1x.
-    """
-
-    note: str
-    rows: Sequence[DrafterFigures]
+    note: str  # what was measured: the model and the machine
+    rows: Sequence[DrafterFigures]  # the figures; plain decoding's own are left out, it is the dashed line at 1x
 
 
 def chart_svg(sections: Sequence[Section]) -> str:

@@ -27,17 +27,11 @@ from slipstream.models.outside import parsed, read_limited
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat that waits for its next reply.
+    """A chat that waits for its next reply."""
 
-    Attributes:
-        messages: What was said so far; the last message is the user's.
-        later: The user's turns after that reply, as in MT-bench.
-        category: Its category, as in Spec-Bench; else empty.
-    """
-
-    messages: tuple[Message, ...]
-    later: tuple[str, ...] = ()
-    category: str = ""
+    messages: tuple[Message, ...]  # what was said so far; the last message is the user's
+    later: tuple[str, ...] = ()  # the user's turns after that reply, as in MT-bench
+    category: str = ""  # its category, as in Spec-Bench; else empty
 
     @property
     def turns(self) -> int:
@@ -87,7 +81,6 @@ def unpacked(path: Path, hint: str) -> str:
     """The text of a file, plain or packed (.xz, .gz).
 
     Args:
-        path: The file.
         hint: What to try if it cannot be read.
 
     Raises:
@@ -107,7 +100,6 @@ def unpacked(path: Path, hint: str) -> str:
 
 
 def _of_json(line: str, place: str) -> Prompt:
-    """The prompt of one line of JSON, with its category."""
     try:
         row = parsed(line, json.loads)
     except ValueError as error:
@@ -153,12 +145,7 @@ BUILT_IN: Final = ("chat", "story", "copy")
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
-    """Prompts of one kind of text.
-
-    Attributes:
-        name: What tables call it.
-        prompts: The prompts.
-    """
+    """Prompts of one kind of text."""
 
     name: str
     prompts: tuple[Prompt, ...]

@@ -28,7 +28,6 @@ class _Lane:
     """One of the two while it writes."""
 
     def __init__(self, session: Session, request: Generate, cancelled: Callable[[], bool]) -> None:
-        """Reads the prompt."""
         self._reply: Reply = session.begin(request, _unheard, cancelled)
         self._steps = self._reply.steps()
         self._text: list[str] = []
@@ -51,7 +50,6 @@ class _Lane:
 
     @property
     def racer(self) -> Racer:
-        """How far it is."""
         return Racer("".join(self._text), len(self.tokens), self.seconds, self.over)
 
 
@@ -72,12 +70,7 @@ def race(
     """Races a drafter against plain decoding.
 
     Args:
-        session: The model.
-        loaded: What the engine said of it.
-        drafter: The drafter.
-        prompt: The prompt.
         sampling: How tokens are drawn, with the seed.
-        tokens: Most tokens of each reply.
         stop: Called before each step; True ends the race.
         widened: See ``Start``.
 

@@ -16,19 +16,12 @@ LEAST_SECONDS: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Racer:
-    """How far one of the two is.
+    """How far one of the two is."""
 
-    Attributes:
-        text: What it has written.
-        tokens: Tokens of it.
-        seconds: Time of its own steps.
-        over: Whether its reply has ended.
-    """
-
-    text: str = ""
+    text: str = ""  # what it has written
     tokens: int = 0
-    seconds: float = 0.0
-    over: bool = False
+    seconds: float = 0.0  # time of its own steps
+    over: bool = False  # whether its reply has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +44,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is about to be raced.
-
-    Attributes:
-        model: The model's name.
-        drafter: The drafter.
-        prompt: The prompt.
-        seed: The seed of both replies.
-        limit: Most tokens of each.
-        plain_ms: Milliseconds of a plain step, about.
-        promise: See ``Loaded.promise``.
-        widened: What the model is widened to and at what cost, in words; empty for a model as it is.
-    """
+    """What is about to be raced."""
 
     model: str
     drafter: str
     prompt: str
     seed: int
-    limit: int
-    plain_ms: float
-    promise: str
-    widened: str = ""
+    limit: int  # most tokens of each
+    plain_ms: float  # milliseconds of a plain step, about
+    promise: str  # see ``Loaded.promise``
+    widened: str = ""  # what the model is widened to and at what cost, in words; empty for a model as it is
 
     @property
     def slower(self) -> float:
@@ -82,25 +64,16 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What came of a race.
+    """What came of a race."""
 
-    Attributes:
-        frame: Where both stood at the end.
-        stopped: Whether it was stopped before both had ended.
-        differs_at: The first token in which the texts differ, from 0; None where none of those that both wrote does.
-        acceptance: Share of the guesses that were right; None where nothing was guessed.
-        tokens_per_step: Tokens a step, with the drafter.
-    """
-
-    frame: Frame
-    stopped: bool
+    frame: Frame  # where both stood at the end
+    stopped: bool  # whether it was stopped before both had ended
+    # the first token in which the texts differ, from 0; None where none of those that both wrote does
     differs_at: int | None
-    acceptance: float | None
-    tokens_per_step: float
+    acceptance: float | None  # share of the guesses that were right; None where nothing was guessed
+    tokens_per_step: float  # tokens a step, with the drafter
 
     def figures(self) -> dict[str, Any]:
-        """For JSON."""
-
         def racer(of: Racer) -> dict[str, Any]:
             rate = round(of.tokens / of.seconds, 4) if of.seconds else None
             return {"tokens": of.tokens, "seconds": round(of.seconds, 6), "tok_per_s": rate, "text": of.text}
@@ -127,7 +100,6 @@ Event = Start | Frame | Finish
 
 
 def encoded(event: Event) -> dict[str, Any]:
-    """An event as an object of JSON."""
     if isinstance(event, Start):
         return {"race": asdict(event)}
     if isinstance(event, Frame):

@@ -22,11 +22,8 @@ def picture(start: Start, frame: Frame, finish: Finish | None, width: int, heigh
     """Draws a race; always as many lines, so that nothing jumps.
 
     Args:
-        start: What is raced.
-        frame: Where both are.
         finish: What came of it; None while it runs.
         width: Columns.
-        height: Lines.
     """
     gap: list[Line] = [("", "faint")] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""

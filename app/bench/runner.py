@@ -19,38 +19,23 @@ from slipstream.app.protocol import Load
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a part.
+    """The result of a part."""
 
-    Attributes:
-        text: To be printed.
-        figures: To be written down as JSON.
-        passed: False where what was checked does not hold: the command ends with exit code 1.
-        bars: Its rows for a chart.
-    """
-
-    text: str
-    figures: Any
-    passed: bool = True
-    bars: Sequence[Section] = ()
+    text: str  # to be printed
+    figures: Any  # to be written down as JSON
+    passed: bool = True  # false where what was checked does not hold: the command ends with exit code 1
+    bars: Sequence[Section] = ()  # its rows for a chart
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a part measures.
+    """What a part measures."""
 
-    Attributes:
-        measured: Loads the model.
-        plan: The prompts and replies.
-        drafter_steps: Tokens that are written to measure the memory of each drafter; 0 for not at all.
-        folder: For temporary files; deleted after the run.
-        stop: Whether to stop; a part returns what it has measured, or raises ``Stopped``.
-    """
-
-    measured: Load
-    plan: Plan
-    drafter_steps: int
-    folder: Path
-    stop: Stop
+    measured: Load  # loads the model
+    plan: Plan  # the prompts and replies
+    drafter_steps: int  # tokens that are written to measure the memory of each drafter; 0 for not at all
+    folder: Path  # for temporary files; deleted after the run
+    stop: Stop  # whether to stop; a part returns what it has measured, or raises ``Stopped``
 
     def tell(self, line: str) -> None:
         """Reports the progress of a part.

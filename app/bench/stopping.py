@@ -14,7 +14,6 @@ class Stopped(Exception):
 
 
 def never() -> bool:
-    """Never stops."""
     return False
 
 
@@ -32,7 +31,6 @@ class Stop:
         self._before: Any = None
 
     def __call__(self) -> bool:
-        """Whether to stop."""
         return self.asked
 
     def __enter__(self) -> Self:
@@ -44,7 +42,6 @@ class Stop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Restores the previous handler of Ctrl-C."""
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 

@@ -23,27 +23,17 @@ from slipstream.models.types import Token
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One reply to be written, by every drafter.
-
-    Attributes:
-        kind: The kind of text.
-        prompt: Which of its prompts, from 0.
-        number: Which turn of the conversation, from 0.
-        messages: What was said so far.
-        sampling: How tokens are drawn.
-        tokens: Most tokens of the reply.
-    """
+    """One reply to be written, by every drafter."""
 
     kind: str
-    prompt: int
-    number: int
-    messages: tuple[Message, ...]
-    sampling: Sampling
-    tokens: int
+    prompt: int  # which of its prompts, from 0
+    number: int  # which turn of the conversation, from 0
+    messages: tuple[Message, ...]  # what was said so far
+    sampling: Sampling  # how tokens are drawn
+    tokens: int  # most tokens of the reply
 
     @property
     def place(self) -> str:
-        """The turn in words, for a person."""
         turn = f", turn {self.number + 1}" if self.number else ""
         return (
             f"{self.kind}, prompt {self.prompt + 1}{turn}, temperature {self.sampling.temperature:g},"
@@ -53,15 +43,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A reply.
+    """A reply."""
 
-    Attributes:
-        done: Its text and figures.
-        tokens: All of its tokens, the end token too.
-    """
-
-    done: Done
-    tokens: tuple[Token, ...]
+    done: Done  # its text and figures
+    tokens: tuple[Token, ...]  # all of its tokens, the end token too
 
     @property
     def work(self) -> Work:
@@ -120,9 +105,7 @@ def play(
     the same prompt.
 
     Args:
-        plan: What to play.
         context: Tokens that fit the model's context, for the error.
-        tell: Called with the progress.
         reply: Writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:
@@ -178,7 +161,6 @@ def usable_drafters(session: Session, loaded: Loaded, names: Sequence[str]) -> t
 
     Args:
         session: The model; each drafter writes a little, which warms it up.
-        loaded: What the engine said of it.
         names: Wanted drafters; ``ALL`` stands for the engine's list.
 
     Returns:

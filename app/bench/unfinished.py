@@ -25,9 +25,6 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
     It is locked meanwhile: what no process holds was left by a chat that was killed, see ``take_left``.
 
-    Args:
-        folder: Where results are kept.
-
     Raises:
         SlipstreamError: If it cannot be made.
     """

@@ -19,7 +19,6 @@ DAY: Final = 86400.0
 
 
 def backups(path: Path) -> list[Path]:
-    """All backups of a database."""
     return of_versions(path) + of_days(path)
 
 
@@ -63,9 +62,6 @@ def keep_day(path: Path) -> None:
     Of older backups, those stay that have a chat which no newer one has: it was lost, since a chat that its owner
     deletes is deleted from all backups.
 
-    Args:
-        path: The database.
-
     Raises:
         SlipstreamError: If the copy cannot be written.
         sqlite3.Error: If the database cannot be read or is damaged, or the disk is full.
@@ -89,12 +85,7 @@ def drop_parts(path: Path) -> None:
 
 
 def forget_in_backups(path: Path, chat: str) -> None:
-    """Erases a deleted chat from all backups; a backup that cannot be changed is deleted.
-
-    Args:
-        path: The database.
-        chat: The chat's id.
-    """
+    """Erases a deleted chat from all backups; a backup that cannot be changed is deleted."""
     for backup in backups(path):
         try:
             with closing(sqlite3.connect(backup, isolation_level=None)) as db:

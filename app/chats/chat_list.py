@@ -214,6 +214,5 @@ class ChatList:
             return {str(chat) for (chat,) in self._db.execute("SELECT id FROM chats")}
 
     def insert(self, chat: StoredChat) -> None:
-        """Adds a chat, within ``Database.write``."""
         row = (chat.id, bounded(chat.title), chat.created, chat.updated, bounded(chat.model), chat.pinned)
         self._db.execute(f"INSERT INTO chats ({CHAT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", row)

@@ -27,10 +27,6 @@ def is_on(root: Path) -> bool:
 def switch(root: Path, on: bool) -> None:
     """Switches the index on or off, from the next load of a model on.
 
-    Args:
-        root: Folder of all indexes.
-        on: Whether to switch it on.
-
     Raises:
         SlipstreamError: If the folder cannot be written to.
     """
@@ -49,7 +45,6 @@ def forget_chat(root: Path | None, chat: str) -> None:
 
     Args:
         root: Folder of all indexes; None for none.
-        chat: The chat's id.
 
     Raises:
         SlipstreamError: If an index cannot be read or written.
@@ -71,7 +66,6 @@ def chat_deleted(chat: str, heads: Path | None, index: Path | None) -> None:
     """Removes a deleted chat from the text indexes, and marks the heads that were trained on it.
 
     Args:
-        chat: The chat's id.
         heads: Folder of heads; None for no marks.
         index: Folder of all indexes; None for none.
 
@@ -89,7 +83,6 @@ def mark_deleted(folder: Path | None, chat: str) -> None:
 
     Args:
         folder: Folder of heads; None for no marks.
-        chat: The chat's id.
 
     Raises:
         SlipstreamError: If a mark cannot be written.
@@ -115,7 +108,6 @@ def forget_state(folder: Path | None, chat: str) -> None:
 
     Args:
         folder: Folder of kept states; None where none are kept.
-        chat: The chat.
 
     Raises:
         OSError: If one cannot be deleted.

@@ -37,8 +37,6 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
     """A chat as Markdown: the shown branch, then the others from where they fork.
 
     Args:
-        store: All chats.
-        chat: The chat.
         branches: Whether the branches that are not shown are written too.
         thoughts: Whether the reasoning is written, folded; otherwise a line mentions it.
 

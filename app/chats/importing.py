@@ -166,9 +166,6 @@ def import_chats(
     """Imports all chats of a file, or none if any part is invalid.
 
     Args:
-        store: The store to add them to.
-        raw: The file.
-        source: Its name in an error.
         tell: Takes a line on what was left out.
 
     Returns:

@@ -29,7 +29,6 @@ def is_remote(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     """Whether a folder is on a network file system, as far as the operating system reports it.
 
     Args:
-        path: The folder.
         mounts: Linux's table of mounts.
     """
     path = path.resolve()
@@ -96,10 +95,6 @@ class Writers:
     def __init__(self, path: Path, patience: float = 5.0) -> None:
         """Opens or creates the lock file.
 
-        Args:
-            path: The database.
-            patience: Seconds to wait for another process.
-
         Raises:
             SlipstreamError: If the place cannot be written to.
         """
@@ -111,7 +106,6 @@ class Writers:
             raise unwritable(name, error) from error
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
     @contextmanager

@@ -46,7 +46,6 @@ def only(found: Sequence[StoredChat], name: str) -> StoredChat:
 
 
 def shown(chat: StoredChat) -> str:
-    """Id and title, for a line of text."""
     return f"{chat.id} ({one_line(chat.title)})" if chat.title else chat.id
 
 
@@ -98,7 +97,6 @@ def title_of(text: str) -> str:
 
 
 def _cut(clause: str) -> str:
-    """Cuts a long clause at a comma or a space."""
     if len(clause) <= LENGTH:
         return clause
     cut = clause[: LENGTH - 1]

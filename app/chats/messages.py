@@ -36,7 +36,6 @@ class Messages:
     """The messages of all chats."""
 
     def __init__(self, database: Database, chats: ChatList) -> None:
-        """Takes the database, and the chats to check names against."""
         self._db, self._chats = database, chats
 
     # --- read -----------------------------------------------------------------------------------------------------
@@ -83,7 +82,6 @@ class Messages:
 
         Args:
             words: Words or beginnings of words, in any order.
-            limit: Most results.
         """
         with self._db.read():
             return find(self._db.connection, words, limit)
@@ -118,8 +116,6 @@ class Messages:
         """Adds a message of the user; it is on disk when this returns.
 
         Args:
-            chat: The chat.
-            text: The message.
             beside: A message that this one replaces on the screen, as a new branch; None appends it.
 
         Raises:
@@ -134,7 +130,6 @@ class Messages:
         return message
 
     def show(self, message: int) -> None:
-        """Shows the branch of a message."""
         with self._db.write(durable=True):
             row = self._db.execute("SELECT chat FROM messages WHERE id = ?", (message,)).fetchone()
             if row:
@@ -170,11 +165,7 @@ class Messages:
         """Adds an empty reply that streams.
 
         Args:
-            chat: The chat.
             model: Name of the model that writes it.
-            fingerprint: The model's fingerprint.
-            drafter: Name of the drafter.
-            seed: Seed of the reply.
             parent: The message that it answers; None for the last shown one. A second reply is a new branch.
 
         Raises:
@@ -193,10 +184,8 @@ class Messages:
         """Continues a reply that ended early: it streams again, after its present text.
 
         Args:
-            message: The reply.
             model: Name of the model that writes it.
             fingerprint: The model's fingerprint; tokens of another model are dropped.
-            drafter: The name of the drafter.
 
         Returns:
             The reply as it is now.
@@ -213,7 +202,6 @@ class Messages:
             return self._rows([message.id])[0]
 
     def append_reply(self, message: int, text: str, tokens: list[int]) -> None:
-        """Appends to a streaming reply."""
         with self._db.write():
             self._db.execute(
                 "UPDATE messages SET content = content || ?, tokens = CAST(tokens || ? AS BLOB), status = 'streaming' "
@@ -234,12 +222,9 @@ class Messages:
         """Ends a reply; it is on disk when this returns.
 
         Args:
-            message: The reply's number.
             status: "done", "interrupted" or "failed".
             text: The whole reply; None keeps what was appended.
             tokens: Its tokens; None keeps what was appended.
-            reason: Why it ended.
-            figures: Its speed and acceptance.
         """
         with self._db.write(durable=True):
             self._db.execute(

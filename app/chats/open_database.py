@@ -45,7 +45,6 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
     """Opens a database; creates it and its folder if they are missing.
 
     Args:
-        path: The file.
         alone: Whether no other process has it open; only then may a damaged one be moved.
 
     Returns:

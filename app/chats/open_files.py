@@ -38,7 +38,6 @@ class OpenFiles:
         """Looks at the files for the first time.
 
         Args:
-            path: The database.
             logged: Whether it has a write-ahead log; without one every writer changes the file itself.
         """
         self._path, self._logged = path, logged
@@ -126,7 +125,6 @@ class HeldChats:
     """
 
     def __init__(self) -> None:
-        """Holds nothing yet."""
         self.rows = Rows()
         self._names: list[str] = []
 

@@ -19,21 +19,13 @@ _FINISHED: Final = "role = 'assistant' AND status IN ('done', 'interrupted')"
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """A finished reply.
+    """A finished reply."""
 
-    Attributes:
-        id: Its number; later ones are greater.
-        question: What it answers; empty if it answers nothing.
-        content: Its text.
-        tokens: Its token ids, good for the model of this fingerprint alone.
-        model: Fingerprint of the model that wrote it.
-    """
-
-    id: int
-    question: str
+    id: int  # its number; later ones are greater
+    question: str  # what it answers; empty if it answers nothing
     content: str
-    tokens: list[int]
-    model: str
+    tokens: list[int]  # its token ids, good for the model of this fingerprint alone
+    model: str  # fingerprint of the model that wrote it
 
 
 class ChatReader:
@@ -71,7 +63,6 @@ class ChatReader:
         """The finished replies of all branches of a chat, up to the first that is still streaming.
 
         Args:
-            chat: The chat.
             after: Number of the reply before them.
 
         Raises:

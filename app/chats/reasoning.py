@@ -49,7 +49,6 @@ class Thinking:
         """Begins where the reply to a chat begins: in its thoughts or not, also where the last message goes on.
 
         Args:
-            messages: The chat.
             opened: Whether the prompt ended with an opening mark.
         """
         mind = cls(opened)
@@ -132,22 +131,16 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A whole reply.
+    """A whole reply."""
 
-    Attributes:
-        thoughts: What it thought, without marks; empty if it did not.
-        answer: What it answers.
-    """
-
-    thoughts: str
-    answer: str
+    thoughts: str  # what it thought, without marks; empty if it did not
+    answer: str  # what it answers
 
 
 def split(text: str, opened: bool = False) -> Parts:
     """Splits a whole reply.
 
     Args:
-        text: Its text.
         opened: Whether the prompt had opened a thinking part.
     """
     thoughts, answer = divided(text, opened)
@@ -158,7 +151,6 @@ def divided(text: str, opened: bool = False) -> tuple[str, str]:
     """Divides a whole reply as its steps are divided: its thoughts with the space around them, and its answer.
 
     Args:
-        text: Its text.
         opened: Whether the prompt had opened a thinking part.
     """
     mind = Thinking(opened)
@@ -171,7 +163,6 @@ def begins_inside(text: str, thought: int) -> bool:
     """Whether the prompt of a reply had opened a thinking part.
 
     Args:
-        text: The beginning of the reply.
         thought: Tokens of its thinking part, see ``protocol.Speed``; there were some, but no mark opens it.
     """
     return thought > 0 and not _OPENING.match(text)

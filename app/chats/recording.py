@@ -35,7 +35,6 @@ def recorded(
 
     Args:
         events: What ``Engine.reply`` yields.
-        store: Where the reply is kept.
         message: Number of the reply, from ``ChatStore.begin_reply``.
         before: The reply of that number as ``ChatStore.go_on`` gave it, if it goes on.
 

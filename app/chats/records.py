@@ -35,23 +35,14 @@ Status = Literal["streaming", "done", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class StoredChat:
-    """A chat in the list.
+    """A chat in the list."""
 
-    Attributes:
-        id: Short readable name, such as "k3f9ab".
-        title: First words of the first message, or a title given by the user.
-        created: Seconds since 1970.
-        updated: Time of its newest message.
-        model: Name of the model that replied last, or empty.
-        pinned: Whether it stays on top of the list.
-    """
-
-    id: str
-    title: str
-    created: float
-    updated: float
-    model: str
-    pinned: bool = False
+    id: str  # short readable name, such as "k3f9ab"
+    title: str  # first words of the first message, or a title given by the user
+    created: float  # seconds since 1970
+    updated: float  # time of its newest message
+    model: str  # name of the model that replied last, or empty
+    pinned: bool = False  # whether it stays on top of the list
 
 
 Run = tuple[int, Origin, str]
@@ -71,11 +62,7 @@ def joined_runs(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Speed and acceptance of a reply; the fields are those of ``protocol.Done``.
-
-    Attributes:
-        origins: Sources of the characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on.
-    """
+    """Speed and acceptance of a reply; the fields are those of ``protocol.Done``."""
 
     speed: Speed = field(default_factory=Speed)
     by_depth: list[list[int]] = field(default_factory=list)
@@ -87,11 +74,11 @@ class Figures:
     exact: bool = True
     dropped_tokens: int = 0
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
+    # sources of the characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on
     origins: list[Run] = field(default_factory=list)
 
     @staticmethod
     def of(done: Done) -> Figures:
-        """The figures in the engine's last event."""
         return Figures(
             done.speed,
             done.by_depth,
@@ -106,7 +93,6 @@ class Figures:
         )
 
     def packed(self) -> str:
-        """JSON for the database."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def followed_by(self, rest: Figures) -> Figures:
@@ -142,37 +128,22 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message of a chat.
+    """A message of a chat."""
 
-    Attributes:
-        id: Its number.
-        chat: The chat it belongs to.
-        parent: The message that it answers or follows, or None for the first; two children of one are two branches.
-        role: "system", "user" or "assistant".
-        content: Its text, as written: not cleaned for a screen.
-        tokens: Token ids of a reply, good for the model of this fingerprint alone.
-        model: Fingerprint of the model that wrote it.
-        status: See ``Status``.
-        drafter: The drafter, "none" for plain decoding; empty for a user's message.
-        seed: Seed of the reply, or None.
-        figures: Speed and acceptance, or None until the reply is over.
-        reason: Why the reply ended, as in ``protocol.Done``, or empty.
-        created: Seconds since 1970.
-    """
-
-    id: int
+    id: int  # its number
     chat: str
+    # the message that it answers or follows, or None for the first; two children of one are two branches
     parent: int | None
-    role: str
-    content: str
-    tokens: list[int]
-    model: str
-    status: Status
-    drafter: str
-    seed: int | None
-    figures: Figures | None
-    reason: str
-    created: float
+    role: str  # "system", "user" or "assistant"
+    content: str  # its text, as written: not cleaned for a screen
+    tokens: list[int]  # token ids of a reply, good for the model of this fingerprint alone
+    model: str  # fingerprint of the model that wrote it
+    status: Status  # see ``Status``
+    drafter: str  # the drafter, "none" for plain decoding; empty for a user's message
+    seed: int | None  # seed of the reply, or None
+    figures: Figures | None  # speed and acceptance, or None until the reply is over
+    reason: str  # why the reply ended, as in ``protocol.Done``, or empty
+    created: float  # seconds since 1970
 
     @property
     def unfinished(self) -> bool:
@@ -227,7 +198,6 @@ def unpack_tokens(blob: bytes) -> list[int]:
 
 
 def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
-    """Reads a row of ``MESSAGE_COLUMNS``."""
     number, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created = row
     return StoredMessage(
         id=number,
@@ -247,7 +217,6 @@ def message_of_row(row: tuple[Any, ...]) -> StoredMessage:
 
 
 def row_of_message(message: StoredMessage) -> tuple[Any, ...]:
-    """Makes a row of ``MESSAGE_COLUMNS``."""
     return (
         message.id,
         message.chat,
@@ -281,7 +250,6 @@ def readable(raw: bytes) -> str:
 
 
 def new_id() -> str:
-    """A random id for a chat."""
     return "".join(ALPHABET[byte % len(ALPHABET)] for byte in os.urandom(ID_LENGTH))  # 256 is a multiple of its length
 
 

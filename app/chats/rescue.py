@@ -36,7 +36,6 @@ def rescue(path: Path, why: str, known: Rows | None = None, whole: bool = False,
     Args:
         path: The database; no other process has it open.
         why: What is wrong, as "was empty".
-        known: Rows that are still in memory.
         whole: Whether these are all rows; otherwise the file and the newest backup are read too.
         others: The sound content of a file that replaced the database; it is added.
 
@@ -104,7 +103,6 @@ def mark(path: Path) -> None:
 
 
 def is_marked(path: Path) -> bool:
-    """Whether a database in use was found damaged."""
     return _mark(path).exists()
 
 
@@ -146,12 +144,7 @@ def aside_name(path: Path) -> Path:
 
 
 def _set_aside(path: Path, sides: bool = True) -> Path | None:
-    """Renames the files of a database; None if there were none.
-
-    Args:
-        path: The database.
-        sides: Whether its log is kept, too.
-    """
+    """Renames the files of a database; None if there were none."""
     aside, found = aside_name(path), False
     for side in (*SIDE_FILES, ""):  # the file itself last: until then the rescue can begin again
         place = path.with_name(path.name + side)

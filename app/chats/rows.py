@@ -41,7 +41,6 @@ class Rows:
 
 
 def select(db: sqlite3.Connection, query: str, *values: object) -> list[Row]:
-    """The rows of a query, by column."""
     cursor = db.execute(query, values)
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]

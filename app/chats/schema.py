@@ -101,10 +101,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 def migrate(db: sqlite3.Connection, path: Path) -> None:
     """Migrates a database to the newest version, each step completely or not at all, after a backup.
 
-    Args:
-        db: The database.
-        path: Its file.
-
     Raises:
         SlipstreamError: If a newer slipstream made the file, or there is no room for a backup.
         sqlite3.Error: If it cannot be read or written, or is damaged.

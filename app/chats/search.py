@@ -23,25 +23,15 @@ _SIDE: Final = 30  # characters of a snippet before a word of such a script
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message or title that has the words.
-
-    Attributes:
-        chat: The chat.
-        title: Its title.
-        message: The message, or None where the title has the words.
-        role: The role of the message; empty for a title.
-        snippet: The place, in one line that is safe to show.
-        spans: Where the words stand in it, as ``(start, end)``.
-        created: Time of the message, or of the chat's newest.
-    """
+    """A message or title that has the words."""
 
     chat: str
     title: str
-    message: int | None
-    role: str
-    snippet: str
-    spans: tuple[tuple[int, int], ...]
-    created: float
+    message: int | None  # the message, or None where the title has the words
+    role: str  # the role of the message; empty for a title
+    snippet: str  # the place, in one line that is safe to show
+    spans: tuple[tuple[int, int], ...]  # where the words stand in it, as ``(start, end)``
+    created: float  # time of the message, or of the chat's newest
 
 
 def find(db: sqlite3.Connection, words: str, limit: int) -> list[Hit]:

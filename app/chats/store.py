@@ -28,7 +28,6 @@ class ChatStore:
         """Opens or makes the database, and erases the chats that were deleted before.
 
         Args:
-            path: The database.
             states: Folder of the kept KV caches, which go with their chats.
             heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
             index: Folder of the indexes of text, which forget a chat when it is deleted.

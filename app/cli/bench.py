@@ -35,7 +35,6 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
     """Runs the chosen parts.
 
     Args:
-        options: What ``slipstream.app.cli.options`` describes.
         settings: How much is measured where the options do not say.
 
     Returns:
@@ -60,12 +59,6 @@ def measure(
     options: argparse.Namespace, names: Sequence[str], parts: Callable[[Setup], Parts], settings: Settings | None = None
 ) -> int:
     """Runs parts on the chosen models, prints their figures, and writes them to the JSON file.
-
-    Args:
-        options: See ``bench``.
-        names: The parts.
-        parts: Makes all parts there are.
-        settings: See ``bench``.
 
     Returns:
         The exit code.

@@ -38,11 +38,7 @@ def chat(
 
     Args:
         load: The model, and the drafter to begin with.
-        sampling: How tokens are drawn.
         name: A kept chat to go on with, or a new name; None begins an unnamed one.
-        paths: Where things are kept.
-        settings: The settings.
-        notes: What to say at the start.
         inline: A short session below the prompt of the shell; what was said stays there.
 
     Returns:
@@ -110,9 +106,7 @@ def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:
     """Deletes chats without a new message for a number of days, unless they are pinned.
 
     Args:
-        store: All chats.
         days: The days; 0 deletes none.
-        but: A chat that stays.
 
     Returns:
         A notice of it; empty if none was deleted.

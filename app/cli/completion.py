@@ -74,7 +74,6 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterato
     """Lists what may replace the last word.
 
     Args:
-        parser: Of everything that slipstream takes.
         words: What was typed behind ``slipstream``; the last word is unfinished and may be empty.
 
     Yields:
@@ -176,7 +175,6 @@ def _chats() -> Iterator[tuple[str, str]]:
 
 
 def answer(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
-    """Returns the lines that a shell's script reads."""
     lines = []
     for word, about in candidates(parser, words):
         about = " ".join(about.replace("%%", "%").split())

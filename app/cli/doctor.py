@@ -39,7 +39,6 @@ def doctor(as_json: bool) -> int:
 
 
 def lines(report: Report) -> Iterator[str]:
-    """The report in words."""
     yield from _machine(report)
     states = [_state(place) for place in report.places]
     same = states[0] if len(set(states)) == 1 else ""  # usually all places are on one disk

@@ -40,9 +40,6 @@ from slipstream.models.types import Abilities
 def drafters(options: argparse.Namespace) -> int:
     """Runs ``slipstream drafters``.
 
-    Args:
-        options: as :func:`slipstream.app.cli.options.add_drafters` describes them.
-
     Returns:
         The exit code: 0, or 130 if it was interrupted.
 
@@ -73,8 +70,6 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
 
     Args:
         options: ``name``, ``model``.
-        paths: Where things are kept.
-        off: Which way.
 
     Returns:
         The exit code, 0.
@@ -102,7 +97,6 @@ def table(model: str | None, paths: Paths) -> str:
 
     Args:
         model: The model to be served, as :func:`slipstream.app.library.resolve_model.choose` takes it.
-        paths: Where heads are kept.
 
     Raises:
         UsageError: If there is no such model.
@@ -126,7 +120,6 @@ def table(model: str | None, paths: Paths) -> str:
 
 
 def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:
-    """A file of heads."""
     verdict = f"no: {file.why_not}" if file.why_not else f"yes; stale: {file.stale}" if file.stale else "yes"
     verdict += _OFF * (file.method in off)
     cells = (
@@ -157,7 +150,6 @@ def import_published(options: argparse.Namespace, paths: Paths) -> int:
 
     Args:
         options: ``path``, ``model``, ``licence``, ``exit_layer``.
-        paths: Where things are kept.
 
     Returns:
         The exit code, 0.

@@ -31,7 +31,6 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
 
     Args:
         options: ``paths``, ``model``, ``list``, ``remove``, ``on``, ``off``, ``progress``.
-        paths: Where things are kept.
 
     Returns:
         The exit code: 0, or 130 if it was interrupted.

@@ -36,17 +36,11 @@ Messages = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class ChosenText:
-    """Text to train on.
+    """Text to train on."""
 
-    Attributes:
-        kind: What it is.
-        folder: Of a folder, its absolute path.
-        chats: Of chats, id to messages.
-    """
-
-    kind: Text
-    folder: Path | None = None
-    chats: Mapping[str, Messages] = field(default_factory=dict)
+    kind: Text  # what it is
+    folder: Path | None = None  # of a folder, its absolute path
+    chats: Mapping[str, Messages] = field(default_factory=dict)  # of chats, id to messages
 
     def facts(self) -> list[object]:
         """Plain values that differ where the text does."""
@@ -59,7 +53,6 @@ def chosen_text(on: str, paths: Paths) -> ChosenText:
 
     Args:
         on: ``answers``, ``chats`` or the path of a folder.
-        paths: Where the chats are.
 
     Raises:
         UsageError: If it is none of them, or no chat has a reply.
@@ -100,7 +93,6 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
 
     Args:
         options: ``method``, ``model``, ``on``, ``tokens``, ``seed``, ``out``.
-        paths: Where things are kept.
 
     Returns:
         The exit code: 0, or 130 if it was interrupted.

@@ -43,9 +43,6 @@ def run(argv: Sequence[str]) -> int:
 
     Where standard input is no terminal, and on Windows, the command only runs.
 
-    Args:
-        argv: The command.
-
     Returns:
         Its exit code; 128 and the signal's number if a signal ended it.
     """

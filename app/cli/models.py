@@ -39,9 +39,6 @@ _LATE_S: Final = 1.0
 def models(options: argparse.Namespace) -> int:
     """Runs ``slipstream models``.
 
-    Args:
-        options: as :func:`slipstream.app.cli.options.add_models` describes them.
-
     Returns:
         The exit code: 0; 1 if a model is broken; 130 if it was interrupted.
 
@@ -234,7 +231,6 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _warning(removal: Removal) -> str:
-    """What goes with a model."""
     frees = f"frees {models_words.size(removal.frees)}" if removal.frees else "frees nothing: it is a link"
     text = f"{removal.model.name}: {frees}"
     if removal.chats:
@@ -346,7 +342,6 @@ def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
 
 
 def _agreed(drafter: PairOffer) -> bool:
-    """Asks on a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     size = f" ({models_words.size(drafter.size)})" if drafter.size else ""

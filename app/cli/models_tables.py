@@ -31,19 +31,13 @@ _FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells in columns."""
     lines = [tuple(headings), *(tuple(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def models_table(models: Sequence[Installed], usual: str) -> str:
-    """The models of this machine; what is wrong with one stands below its line.
-
-    Args:
-        models: The models.
-        usual: Name of the default model.
-    """
+    """The models of this machine; what is wrong with one stands below its line."""
     rows = [
         (
             one_line(model.name),
@@ -65,7 +59,6 @@ def models_table(models: Sequence[Installed], usual: str) -> str:
 
 
 def _state(model: Installed, usual: str) -> str:
-    """The last column of the list."""
     if model.problem:
         return "broken"
     if model.role != "chat":
@@ -74,7 +67,6 @@ def _state(model: Installed, usual: str) -> str:
 
 
 def search_table(found: Sequence[RepoSummary]) -> str:
-    """Repositories of the hub."""
     rows = [
         (
             one_line(repo.id),
@@ -91,7 +83,6 @@ def search_table(found: Sequence[RepoSummary]) -> str:
 
 
 def quants_table(offers: Sequence[QuantOffer]) -> str:
-    """The quantizations of a repository."""
     rows = [
         (
             one_line(offer.quant.label),
@@ -106,7 +97,6 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
 
 
 def catalog_table(offers: Sequence[CatalogOffer]) -> str:
-    """The pairs of the catalogue."""
     rows = []
     for offer in offers:
         pair, memory = offer.pair, offer.memory
@@ -128,7 +118,6 @@ def catalog_table(offers: Sequence[CatalogOffer]) -> str:
 
 
 def _remark(offer: CatalogOffer) -> str:
-    """The last column of the catalogue."""
     if offer.installed:
         return f"here: {one_line(offer.installed)}"
     if offer.pair.own:
@@ -210,19 +199,16 @@ class Bar:
         self._before: Callable[[int, FrameType | None], Any] | int | None = None
 
     def __enter__(self) -> Self:
-        """Takes over Ctrl-C."""
         self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Gives Ctrl-C back, and clears the line."""
         signal.signal(signal.SIGINT, self._before)
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()
 
     def cancelled(self) -> bool:
-        """Whether Ctrl-C was pressed."""
         return self._stopped
 
     def bytes(self, done: int, size: int) -> None:

@@ -21,7 +21,6 @@ def sentence(about: str) -> str:
 
 
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command."""
     about = "measure what drafting gains on this machine"
     bench = commands.add_parser("bench", help=about, description=sentence(about), epilog=_EPILOG)
     bench.add_argument("--only", action="append", default=[], metavar="PART", help="drafters or check")
@@ -114,7 +113,6 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
 
 
 def add_race(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command."""
     about = "the same reply with a drafter and without, side by side, live"
     parser = commands.add_parser("race", help=about, description=about.capitalize() + ".", epilog="Ctrl-C ends it.")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what both reply to (a story)")
@@ -138,7 +136,6 @@ _CHAT: Final = "its id or title, or the beginning of the title; slipstream chats
 
 
 def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command with its own commands."""
     about = "kept chats: list, search, show, export, import, rename, delete"
     alone = f"{sentence(about)} Without a command, it lists them."
     parser = commands.add_parser("chats", help=about, description=alone)
@@ -185,7 +182,6 @@ _DRAFTERS_EPILOG: Final = (
 
 
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command with its own commands."""
     about = "drafters: list them, train or import heads for a model, index text"
     alone = f"{sentence(about)} Without a command, it lists all."
     parser = commands.add_parser("drafters", help=about, description=alone)
@@ -267,7 +263,6 @@ _MODELS_EPILOG = (
 
 
 def add_models(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command with its own commands."""
     about = "models: list, search, pull, import, verify and remove them, and pair them with drafters"
     alone = f"{sentence(about)} Without a command, it lists them."
     parser = commands.add_parser("models", help=about, description=alone, epilog=_MODELS_EPILOG)
@@ -334,7 +329,6 @@ def _add(
 
 
 def add_settings(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command with its own commands."""
     about = "settings: list, set and reset them"
     alone = f"{sentence(about)} Without a command, it lists them."
     parser = commands.add_parser("settings", help=about, description=alone)

@@ -21,13 +21,9 @@ _MOST_WORDS: Final = 300
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses a wrong use in one line with exit code 2, and reads every value by ``slipstream.app.cli.values``.
+    """Refuses a wrong use in one line with exit code 2, and reads every value by ``slipstream.app.cli.values``."""
 
-    Attributes:
-        more: Makes a further part of the help, which costs too much to be made each time.
-    """
-
-    more: Callable[[], str] | None = None
+    more: Callable[[], str] | None = None  # makes a further part of the help, which costs too much to be made each time
 
     def __init__(self, *args: Any, **more: Any) -> None:
         """Makes a parser without options; the arguments are those of ``ArgumentParser``."""
@@ -48,7 +44,6 @@ class Parser(argparse.ArgumentParser):
         return "\n".join(part for part in parts if part)
 
     def error(self, message: str) -> NoReturn:
-        """Refuses wrong arguments."""
         if message.endswith("expected one argument"):
             option = message.removeprefix("argument ").split(":")[0].split("/")[-1]
             message += f" (one that begins with a dash: {option}=-…)"
@@ -111,7 +106,6 @@ def make_parser() -> Parser:
 
 
 def _methods() -> str:
-    """The drafting methods, a line each."""
     from slipstream.drafters.registry import IN_ORDER, METHODS, TOGETHER
 
     rows = [(name, method.about) for name, method in METHODS.items()]

@@ -98,7 +98,6 @@ class _Json:
     even = False
 
     def take(self, event: Event) -> None:
-        """Prints an event."""
         print(json.dumps(encoded(event)), flush=True)
 
 
@@ -110,7 +109,6 @@ class _Lines:
     """Whether the drafter gained nothing."""
 
     def take(self, event: Event) -> None:
-        """Prints the end."""
         if isinstance(event, Start):
             self._start = event
         elif isinstance(event, Finish):
@@ -127,7 +125,6 @@ class _Terminal:
     """Draws over the same lines again and again; a quick race is shown slower, by its own clocks."""
 
     def __init__(self) -> None:
-        """Nothing is drawn yet."""
         self._start: Start | None = None
         self._began = 0.0
         self._drawn = 0

@@ -46,7 +46,6 @@ class AnswerPrinter:
     """Prints one reply as it comes. A pipe gets the answer alone, byte for byte; a terminal gets it cleaned."""
 
     def __init__(self) -> None:
-        """Begins a reply."""
         self._before = ""  # as much of the answer's end as the filter looks at
         self._thoughts = ""  # the same of the thoughts
         self._styled = not os.environ.get("NO_COLOR")
@@ -64,7 +63,6 @@ class AnswerPrinter:
             self._before = (self._before + answer)[-MOST_MARKS:]
 
     def finish(self) -> None:
-        """Ends the line."""
         self._end_thoughts()
         _write(sys.stdout, "\n")
 
@@ -88,29 +86,17 @@ _SAVING: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """One ``slipstream run``.
-
-    Attributes:
-        load: The model.
-        prompt: The prompt, standard input included.
-        system: System message, or empty.
-        sampling: How tokens are drawn.
-        max_tokens: Most tokens; 0 for no limit.
-        stop: Strings that end the reply.
-        chat: Name of the kept chat to go on with, or None.
-        as_json: One JSON object a step, then a summary.
-        given: Fields of ``sampling`` that options set; a kept chat may override the others.
-    """
+    """One ``slipstream run``."""
 
     load: Load
-    prompt: str
-    system: str = ""
-    sampling: Sampling = field(default_factory=Sampling)
-    max_tokens: int = 0
-    stop: list[str] = field(default_factory=list)
-    chat: str | None = None
-    as_json: bool = False
-    given: frozenset[str] = frozenset()
+    prompt: str  # the prompt, standard input included
+    system: str = ""  # system message, or empty
+    sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
+    max_tokens: int = 0  # most tokens; 0 for no limit
+    stop: list[str] = field(default_factory=list)  # strings that end the reply
+    chat: str | None = None  # name of the kept chat to go on with, or None
+    as_json: bool = False  # one JSON object a step, then a summary
+    given: frozenset[str] = frozenset()  # fields of ``sampling`` that options set; a kept chat may override the others
 
 
 def run(request: RunRequest, paths: Paths) -> int:
@@ -333,7 +319,6 @@ def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
 
     Args:
         prompted: Whether there is a prompt without it; a pipe that stays silent then gets a hint on standard error.
-        stdin: The standard input.
 
     Raises:
         UsageError: If it is not UTF-8, or larger than any context.

@@ -27,7 +27,6 @@ class Output(io.FileIO):
         """Wraps a descriptor, which stays open.
 
         Args:
-            number: The descriptor.
             ignore: Whether to go on after a refused write.
         """
         super().__init__(number, "wb", closefd=False)
@@ -35,7 +34,6 @@ class Output(io.FileIO):
         self._ignore = ignore
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
-        """Writes as ``FileIO`` does."""
         try:
             return super().write(data)
         except OSError as error:
@@ -65,9 +63,6 @@ class Streams:
 
     def finish(self, code: int) -> int:
         """Writes what is left of standard output.
-
-        Args:
-            code: The exit code so far.
 
         Returns:
             The exit code: 141 where the reader has left, 1 where something else could not be written.

@@ -10,26 +10,18 @@ from slipstream.app.engine.stopping import Rules
 
 @dataclass(slots=True)
 class FixedBudget:
-    """Whether one more node pays, by fixed limits; it is a ``should_extend`` of drafters.
+    """Whether one more node pays, by fixed limits; it is a ``should_extend`` of drafters."""
 
-    Attributes:
-        rules: When the reply is over; drafting past its end is waste.
-        rows: Most nodes deep.
-        least: Least probability of a path that is worth a row.
-        probe_every: Every so many steps nothing is worth drafting, so that plain decoding's speed stays measured.
-        search_every: The same while that speed is not known, in the reply's first ``probe_every`` steps: on a busy
-            machine it may stay unknown, and the reply should not pay for that to its end.
-        known: Whether it is.
-        step: Steps so far; the loop's owner counts.
-    """
-
-    rules: Rules
-    rows: int = 8
-    least: float = 0.5
+    rules: Rules  # when the reply is over; drafting past its end is waste
+    rows: int = 8  # most nodes deep
+    least: float = 0.5  # least probability of a path that is worth a row
+    # every so many steps nothing is worth drafting, so that plain decoding's speed stays measured
     probe_every: int = 64
+    # the same while that speed is not known, in the reply's first ``probe_every`` steps: on a busy machine it may stay
+    # unknown, and the reply should not pay for that to its end
     search_every: int = 8
-    known: Callable[[], bool] = lambda: True
-    step: int = 0
+    known: Callable[[], bool] = lambda: True  # whether it is
+    step: int = 0  # steps so far; the loop's owner counts
 
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth, on a path of this probability, pays."""
@@ -43,13 +35,9 @@ class FixedBudget:
 
 @dataclass(slots=True)
 class Room:
-    """Whether a node fits the reply; it is the ``should_extend`` of a drafter that decides itself what pays.
+    """Whether a node fits the reply; it is the ``should_extend`` of a drafter that decides itself what pays."""
 
-    Attributes:
-        rules: When the reply is over.
-    """
-
-    rules: Rules
+    rules: Rules  # when the reply is over
 
     def __call__(self, probability: float, depth: int) -> bool:
         """Whether a node at this depth may still be accepted."""

@@ -39,9 +39,6 @@ class DraftTrace:
 
         Args:
             watched: Whether the panel is open; may change at any step.
-            vocabulary: Gives the texts of the tokens.
-            stats: The figures of the reply.
-            clock: Seconds, for tests.
         """
         self._watched, self._vocabulary, self._stats, self._clock = watched, vocabulary, stats, clock
         self._told = self._plain_told = float("-inf")

@@ -46,10 +46,7 @@ class Drafters:
         """Makes none yet.
 
         Args:
-            resources: What they are made of.
-            target: What they draft for.
             plain_ms: Milliseconds of a plain pass, measured at load.
-            profile: Keeps what the autopilot learns.
             disabled: Names the drafters that the autopilot leaves out now.
         """
         self._guard = resources.guard or Guard()
@@ -64,7 +61,6 @@ class Drafters:
         """Finds or makes a drafter.
 
         Args:
-            name: Its name.
             on_progress: Called with the share that is done: the autopilot measures the machine when it first meets a
                 model.
 

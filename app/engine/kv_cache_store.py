@@ -28,17 +28,11 @@ _MOST_TOKENS: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The head of a file.
-
-    Attributes:
-        path: The file.
-        tokens: The tokens in the cache.
-        digest: SHA-256 of the state.
-    """
+    """The head of a file."""
 
     path: Path
-    tokens: list[Token]
-    digest: bytes
+    tokens: list[Token]  # the tokens in the cache
+    digest: bytes  # SHA-256 of the state
 
     def state(self) -> bytearray | None:
         """Reads the state; None if it is damaged or gone. llama.cpp parses it as C structures: hence the checksum."""
@@ -58,7 +52,6 @@ def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | by
     Args:
         path: The file; its folder exists.
         key: Names model, build and settings; a state is good for this key only.
-        tokens: The tokens in the cache.
         state: What ``Target.save`` gave.
         limit: Bytes of all kept states together. One that is larger alone is not kept, nor is what was kept before it.
 
@@ -148,11 +141,9 @@ class KvCacheStore:
         """Begins in no chat.
 
         Args:
-            target: The target whose cache it is.
             key: Names model, build and settings: kept states are good for it alone.
             limit: Bytes that all states may take together; 0 keeps none.
             folder: Where the states of system prompts are kept; None keeps none of them.
-            clock: Seconds, for tests.
         """
         self._target, self._key, self._limit, self._folder = target, key, limit, folder
         self._clock = clock
@@ -166,7 +157,6 @@ class KvCacheStore:
 
         Args:
             state: The chat's file; None where it has none.
-            tokens: The prompt.
             system: Tokens that it begins with for its system prompt, which other chats may share.
         """
         path = Path(state) if state and self._limit else None
@@ -195,7 +185,6 @@ class KvCacheStore:
         """Whether a system prompt's state is to be kept, once just so much of a prompt is read.
 
         Args:
-            tokens: The prompt.
             system: See ``enter``.
         """
         if self._folder is None or not self._limit or system < WORTH:

@@ -30,12 +30,7 @@ def generate(
     and the history alone: a drafter changes only how many tokens a step emits.
 
     Args:
-        target: The model that decides.
-        drafter: Drafts.
-        sampler: How the target's tokens are drawn.
         history: The prompt; grows by every step's tokens.
-        should_extend: Whether one more drafted node pays.
-        rules: When the reply is over.
         cancelled: Called before every step; True ends the reply.
         rule: What is accepted; any but the exact one changes the text.
 

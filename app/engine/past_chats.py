@@ -41,12 +41,7 @@ class PastChats:
         """Reads nothing yet.
 
         Args:
-            chats: The chats.
-            index: The index of the model's vocabulary.
             fingerprint: Of the model: kept token ids are good for it alone.
-            prompts: Makes the model's prompts.
-            tokenize: The model's tokenizer.
-            n_vocab: Size of its vocabulary.
         """
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
         self.prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab

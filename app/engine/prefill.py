@@ -18,7 +18,6 @@ class PromptReader:
     """
 
     def __init__(self, target: Target, keeper: KvCacheStore) -> None:
-        """Keeps the parts."""
         self._target, self._keeper = target, keeper
 
     def read(
@@ -33,9 +32,7 @@ class PromptReader:
         """Reads a prompt but for its last token, which the first step evaluates.
 
         Args:
-            prompt: The prompt.
             history: The same, as the drafter keeps it.
-            drafter: Of the reply.
             state: See ``Generate.state``.
             on_chunk: Called after every chunk with the tokens in the cache.
             cancelled: Whether to leave at once; what was read stays.
@@ -54,7 +51,6 @@ class PromptReader:
 
         Args:
             prompt: What to read; what the cache holds of another text is rewound.
-            drafter: Of the reply.
             state: See ``Generate.state``.
             waiting: Whether another request waits; the chunk that is being read is then the last one, and is kept.
             cancelled: Whether to leave at once.

@@ -29,24 +29,16 @@ _UNSURE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that fits the context, or its beginning.
+    """A prompt that fits the context, or its beginning."""
 
-    Attributes:
-        tokens: What the target reads.
-        trimmed: Tokens that left with the oldest messages; positions of the noise go on counting them.
-        dropped: Messages that left.
-        size: Tokens of the whole prompt, as it would be read now.
-        system: Tokens that it begins with up to the first message that is not the system's, which other chats with the
-            same system prompt share; 0 where there is none.
-        thinks: Whether it ends inside a thinking part, so that the reply begins there.
-    """
-
-    tokens: list[Token]
-    trimmed: int
-    dropped: int
-    size: int
+    tokens: list[Token]  # what the target reads
+    trimmed: int  # tokens that left with the oldest messages; positions of the noise go on counting them
+    dropped: int  # messages that left
+    size: int  # tokens of the whole prompt, as it would be read now
+    # tokens that it begins with up to the first message that is not the system's, which other chats with the same
+    # system prompt share; 0 where there is none
     system: int = 0
-    thinks: bool = False
+    thinks: bool = False  # whether it ends inside a thinking part, so that the reply begins there
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +73,6 @@ class PromptBuilder:
         """Keeps what a prompt is made with.
 
         Args:
-            template: The model's chat template.
             tokenize: Turns text into tokens; takes the text, and whether control tokens may come of it.
             opening: The tokens that every text starts with.
             token_bytes: See ``LlamaModel.token_bytes``.
@@ -151,7 +142,6 @@ class PromptBuilder:
 
         Args:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
-            n_ctx: Context in tokens.
             typed: Whether to take what is typed of the last message, too.
 
         Raises:

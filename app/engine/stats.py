@@ -121,37 +121,23 @@ class PlainClock:
 
 @dataclass(slots=True)
 class ReplyStats:
-    """The figures of one reply.
+    """The figures of one reply."""
 
-    Attributes:
-        plain: The clock of plain decoding; takes the steps that evaluate nothing but the last token.
-        prompt_tokens: Tokens before the reply.
-        begun: Tokens of the reply that an earlier process wrote.
-        tokens: Tokens emitted, those included.
-        thought: Those of the thinking part.
-        thought_ms: Milliseconds that they took.
-        seconds: Time of all steps, what is done between them included.
-        phases: Milliseconds of it, phase by phase.
-        whole: Sums over all steps.
-        by_drafter: Sums by drafter.
-        drafter_depths: By drafter, per depth from 1: [steps that reached it, accepted there]. A depth below the
-            first rejection, or below the end of the reply, was not reached.
-    """
-
-    plain: PlainClock
-    begun: int = 0
-    prompt_tokens: int = 0
-    tokens: int = 0
-    thought: int = 0
-    thought_ms: float = 0.0
-    seconds: float = 0.0
-    phases: Timings = field(default_factory=Timings)
-    whole: Count = field(default_factory=Count)
-    by_drafter: dict[str, Count] = field(default_factory=dict)
+    plain: PlainClock  # the clock of plain decoding; takes the steps that evaluate nothing but the last token
+    begun: int = 0  # tokens of the reply that an earlier process wrote
+    prompt_tokens: int = 0  # tokens before the reply
+    tokens: int = 0  # tokens emitted, those included
+    thought: int = 0  # those of the thinking part
+    thought_ms: float = 0.0  # milliseconds that they took
+    seconds: float = 0.0  # time of all steps, what is done between them included
+    phases: Timings = field(default_factory=Timings)  # milliseconds of it, phase by phase
+    whole: Count = field(default_factory=Count)  # sums over all steps
+    by_drafter: dict[str, Count] = field(default_factory=dict)  # sums by drafter
+    # by drafter, per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
+    # the end of the reply, was not reached
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """The reply begins."""
         self.tokens = self.begun
         self.plain.begin(self.prompt_tokens + self.begun)
 
@@ -201,7 +187,6 @@ class ReplyStats:
         return phases | {"rest": max(0.0, 1e3 * self.seconds / steps - sum(phases.values()))}
 
     def speed(self) -> Speed:
-        """The figures so far."""
         here = self.tokens - self.begun
         rate = here / self.seconds if self.seconds else 0.0
         plain = self.plain.milliseconds if not self.begun or here >= LEAST_TOKENS else None

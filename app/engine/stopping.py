@@ -25,11 +25,8 @@ class Rules:
         """Keeps the rules.
 
         Args:
-            ends: Tokens that end a reply.
             room: Tokens that the context still takes.
             max_tokens: Most tokens of the reply; 0 for no limit.
-            stops: Strings that end it.
-            piece: The bytes of a token.
 
         Raises:
             UsageError: If a limit is negative or a stop string is empty.
@@ -57,7 +54,6 @@ class Rules:
         return min(room, self._limit - self._count) if self._limit else room
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """Takes a step's tokens as written."""
         self.reason = self._verdict(tokens)
         self._count += len(tokens)
         if self.stops:

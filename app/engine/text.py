@@ -41,7 +41,6 @@ class TextStream:
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
-        """Starts an empty stream."""
         self._stops = tuple(stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held: list[Piece] = []

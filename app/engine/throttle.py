@@ -25,7 +25,6 @@ class Throttle:
         self._last = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Takes an event."""
         if not isinstance(event, Stepped):
             self._emit(event)
             return
@@ -34,7 +33,6 @@ class Throttle:
             self.flush()
 
     def flush(self) -> None:
-        """Passes on what is held back."""
         if self._held:
             self._emit(self._held)
             self._held, self._last = None, perf_counter()

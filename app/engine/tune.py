@@ -170,7 +170,6 @@ class Threads:
         return median(one for one, _ in warm), median(four for _, four in warm)
 
     def _pass(self, tree: TokenTree) -> float:
-        """Milliseconds of a pass."""
         began = perf_counter()
         self._target.evaluate(0, tree)
         self._target.keep(())

@@ -36,33 +36,22 @@ _NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The drafters of one model on this machine.
+    """The drafters of one model on this machine."""
 
-    Attributes:
-        heads: Files of trained heads, those for other models too.
-        in_chats: Speed over plain decoding by drafter, over the newest replies that measured it.
-        learnt: The same as the autopilot's records have it.
-        benched: The same as the newest kept benchmark of the model has it, over all its kinds of text.
-        costs: Cost of a pass over so many rows in passes over one row.
-        left_out: Drafters that the autopilot leaves out.
-        documents: Chats and files that are indexed for models of this vocabulary.
-        tokens: Their tokens.
-        index_on: Whether text may be indexed and drafted from.
-        trains: Whether heads can be trained here: torch is installed.
-        trouble: What could not be found out, in words; empty if nothing.
-    """
-
-    heads: tuple[HeadsFile, ...] = ()
+    heads: tuple[HeadsFile, ...] = ()  # files of trained heads, those for other models too
+    # speed over plain decoding by drafter, over the newest replies that measured it
     in_chats: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
-    learnt: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    learnt: Mapping[str, float] = field(default_factory=lambda: _NOTHING)  # the same as the autopilot's records have it
+    # the same as the newest kept benchmark of the model has it, over all its kinds of text
     benched: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    # cost of a pass over so many rows in passes over one row
     costs: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    left_out: frozenset[str] = frozenset()
-    documents: int = 0
-    tokens: int = 0
-    index_on: bool = True
-    trains: bool = True
-    trouble: str = ""
+    left_out: frozenset[str] = frozenset()  # drafters that the autopilot leaves out
+    documents: int = 0  # chats and files that are indexed for models of this vocabulary
+    tokens: int = 0  # their tokens
+    index_on: bool = True  # whether text may be indexed and drafted from
+    trains: bool = True  # whether heads can be trained here: torch is installed
+    trouble: str = ""  # what could not be found out, in words; empty if nothing
 
     def gain(self, drafter: str) -> float | None:
         """Speed over plain decoding here: as chats tell, else the benchmark, else the autopilot; None if none."""
@@ -75,10 +64,6 @@ class Standing:
 
 def standing(model: Path, paths: Paths) -> Standing:
     """Finds out; reads several files.
-
-    Args:
-        model: The model's file.
-        paths: Where things are kept.
 
     Raises:
         SlipstreamError: If the model cannot be read any more.

@@ -22,36 +22,20 @@ from slipstream.models.sanitize import quoted, shown_path
 
 @dataclass(frozen=True, slots=True)
 class HeadsFile:
-    """A file of heads.
-
-    Attributes:
-        path: Where it is.
-        method: Which method they are for; empty where the file cannot be read.
-        trained_for: The model's name, on one line; empty if the file does not say it.
-        trained_on: The text; empty if the file does not say it.
-        first_depth: Acceptance at the first depth that training measured, or None.
-        size: Bytes; None where the file cannot be read.
-        why_not: Why it does not serve the model; empty if it does.
-        stale: What has happened to its text since, in words; empty if nothing.
-    """
+    """A file of heads."""
 
     path: Path
-    method: str = ""
-    trained_for: str = ""
-    trained_on: str = ""
-    first_depth: float | None = None
-    size: int | None = None
-    why_not: str = ""
-    stale: str = ""
+    method: str = ""  # which method they are for; empty where the file cannot be read
+    trained_for: str = ""  # the model's name, on one line; empty if the file does not say it
+    trained_on: str = ""  # the text; empty if the file does not say it
+    first_depth: float | None = None  # acceptance at the first depth that training measured, or None
+    size: int | None = None  # bytes; None where the file cannot be read
+    why_not: str = ""  # why it does not serve the model; empty if it does
+    stale: str = ""  # what has happened to its text since, in words; empty if nothing
 
 
 def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
     """Reads the metadata of a file of heads.
-
-    Args:
-        path: The file.
-        own: The model's identity, see ``slipstream.models.heads.file.identity``.
-        header: The model's header.
 
     Returns:
         The file; None if it is a model.
@@ -100,8 +84,6 @@ def file_in(folder: Path, target: Header, kind: str) -> Path:
     """The file of a kind of heads for a model, in a folder that is made.
 
     Args:
-        folder: Of heads.
-        target: The model.
         kind: The method, or the method and where the heads are from.
 
     Raises:

@@ -47,7 +47,6 @@ def text_files(path: Path, skipped: Skipped) -> Iterator[tuple[Path, int]]:
 
     Args:
         path: A folder or a file; absolute.
-        skipped: Counts what is left out.
 
     Yields:
         A file and the time of its last change in nanoseconds.
@@ -120,8 +119,6 @@ class Update:
         """Reads nothing yet.
 
         Args:
-            index: The index.
-            tokenize: Of its vocabulary.
             progress: Where to show how far it is, if that is a terminal.
             lines: Whether to show it as lines, wherever that is.
         """
@@ -134,7 +131,6 @@ class Update:
         self._shown = 0.0
 
     def __str__(self) -> str:
-        """What was done, in a line."""
         counts = f"{self._new:,} new, {self._changed:,} changed, {self._same:,} unchanged, {self._gone:,} gone"
         skipped = f"; left out: {self._skipped}" if str(self._skipped) else ""
         return f"files: {counts}{skipped}"

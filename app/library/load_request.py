@@ -38,13 +38,9 @@ def load_of(
     """Makes the request that loads a file.
 
     Args:
-        paths: Where things are kept.
-        target: The model's file.
-        draft_model: The draft model's file.
         drafter: The drafter's name; None for the autopilot.
         n_ctx: Context in tokens; 0 for the model's own.
         same_text: See ``Load.same_text``.
-        heads: Further files of heads.
     """
     return Load(
         model=str(target),
@@ -94,7 +90,6 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
     """Checks the headers of the files, without loading them.
 
     Args:
-        load: Names the files.
         shipped: Folder of the bundled models, which need no check; None to check them, too.
 
     Raises:

@@ -55,7 +55,6 @@ class ModelManager:
 
     @property
     def hub(self) -> Hub:
-        """The client of the model hub."""
         with self._lock:
             if self._hub is None:
                 from slipstream.models.hub.repositories import Hub
@@ -76,7 +75,6 @@ class ModelManager:
 
     @property
     def offline(self) -> bool:
-        """Whether offline mode is on."""
         return self.hub.offline
 
     def stay_offline(self, wanted: bool) -> None:
@@ -98,7 +96,6 @@ class ModelManager:
     # --- what is here ---------------------------------------------------------------------------------------------
 
     def installed(self) -> list[Installed]:
-        """Every model on this machine."""
         return self.store.installed()
 
     def fit_of(self, model: Installed) -> Fit:
@@ -119,7 +116,6 @@ class ModelManager:
         """The request that loads a model; the engine chooses context and GPU layers that fit.
 
         Args:
-            model: The model.
             pair: Its drafter; None for the autopilot with the best installed drafter that fits beside the model.
 
         Raises:
@@ -134,7 +130,6 @@ class ModelManager:
         return load_with(self.paths, model.path, pair, drafter=drafter, same_text=shipped)
 
     def make_usual(self, model: Installed) -> None:
-        """Makes a model the default."""
         make_usual(self.paths, model.name)
 
     def import_file(
@@ -180,7 +175,6 @@ class ModelManager:
         return self.store.remove(name, now)
 
     def undo(self) -> Removed:
-        """Restores the model that was removed last."""
         return self.store.undo()
 
     # --- what there is elsewhere ----------------------------------------------------------------------------------
@@ -201,7 +195,6 @@ class ModelManager:
         return self.hub.search(text, sort, limit)
 
     def card(self, repo: str) -> str:
-        """A repository's model card as Markdown."""
         return self.hub.card(repo)
 
     def quants(self, repo: str, revision: str | None = None) -> list[QuantOffer]:
@@ -240,7 +233,6 @@ class ModelManager:
 
         Args:
             quant: A result of :meth:`quants`.
-            on_progress: Called with the progress.
             cancelled: Polled; True stops, and the same call resumes later.
 
         Returns:

@@ -26,51 +26,31 @@ _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
 @dataclass(frozen=True, slots=True)
 class QuantOffer:
-    """A quantization in a repository.
+    """A quantization in a repository."""
 
-    Attributes:
-        quant: The quantization on the hub.
-        fit: How it would run here.
-        best: Whether it is recommended for this machine.
-        installed: Its name here if it is installed, else empty.
-    """
-
-    quant: Quant
-    fit: Fit
-    best: bool
-    installed: str
+    quant: Quant  # the quantization on the hub
+    fit: Fit  # how it would run here
+    best: bool  # whether it is recommended for this machine
+    installed: str  # its name here if it is installed, else empty
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogOffer:
-    """A pair of the catalogue, rated for this machine.
-
-    Attributes:
-        pair: The pair.
-        fit: How the target and its drafter would run here; None if the size is unknown.
-        memory: Bytes that both need at 4k, 8k and 32k tokens of context; empty if the size is unknown.
-        installed: The target's name here if it is installed, else empty.
-    """
+    """A pair of the catalogue, rated for this machine."""
 
     pair: CatalogPair
-    fit: Fit | None
-    memory: dict[int, int]
-    installed: str
+    fit: Fit | None  # how the target and its drafter would run here; None if the size is unknown
+    memory: dict[int, int]  # bytes that both need at 4k, 8k and 32k tokens of context; empty if the size is unknown
+    installed: str  # the target's name here if it is installed, else empty
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The effect of removing a model.
-
-    Attributes:
-        model: The model.
-        frees: Bytes freed on the disk; a link holds none.
-        chats: Titles of the chats with its replies, newest first.
-    """
+    """The effect of removing a model."""
 
     model: Installed
-    frees: int
-    chats: tuple[str, ...]
+    frees: int  # bytes freed on the disk; a link holds none
+    chats: tuple[str, ...]  # titles of the chats with its replies, newest first
 
 
 def quant_offers(
@@ -79,11 +59,8 @@ def quant_offers(
     """Rates the quantizations of a repository, and marks the recommended one.
 
     Args:
-        quants: The quantizations on the hub.
         params: Number of the model's parameters; 0 if unknown.
         context: Context that it was trained with, in tokens; 0 if unknown.
-        devices: This machine's devices.
-        installed: The installed models.
     """
     offers = [
         QuantOffer(quant, estimate(quant.size, params, devices, context or None), False, _here(quant, installed))
@@ -96,13 +73,7 @@ def quant_offers(
 def catalog_offers(
     pairs: Iterable[CatalogPair], devices: Sequence[Device], installed: Sequence[Installed]
 ) -> list[CatalogOffer]:
-    """Rates the pairs whose target can be fetched, best for this machine first.
-
-    Args:
-        pairs: The pairs.
-        devices: This machine's devices.
-        installed: The installed models.
-    """
+    """Rates the pairs whose target can be fetched, best for this machine first."""
     offers = []
     for pair in pairs:
         if not pair.target.repo:

@@ -50,11 +50,6 @@ def offers_for(
     """Every drafter for an installed model, best first.
 
     Args:
-        model: The model.
-        header: Its header.
-        installed: All models of this machine.
-        catalog: The catalogue.
-        paths: Where heads and chats are kept.
         reasons: Whether to find where vocabularies differ; otherwise such models are left out.
     """
     from slipstream.drafters.autopilot.profile import learned_gains  # llama.cpp: a command works where it is broken
@@ -83,8 +78,6 @@ def that_fits(header: Header, pair: PairOffer | None, devices: Callable[[], Sequ
     """Returns the drafter, or None if the model fits only without it.
 
     Args:
-        header: The model's header.
-        pair: Its drafter, if any.
         devices: Lists this machine's devices; slow, so it is called only if memory is not ample.
     """
     if not pair or pair.method != DRAFT or not pair.path:
@@ -121,8 +114,6 @@ def load_with(
     """The request that loads a model with a drafter.
 
     Args:
-        paths: Where things are kept.
-        model: The target's file.
         pair: The drafter whose file comes along, if any.
         draft_model: A draft model's file to use instead of the pair's.
         drafter: The drafter's name; None for the autopilot.
@@ -136,7 +127,6 @@ def load_with(
 
 
 def store_of(paths: Paths) -> ModelStore:
-    """The models of this machine."""
     bundled = {BUNDLED: BUNDLED_TARGET, TUNED: TUNED_TARGET, f"{BUNDLED}-draft": BUNDLED_DRAFT}
     return ModelStore(paths.models, {name: paths.bundled / file for name, file in bundled.items()}, os.environ)
 
@@ -145,10 +135,8 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
     """The request that loads an installed model with its best installed drafter.
 
     Args:
-        paths: Where things are kept.
         model: Its name, or a path.
         draft_model: A draft model's name or path; None for the best drafter.
-        drafter: The drafter's name; None to choose.
         n_ctx: Context in tokens; 0 for the model's own.
 
     Raises:

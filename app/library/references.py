@@ -22,21 +22,13 @@ _HOW: Final = "Write owner/name or owner/name:Q4_K_M, or paste the address of it
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A download that a user named.
+    """A download that a user named."""
 
-    Attributes:
-        repo: ``owner/name``.
-        label: The quantization; empty for the recommended one.
-        file: The file in the repository; empty to choose by the quantization.
-        revision: The commit or branch; None for the newest.
-        sha256: Expected hash of the file from the catalogue; else empty.
-    """
-
-    repo: str
-    label: str = ""
-    file: str = ""
-    revision: str | None = None
-    sha256: str = ""
+    repo: str  # ``owner/name``
+    label: str = ""  # the quantization; empty for the recommended one
+    file: str = ""  # the file in the repository; empty to choose by the quantization
+    revision: str | None = None  # the commit or branch; None for the newest
+    sha256: str = ""  # expected hash of the file from the catalogue; else empty
 
 
 def reference(text: str, catalog: Catalog) -> Reference:
@@ -76,8 +68,6 @@ def chosen(wanted: Reference, quants: Sequence[Quant], best: Quant | None) -> Qu
     """Chooses the quantization of a reference.
 
     Args:
-        wanted: The reference.
-        quants: The quantizations of the repository.
         best: The choice for a reference without a quantization.
 
     Raises:

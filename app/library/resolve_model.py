@@ -28,7 +28,6 @@ def choose(
     """Makes the request that loads a model.
 
     Args:
-        paths: Where things are kept.
         model: ``bundled``, ``bundled-tuned`` (its copy that was tuned for SPACE), a path to a GGUF, or the name of an
             installed model, with its best installed drafter; None for the default.
         draft_model: A draft model's GGUF or name; the bundled model brings its own.

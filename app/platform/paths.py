@@ -24,39 +24,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The folders and files that slipstream uses; nothing is made until it is needed.
-
-    Attributes:
-        chats: The database of chats.
-        models: Downloaded and imported models: ``<owner>/<repository>/<file>.gguf``.
-        catalog: The owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist.
-        settings: The owner's settings; need not exist.
-        presets: The owner's system prompts and sampling presets; need not exist.
-        drafters: Which drafters the autopilot leaves out, by model; need not exist.
-        states: Kept KV caches of chats; may be deleted at any time.
-        heads: Trained and imported heads.
-        derived: Files made of models, such as a model's first layers; may be deleted at any time.
-        index: Indexed text of chats and files, for drafting; a folder for each kind of tokens.
-        training: Work folders of training runs; without them a stopped run begins anew.
-        benches: Kept results of benchmarks that were run from the chat.
-        logs: Logs of the engine; they hold no prompts and no replies.
-        bundled: The models that ship with slipstream.
-    """
+    """The folders and files that slipstream uses; nothing is made until it is needed."""
 
     chats: Path
-    models: Path
-    catalog: Path
-    settings: Path
-    presets: Path
-    drafters: Path
-    states: Path
-    heads: Path
-    derived: Path
-    index: Path
-    training: Path
-    benches: Path
-    logs: Path
-    bundled: Path
+    models: Path  # downloaded and imported models: ``<owner>/<repository>/<file>.gguf``
+    catalog: Path  # the owner's own pairs of models, in the form of ``models/catalog.toml``; need not exist
+    settings: Path  # the owner's settings; need not exist
+    presets: Path  # the owner's system prompts and sampling presets; need not exist
+    drafters: Path  # which drafters the autopilot leaves out, by model; need not exist
+    states: Path  # kept KV caches of chats; may be deleted at any time
+    heads: Path  # trained and imported heads
+    derived: Path  # files made of models, such as a model's first layers; may be deleted at any time
+    index: Path  # indexed text of chats and files, for drafting; a folder for each kind of tokens
+    training: Path  # work folders of training runs; without them a stopped run begins anew
+    benches: Path  # kept results of benchmarks that were run from the chat
+    logs: Path  # logs of the engine; they hold no prompts and no replies
+    bundled: Path  # the models that ship with slipstream
 
     @staticmethod
     def default(environment: Mapping[str, str] = os.environ) -> Paths:

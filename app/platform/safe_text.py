@@ -60,7 +60,6 @@ def clean(text: str, before: str = "") -> str:
     Tabs, newlines, joiners, variation selectors and right-to-left letters stay.
 
     Args:
-        text: The text.
         before: What stands before it on the screen, where text comes in pieces: marks are counted over both.
     """
     tail = before[-MOST_MARKS:]

@@ -24,10 +24,6 @@ def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
 
     Files that are only read, such as models and settings, keep their paths.
 
-    Args:
-        paths: The user's paths.
-        keep: Whether chats are to be kept.
-
     Yields:
         The paths, and a notice of what is not kept and why; empty if all is kept.
 

@@ -20,7 +20,6 @@ def left_out(file: Path, fingerprint: str) -> frozenset[str]:
 
     Args:
         file: Where the choices are kept; need not exist.
-        fingerprint: Of the model.
 
     Raises:
         UsageError: If the file is broken, or cannot be read.
@@ -43,9 +42,6 @@ def leave_out(file: Path, fingerprint: str, name: str, off: bool) -> None:
 
     Args:
         file: ``drafters.toml``.
-        fingerprint: The model's fingerprint.
-        name: The drafter's name.
-        off: Whether to disable it.
 
     Raises:
         UsageError: If the file is broken; it is left as it is.

@@ -35,12 +35,10 @@ class SettingsFile:
 
     @property
     def settings(self) -> Settings:
-        """The settings in effect."""
         return self._read.settings.having(self._over)
 
     @property
     def kept(self) -> Settings:
-        """The settings of the file alone."""
         return self._read.settings
 
     @property

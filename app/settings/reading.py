@@ -26,21 +26,15 @@ _PLACE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The content of a file.
+    """The content of a file."""
 
-    Attributes:
-        settings: The settings; the default where the file has none, or an invalid one.
-        values: The settings in the file, by name.
-        problems: What is wrong with it, a line each.
-        broken: Why it cannot be read at all, or empty; nothing may be written to it then.
-        text: The file as it was read; empty where it is broken.
-    """
-
+    # the settings; the default where the file has none, or an invalid one
     settings: Settings = field(default_factory=Settings)
+    # the settings in the file, by name
     values: MappingProxyType[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    problems: tuple[str, ...] = ()
-    broken: str = ""
-    text: str = ""
+    problems: tuple[str, ...] = ()  # what is wrong with it, a line each
+    broken: str = ""  # why it cannot be read at all, or empty; nothing may be written to it then
+    text: str = ""  # the file as it was read; empty where it is broken
 
 
 def load(path: Path) -> Read:

@@ -23,25 +23,15 @@ V = TypeVar("V", bool, int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The description of a setting, given where it is declared.
+    """The description of a setting, given where it is declared."""
 
-    Attributes:
-        text: What it does, in a line.
-        low: Least number.
-        high: Largest number.
-        above: Whether a number must be above ``low``.
-        choices: The words it may be; empty for any.
-        when: From when on a change counts.
-        named: A number that stands for something, and its word; it may be typed instead.
-    """
-
-    text: str
+    text: str  # what it does, in a line
     low: float = 0.0
     high: float = 0.0
-    above: bool = False
-    choices: tuple[str, ...] = ()
-    when: When = "at once"
-    named: tuple[int, str] | None = None
+    above: bool = False  # whether a number must be above ``low``
+    choices: tuple[str, ...] = ()  # the words it may be; empty for any
+    when: When = "at once"  # from when on a change counts
+    named: tuple[int, str] | None = None  # a number that stands for something, and its word; it may be typed instead
 
     @property
     def effect(self) -> str:
@@ -75,28 +65,19 @@ def setting(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting by its name.
+    """A setting by its name."""
 
-    Attributes:
-        group: Table of the file that it stands in.
-        key: Its key there.
-        default: What it is where nothing is settled; gives the kind.
-        about: What is said of it.
-    """
-
-    group: str
-    key: str
-    default: Value
+    group: str  # table of the file that it stands in
+    key: str  # its key there
+    default: Value  # what it is where nothing is settled; gives the kind
     about: About
 
     @property
     def name(self) -> str:
-        """Its name, such as ``sampling.top_k``."""
         return f"{self.group}.{self.key}"
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
         about = self.about
         if isinstance(self.default, bool):
             return "true or false"

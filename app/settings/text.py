@@ -41,8 +41,6 @@ def with_value(text: str, group: str, key: str, value: Value | None) -> str:
 
     Args:
         text: The file; empty for one that is not there yet. It must be good TOML.
-        group: The table.
-        key: The key.
         value: What to set it to; None takes it out.
     """
     import tomlkit

@@ -128,26 +128,17 @@ class HubSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings.
+    """All settings."""
 
-    Attributes:
-        model: Which model, and how it is loaded.
-        sampling: How tokens are drawn in new chats and by ``run``.
-        reply: What leads and ends a reply.
-        ahead: What is read before it is sent.
-        screen: How the screen looks.
-        keeping: What stays on the disk.
-        hub: Whether and when the network is used.
-        keys: Keys by action, empty for none, see ``slipstream.app.tui.keys``.
-    """
-
-    model: ModelSettings = field(default_factory=ModelSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)  # which model, and how it is loaded
+    # how tokens are drawn in new chats and by ``run``
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    reply: ReplySettings = field(default_factory=ReplySettings)
-    ahead: AheadSettings = field(default_factory=AheadSettings)
-    screen: ScreenSettings = field(default_factory=ScreenSettings)
-    keeping: KeepingSettings = field(default_factory=KeepingSettings)
-    hub: HubSettings = field(default_factory=HubSettings)
+    reply: ReplySettings = field(default_factory=ReplySettings)  # what leads and ends a reply
+    ahead: AheadSettings = field(default_factory=AheadSettings)  # what is read before it is sent
+    screen: ScreenSettings = field(default_factory=ScreenSettings)  # how the screen looks
+    keeping: KeepingSettings = field(default_factory=KeepingSettings)  # what stays on the disk
+    hub: HubSettings = field(default_factory=HubSettings)  # whether and when the network is used
+    # keys by action, empty for none, see ``slipstream.app.tui.keys``
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def loading(self, load: Load) -> Load:
@@ -158,7 +149,6 @@ class Settings:
         )
 
     def value(self, name: str) -> Value:
-        """The value of a setting by its name, such as ``sampling.top_k``."""
         group, key = name.split(".")
         value: Value = getattr(getattr(self, group), key)
         return value
@@ -185,7 +175,6 @@ def all_settings() -> dict[str, Setting]:
 
 
 def titles() -> dict[str, str]:
-    """Title of each group, by its table's name."""
     usual = Settings()
     groups = (each.name for each in fields(Settings) if each.name != KEYS)
     return {name: (getattr(usual, name).__doc__ or name).rstrip(".") for name in groups}

@@ -71,11 +71,9 @@ class ChatApp(App[int]):
             load: The model, and the drafter to begin with.
             store: All chats; the caller closes it after ``run``.
             chat: A chat to continue, or None for a new one.
-            sampling: How tokens are drawn.
             model: What to call the model while it loads; its file's name if empty.
             models: Makes the context of the models screens when it is first needed.
             settings: What its owner has settled; None for what the usual file says.
-            notes: What to say at the start.
             shown: Called once the first picture is on the screen.
 
         Raises:
@@ -179,7 +177,6 @@ class ChatApp(App[int]):
         await asyncio.to_thread(self._engine.close)
 
     def action_command_palette(self) -> None:
-        """Opens the command palette."""
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
@@ -197,15 +194,12 @@ class ChatApp(App[int]):
                 self._unnotify(shown, refresh=False)
 
     def action_help(self) -> None:
-        """Lists all keys of the chat."""
         self.push_screen(HelpScreen(self.settled.keys))
 
     def action_settings(self) -> None:
-        """Opens the settings."""
         from slipstream.app.tui.settings.screen import SettingsScreen
 
         self.push_screen(SettingsScreen(self.settled))
 
     def action_light_or_dark(self) -> None:
-        """Switches between the two themes."""
         self.theme = DARK.name if self.theme == LIGHT.name else LIGHT.name

@@ -112,13 +112,9 @@ class ReplyPrefilling(Message):
 
 @dataclass
 class ReplyStreamed(Message):
-    """New text.
+    """New text."""
 
-    Attributes:
-        step: A step, or several that the engine has joined because they came faster than a screen is drawn.
-    """
-
-    step: Stepped
+    step: Stepped  # a step, or several that the engine has joined because they came faster than a screen is drawn
 
 
 @dataclass
@@ -130,17 +126,11 @@ class ReplyDone(Message):
 
 @dataclass
 class ReplyFailed(Message):
-    """A reply ended with an error.
-
-    Attributes:
-        error: What to show.
-        begun: Whether some of the reply had come.
-        died: Whether the engine has to be started again.
-    """
+    """A reply ended with an error."""
 
     error: SlipstreamError
-    begun: bool
-    died: bool
+    begun: bool  # whether some of the reply had come
+    died: bool  # whether the engine has to be started again
 
 
 @dataclass
@@ -173,7 +163,6 @@ class EngineService(Widget):
         """Whether a load or a reply is under way."""
 
     def next_request(self) -> int:
-        """Numbers a request."""
         self._request += 1
         return self._request
 
@@ -214,8 +203,6 @@ class EngineService(Widget):
         """Asks for a reply and keeps it in the store; ``ReplyDone`` or ``ReplyFailed`` follows.
 
         Args:
-            generate: The request.
-            message: Number of the reply.
             before: The reply as it was, if it goes on.
         """
         self.busy = True

@@ -55,7 +55,6 @@ class Ask(TextArea):
         """A question."""
 
         def __init__(self, text: str) -> None:
-            """Keeps it."""
             super().__init__()
             self.text = text
 

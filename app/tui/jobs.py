@@ -41,17 +41,11 @@ _PATIENCE: Final = 1.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        code: Its exit code; negative for a signal's number.
-        said: The lines that it printed, as a person reads them.
-        error: Its last words on what went wrong; empty if it said nothing.
-    """
-
-    code: int
-    said: tuple[str, ...]
-    error: str = ""
+    code: int  # its exit code; negative for a signal's number
+    said: tuple[str, ...]  # the lines that it printed, as a person reads them
+    error: str = ""  # its last words on what went wrong; empty if it said nothing
 
 
 class Background:
@@ -170,17 +164,11 @@ _BAR: Final = 12
 
 @dataclass(slots=True)
 class Job:
-    """A piece of work.
+    """A piece of work."""
 
-    Attributes:
-        title: What is being done, as a sentence's beginning: "Training medusa heads".
-        line: What it said last.
-        stopping: Whether it was asked to stop.
-    """
-
-    title: str
-    line: str = ""
-    stopping: bool = False
+    title: str  # what is being done, as a sentence's beginning: "Training medusa heads"
+    line: str = ""  # what it said last
+    stopping: bool = False  # whether it was asked to stop
 
     @property
     def share(self) -> float | None:
@@ -220,7 +208,6 @@ class Jobs:
         Args:
             title: See ``Job.title``.
             arguments: What follows ``slipstream`` on the command line.
-            nice: See ``Background``.
             on_line: Called with each line that it prints; None keeps them for the end.
 
         Returns:
@@ -268,7 +255,6 @@ class Jobs:
 
 
 def failure(ended: Ended) -> SlipstreamError:
-    """Words for a command that failed."""
     if ended.error:
         return SlipstreamError(ended.error, "")
     end = f"exit code {ended.code}" if ended.code >= 0 else f"signal {-ended.code}"
@@ -283,9 +269,6 @@ class WorkNote:
         """Keeps what to show.
 
         Args:
-            browser: The list.
-            heading: What it is a list of.
-            jobs: What goes on beside the chat.
             news: What came of the last work; empty if there was none.
         """
         self.title = Static(Content(one_line(heading)), classes="machine")

@@ -66,17 +66,11 @@ def shown(keys: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyMap:
-    """The keys of every action.
+    """The keys of every action."""
 
-    Attributes:
-        usual: Keys by action, joined by commas, as they are by default.
-        own: Keys of the actions that have others; empty for an action that has none.
-        problems: What is wrong with the owner's keys, a line each; what is wrong is left out.
-    """
-
-    usual: Mapping[str, str]
-    own: Mapping[str, str]
-    problems: tuple[str, ...] = ()
+    usual: Mapping[str, str]  # keys by action, joined by commas, as they are by default
+    own: Mapping[str, str]  # keys of the actions that have others; empty for an action that has none
+    problems: tuple[str, ...] = ()  # what is wrong with the owner's keys, a line each; what is wrong is left out
 
     @staticmethod
     def made(wanted: Mapping[str, str], bindings: Iterable[BindingType]) -> KeyMap:
@@ -84,7 +78,6 @@ class KeyMap:
 
         Args:
             wanted: Keys by action.
-            bindings: Those that ``named`` made.
         """
         usual: dict[str, str] = {}
         for binding in bindings:
@@ -146,8 +139,6 @@ def _checked(action: str, key: str, free: set[str]) -> str:
     """A key as Textual spells it.
 
     Args:
-        action: What it is for.
-        key: As its owner wrote it.
         free: Keys that are actions' by default, so that no typing needs them.
 
     Raises:

@@ -39,19 +39,12 @@ _NOT_SPELLING: Final = ("_token", "_token_id")  # which tokens begin, end and pa
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large an index is.
+    """How large an index is."""
 
-    Attributes:
-        tokens: Indexed tokens.
-        documents: Number of documents.
-        segments: Number of files that hold them.
-        bytes: Bytes on disk: 8 for each token, so 8 MB a million, and some 40 for each document.
-    """
-
-    tokens: int
+    tokens: int  # indexed tokens
     documents: int
-    segments: int
-    bytes: int
+    segments: int  # number of files that hold them
+    bytes: int  # bytes on disk: 8 for each token, so 8 MB a million, and some 40 for each document
 
 
 class TextIndex:
@@ -72,7 +65,6 @@ class TextIndex:
         Args:
             folder: Its folder; nothing else belongs in there.
             vocabulary: Fingerprint of the vocabulary that ids are of.
-            n_vocab: Size of that vocabulary.
 
         Raises:
             SlipstreamError: If it is damaged, of another vocabulary, in use for long, or cannot be written.
@@ -133,7 +125,6 @@ class TextIndex:
         up to some million tokens each, and ``tidy`` should follow.
 
         Args:
-            pieces: The text.
             still_wanted: Called when only writing is left, while no other process can change the index: text that is
                 deleted at its source first and then here does not come back.
 
@@ -191,7 +182,6 @@ class TextIndex:
             return self._remove(wanted)
 
     def documents(self) -> dict[str, Document]:
-        """What is indexed, by name."""
         found: dict[str, Document] = {}
         for segment in self._live:
             for document in segment.documents:
@@ -199,7 +189,6 @@ class TextIndex:
         return found
 
     def size(self) -> Size:
-        """How much is indexed."""
         live, documents = self._live, self.documents()
         tokens = sum(document.tokens for document in documents.values())
         return Size(tokens, len(documents), len(live), sum(segment.file_size for segment in live))
@@ -215,7 +204,6 @@ class TextIndex:
                 self._reload()
 
     def close(self) -> None:
-        """Lets go of the files."""
         self._live, self._seen = (), None
 
     def _signature(self) -> tuple[int, int, int] | None:
@@ -325,10 +313,6 @@ def folder_of(root: Path, header: Header) -> Path:
 def open_index(root: Path, header: Header) -> TextIndex:
     """Opens the index that serves a model, or makes an empty one.
 
-    Args:
-        root: Folder of all indexes.
-        header: The model's.
-
     Raises:
         SlipstreamError: If it is damaged, in use for long, or cannot be written.
     """
@@ -341,7 +325,6 @@ def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
     """Removes documents from every index in the folders of ``root``.
 
     Args:
-        root: Folder of indexes.
         unwanted: Whether a document is to be removed, by its name.
 
     Returns:

@@ -29,17 +29,12 @@ _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What followed the longest match.
+    """What followed the longest match."""
 
-    Attributes:
-        matched: Length of the match.
-        places: How many places match.
-        ahead: For some of the places, the ``DEPTH`` tokens that followed, the next one *last*. At -1 the piece had
-            ended; what stands before that is of another.
-    """
-
-    matched: int = 0
-    places: int = 0
+    matched: int = 0  # length of the match
+    places: int = 0  # how many places match
+    # for some of the places, the ``DEPTH`` tokens that followed, the next one *last*. At -1 the piece had ended; what
+    # stands before that is of another
     ahead: tuple[tuple[Token, ...], ...] = ()
 
 
@@ -105,7 +100,6 @@ class Segment:
 
     @property
     def file_size(self) -> int:
-        """Bytes of its file."""
         return len(self._map)
 
     @property
@@ -174,7 +168,6 @@ def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most:
     """Finds the longest match, then reads what followed it.
 
     Args:
-        segments: Where to look.
         tail: The text, or its last ``DEPTH`` tokens: more are not looked at.
         least: Fewest tokens of a match.
         most: Most places of which the continuation is read: where more match, they are spread evenly over all.

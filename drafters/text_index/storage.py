@@ -101,19 +101,12 @@ def worded(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is live.
+    """What is live."""
 
-    Attributes:
-        vocabulary: The fingerprint of the vocabulary that the ids are of.
-        n_vocab: Size of that vocabulary.
-        segments: File names.
-        next: Number of the next file; numbers are never used twice.
-    """
-
-    vocabulary: str
-    n_vocab: int
-    segments: tuple[str, ...] = ()
-    next: int = 1
+    vocabulary: str  # the fingerprint of the vocabulary that the ids are of
+    n_vocab: int  # size of that vocabulary
+    segments: tuple[str, ...] = ()  # file names
+    next: int = 1  # number of the next file; numbers are never used twice
 
     def name(self, ahead: int = 0) -> str:
         """Name of the next file, or of one after it."""
@@ -169,7 +162,6 @@ def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
     it is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
 
     Args:
-        sizes: Of all segments.
         limit: Most tokens of the merged segment.
         fresh: Tokens that are about to make a segment of their own, unless they are merged as well.
 

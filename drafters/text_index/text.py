@@ -28,47 +28,29 @@ _ORDER: Final = np.dtype(">u4")  # compared as bytes, big-endian numbers have th
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text to be indexed; one document may come in many pieces.
+    """Text to be indexed; one document may come in many pieces."""
 
-    Attributes:
-        name: The document: a chat's id, a file's path.
-        tokens: The text; nothing is matched across its ends.
-        stamp: A number of the caller's that grows: the last message, the time of a file.
-    """
-
-    name: str
-    tokens: Sequence[Token]
-    stamp: int = 0
+    name: str  # the document: a chat's id, a file's path
+    tokens: Sequence[Token]  # the text; nothing is matched across its ends
+    stamp: int = 0  # a number of the caller's that grows: the last message, the time of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What an index holds of a document.
-
-    Attributes:
-        name: Its name.
-        stamp: The greatest stamp of its pieces.
-        tokens: Number of tokens.
-        slots: Length of its part of the stream: the tokens and a separator for each piece.
-    """
+    """What an index holds of a document."""
 
     name: str
-    stamp: int
+    stamp: int  # the greatest stamp of its pieces
     tokens: int
-    slots: int
+    slots: int  # length of its part of the stream: the tokens and a separator for each piece
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Documents in a stream that runs backwards, so that the context of a token is what follows it in the stream.
+    """Documents in a stream that runs backwards, so that the context of a token is what follows it in the stream."""
 
-    Attributes:
-        documents: In the order of the stream.
-        stream: [slots + 2 paddings] big-endian ids: each piece from its last token to its first, then a separator.
-    """
-
-    documents: tuple[Document, ...]
-    stream: Ids
+    documents: tuple[Document, ...]  # in the order of the stream
+    stream: Ids  # [slots + 2 paddings] big-endian ids: each piece from its last token to its first, then a separator
 
     @property
     def body(self) -> Ids:
@@ -105,7 +87,6 @@ class Text:
         """Leaves documents out, in time linear in the text.
 
         Args:
-            names: The documents.
             positions: The sorted places of this text.
 
         Returns:

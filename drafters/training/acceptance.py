@@ -9,22 +9,16 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Share of first-ranked guesses that are right at each depth, given that all before them were.
+    """Share of first-ranked guesses that are right at each depth, given that all before them were."""
 
-    Attributes:
-        shares: By depth, from 1.
-        reached: How many guesses each share is of.
-    """
-
-    shares: tuple[float, ...]
-    reached: tuple[int, ...]
+    shares: tuple[float, ...]  # by depth, from 1
+    reached: tuple[int, ...]  # how many guesses each share is of
 
     def tokens_per_step(self, drafted: int) -> float:
         """Expected tokens of a step that drafts a chain of that depth."""
         return 1.0 + float(np.cumprod(self.shares[:drafted]).sum())
 
     def __str__(self) -> str:
-        """The shares, two digits each."""
         return " ".join(f"{share:.3f}" for share in self.shares)
 
 
@@ -71,7 +65,6 @@ def chain_guesses(best: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
 
     Args:
         best: (rows, length), its best id after reading up to and with that place.
-        depth: how deep.
 
     Returns:
         (rows, length, depth), as ``of_guesses`` takes them.
@@ -84,7 +77,6 @@ def chain_guesses(best: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
 
 
 def mean(parts: Sequence[Acceptance]) -> Acceptance:
-    """Several measurements as one."""
     reached = np.sum([part.reached for part in parts], axis=0)
     accepted = np.sum([np.multiply(part.shares, part.reached) for part in parts], axis=0)
     return Acceptance(tuple((accepted / np.maximum(1, reached)).tolist()), tuple(int(n) for n in reached))

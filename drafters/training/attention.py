@@ -31,10 +31,8 @@ def frequencies(head_size: int, base: float, scaling: float, device: torch.devic
     """Angle per position of each pair, (head_size / 2), radians (Su et al., arXiv 2104.09864).
 
     Args:
-        head_size: numbers in one head.
         base: of the geometric series of wavelengths.
         scaling: linear scaling, what every position is divided by (Chen et al., arXiv 2306.15595).
-        device: where the result lies.
     """
     steps = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     return base**-steps / scaling
@@ -57,7 +55,6 @@ def rotate(x: Tensor, turn: Turn, pairing: Pairing) -> Tensor:
     Args:
         x: (batch, length, heads, head_size).
         turn: what ``rotations`` gave.
-        pairing: which numbers are a pair.
 
     Returns:
         (batch, heads, length, head_size).

@@ -12,20 +12,13 @@ _LONG = 1024
 
 @dataclass(frozen=True)
 class Source:
-    """Chats of one source, end to end: chat i is ``ids[offsets[i]:offsets[i + 1]]``.
+    """Chats of one source, end to end: chat i is ``ids[offsets[i]:offsets[i + 1]]``."""
 
-    Attributes:
-        ids: Of all chats.
-        weights: Loss weight of each id.
-        offsets: Where each chat begins, and the length.
-        share: Part of the training tokens, relative to the other sources.
-        opening: The id that a chat begins with, where long windows may join it with the next; None: they may not.
-    """
-
-    ids: NDArray[Any]
-    weights: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-    share: float = 0.05
+    ids: NDArray[Any]  # of all chats
+    weights: NDArray[np.float32]  # loss weight of each id
+    offsets: NDArray[np.int64]  # where each chat begins, and the length
+    share: float = 0.05  # part of the training tokens, relative to the other sources
+    # the id that a chat begins with, where long windows may join it with the next; None: they may not
     opening: int | None = None
 
 
@@ -43,7 +36,6 @@ class Sampler:
         self._orders: dict[tuple[str, int], NDArray[np.int64]] = {}
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs to go on from here."""
         return {"rng": self._rng.bit_generator.state, "drawn": dict(self._drawn)}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -36,12 +36,7 @@ class Features:
     """
 
     def __init__(self, folder: Path, seed: int = 7) -> None:
-        """Opens what ``collect`` has made.
-
-        Args:
-            folder: where it lies.
-            seed: of the order.
-        """
+        """Opens what ``collect`` has made."""
         progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
         self.points: tuple[int, ...] = tuple(progress["points"])
         self._count: int = progress["done"]
@@ -52,12 +47,10 @@ class Features:
         self._turn, self._order = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        """Number of windows."""
         return self._count
 
     @property
     def tokens(self) -> int:
-        """Number of tokens in all windows."""
         return self._count * self.window
 
     def batch(self, rows: int, length: int) -> tuple[NDArray[Any], ...]:
@@ -83,11 +76,9 @@ class Features:
         return np.bincount(ids[weights >= 1].ravel(), minlength=n_vocab)
 
     def state(self) -> dict[str, Any]:
-        """Where the draws are."""
         return {"drawn": self._drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes back to a stored point."""
         self._drawn = state["drawn"]
 
     def _pick(self, draw: int) -> int:
@@ -131,12 +122,8 @@ def collect(
     Args:
         model: the target, quantized as it will run.
         options: how its context is opened when it runs.
-        draws: the text.
         points: hidden points, see ``models.types``.
-        windows: how many.
         window: tokens in one.
-        folder: where they go.
-        say: takes progress lines.
 
     Raises:
         SlipstreamError: If the disk has no room for them, or the target does not hand out a point.

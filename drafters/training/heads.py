@@ -49,29 +49,17 @@ _PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, on what.
+    """What to train, on what."""
 
-    Attributes:
-        method: Which heads.
-        model: The target's GGUF.
-        out: The file to write.
-        work: Folder of this run: text, hidden states, checkpoints; a run that was stopped goes on from there.
-        text: The target's own answers, a folder, or chats.
-        tokens: Of text.
-        folder: With text ``folder``.
-        chats: With text ``chats``: chat id to messages.
-        seed: Of everything that is drawn.
-    """
-
-    method: Method
+    method: Method  # which heads
     model: Path
-    out: Path
-    work: Path
-    text: Text = "answers"
-    tokens: int = 500_000
-    folder: Path | None = None
-    chats: Mapping[str, Messages] = field(default_factory=dict)
-    seed: int = 7
+    out: Path  # the file to write
+    work: Path  # folder of this run: text, hidden states, checkpoints; a run that was stopped goes on from there
+    text: Text = "answers"  # the target's own answers, a folder, or chats
+    tokens: int = 500_000  # of text
+    folder: Path | None = None  # with text ``folder``
+    chats: Mapping[str, Messages] = field(default_factory=dict)  # with text ``chats``: chat id to messages
+    seed: int = 7  # of everything that is drawn
 
 
 def train_heads(job: Job, say: Say) -> Acceptance:

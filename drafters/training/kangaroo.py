@@ -49,19 +49,12 @@ class Adapter(Attention):
 
 @dataclass(frozen=True)
 class Exit:
-    """Where an adapter stands in its target.
-
-    Attributes:
-        shape: of the target.
-        turn: the target's rotations of the places of a window.
-        output: (vocabulary, width), the target's vocabulary matrix.
-        place: which of the stored points, after the last hidden state, is the exit's.
-    """
+    """Where an adapter stands in its target."""
 
     shape: Shape
-    turn: Turn
-    output: Tensor
-    place: int
+    turn: Turn  # the target's rotations of the places of a window
+    output: Tensor  # (vocabulary, width), the target's vocabulary matrix
+    place: int  # which of the stored points, after the last hidden state, is the exit's
 
     def logits(self, model: Adapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
         """Scores after each place: (rows, length, vocabulary)."""
@@ -82,10 +75,6 @@ def fit(
     Args:
         train_on: windows with the last hidden state as their first point.
         held_out: windows of the target's greedy replies.
-        exit_at: where it stands.
-        plan: budget and rates.
-        checkpoint: where it is kept.
-        say: takes progress lines.
         start: what ``tensors`` gave of an earlier adapter, to begin with.
     """
     torch.manual_seed(plan.seed)
@@ -111,14 +100,7 @@ def fit_best(
     """Tries every exit layer for a while and trains an adapter for the best one.
 
     Args:
-        candidates: by layer.
-        train_on: as for ``fit``.
-        held_out: as for ``fit``.
         plan: budget and rates of the real run.
-        trial_tokens: budget of a trial.
-        work: folder of the checkpoints.
-        say: takes progress lines.
-        depth: to which acceptance is measured.
         start: an earlier adapter for the only candidate, which is not tried then.
 
     Returns:

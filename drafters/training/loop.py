@@ -97,8 +97,6 @@ class Run:
 
         Args:
             model: what is trained: those of its parameters that want gradients.
-            plan: budget and rates.
-            draws: the training split.
             check: loss of the model on the held-out split.
             about: plain values to keep with the checkpoint.
         """
@@ -153,7 +151,6 @@ class Run:
         save_atomically(state, path)
 
     def resume(self, path: Path) -> None:
-        """Takes up a run that ``save`` stored."""
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
         for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
@@ -164,12 +161,6 @@ class Run:
 
 def train(run: Run, path: Path, batch_loss: BatchLoss, say: Say = print) -> None:
     """Trains until the budget is used up; continues from ``path`` if it exists and ends with it written.
-
-    Args:
-        run: a fresh run.
-        path: the checkpoint.
-        batch_loss: what to minimise.
-        say: takes the progress lines.
 
     Raises:
         SlipstreamError: If a checkpoint cannot be written; the one before it is kept.

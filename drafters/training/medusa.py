@@ -30,19 +30,12 @@ _DECAY = 0.8
 
 @dataclass(frozen=True)
 class MedusaShape:
-    """Sizes of a set of heads.
+    """Sizes of a set of heads."""
 
-    Attributes:
-        width: of the target's hidden states.
-        heads: how many tokens beyond the next one are guessed.
-        layers: residual blocks a head.
-        shared: whether all heads share one vocabulary matrix.
-    """
-
-    width: int
-    heads: int = 4
-    layers: int = 1
-    shared: bool = True
+    width: int  # of the target's hidden states
+    heads: int = 4  # how many tokens beyond the next one are guessed
+    layers: int = 1  # residual blocks a head
+    shared: bool = True  # whether all heads share one vocabulary matrix
 
 
 class Medusa(nn.Module):
@@ -52,7 +45,6 @@ class Medusa(nn.Module):
         """Starts as the target's own head.
 
         Args:
-            shape: sizes.
             output: (v, width) rows of the target's vocabulary matrix.
             ids: (v,) the token of each row.
         """
@@ -120,11 +112,7 @@ def fit(
         train_on: windows with the last hidden state as their first point.
         held_out: windows of the target's greedy replies.
         output: (vocabulary, width), the target's vocabulary matrix.
-        shape: sizes.
         rows: most tokens that the heads can guess.
-        plan: budget and rates.
-        checkpoint: where it is kept.
-        say: takes progress lines.
         start: what ``tensors`` gave of earlier heads of the same shape, to begin with.
     """
     torch.manual_seed(plan.seed)

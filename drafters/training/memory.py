@@ -75,9 +75,7 @@ def memory_needed(
     top.
 
     Args:
-        header: of the model file.
         dtype: of the weights, float32 or bfloat16.
-        batch_tokens: rows of one step.
         window: rows of one window.
 
     Raises:
@@ -97,9 +95,7 @@ def check_memory(header: Header, available: int, batch_tokens: int = BATCH_TOKEN
     """The type of weights in which training through a model fits: float32 if it does, else bfloat16.
 
     Args:
-        header: of the model file.
         available: bytes of memory that training may take.
-        batch_tokens: rows of one step.
         window: rows of one window.
 
     Raises:

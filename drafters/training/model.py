@@ -23,14 +23,6 @@ class Shape:
 
     Every width is a multiple of 32, so that each matrix can be stored as Q8_0. Checkpoints keep these fields: a new
     one needs a default.
-
-    Attributes:
-        rope: Which numbers of a head turn together.
-        rope_base: Base of the rotary wavelengths.
-        rope_scaling: What every position is divided by.
-        rope_factors: Whether the frequencies have factors of their own (``rope_freqs.weight``).
-        qk_norm: Whether each head's query and key pass a norm before they turn.
-        tied: Whether the embedding is the output matrix too.
     """
 
     width: int = 256
@@ -41,13 +33,13 @@ class Shape:
     ffn: int = 704
     vocabulary: int = 4096
     context: int = 2048
-    rope_base: float = 10000.0
+    rope_base: float = 10000.0  # base of the rotary wavelengths
     eps: float = 1e-5
-    rope: Pairing = "pairs"
-    rope_scaling: float = 1.0
-    rope_factors: bool = False
-    qk_norm: bool = False
-    tied: bool = True
+    rope: Pairing = "pairs"  # which numbers of a head turn together
+    rope_scaling: float = 1.0  # what every position is divided by
+    rope_factors: bool = False  # whether the frequencies have factors of their own (``rope_freqs.weight``)
+    qk_norm: bool = False  # whether each head's query and key pass a norm before they turn
+    tied: bool = True  # whether the embedding is the output matrix too
 
 
 TARGET = Shape()
@@ -58,7 +50,6 @@ class Norm(nn.Module):
     """Root mean square norm with a learned scale (Zhang and Sennrich, arXiv 1910.07467)."""
 
     def __init__(self, width: int, eps: float) -> None:
-        """Starts with scale one."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
@@ -76,7 +67,6 @@ class Attention(nn.Module):
         """The output projection starts at zero, so that new attention changes nothing.
 
         Args:
-            shape: of the model.
             reads: width of what it reads; 0 for the model's own.
         """
         super().__init__()
@@ -125,7 +115,6 @@ class Layer(Attention):
         """Maps the stream (batch, length, width) to the next layer's input.
 
         Args:
-            x: the stream.
             turn: cosines and sines of the positions.
             mask: True where a row may look, (batch, 1, length, length).
         """
@@ -206,7 +195,6 @@ def grow(small: Decoder, large: Decoder) -> None:
     compute the same at first (Gesmundo et al., arXiv 2308.06103, section 3.6).
 
     Args:
-        small: Where the weights come from.
         large: A fresh decoder of the same widths.
     """
     weights = large.state_dict()

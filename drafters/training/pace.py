@@ -20,15 +20,10 @@ _SIDE_BY_SIDE = 16
 
 @dataclass(frozen=True)
 class Pace:
-    """Tokens a second of a model on this machine.
+    """Tokens a second of a model on this machine."""
 
-    Attributes:
-        reading: Of a prompt.
-        answering: Of several replies at a time.
-    """
-
-    reading: float
-    answering: float
+    reading: float  # of a prompt
+    answering: float  # of several replies at a time
 
     @staticmethod
     def measured(model: LlamaModel, options: ContextOptions) -> "Pace":
@@ -48,15 +43,7 @@ class Pace:
 
 
 def forecast(text: Text, tokens: int, passes: int, pace: Pace, say: Say) -> None:
-    """Says how long the parts of a run will take.
-
-    Args:
-        text: what is trained on.
-        tokens: of it.
-        passes: how often it is gone through.
-        pace: of this model here.
-        say: takes the line.
-    """
+    """Says how long the parts of a run will take."""
     parts = {"to write answers": tokens / pace.answering if text == "answers" else 0.0}
     parts["to read them" if text == "answers" else "to read the text"] = tokens / pace.reading
     parts["to train"] = _TRAINED_AS_READ * passes * tokens / pace.reading

@@ -33,9 +33,7 @@ class Masks(nn.Module):
         """Starts at the mean embedding with a little noise.
 
         Args:
-            count: how many masks, k.
             embedding: (vocabulary, width) of the target.
-            seed: of the noise.
         """
         super().__init__()
         noise = torch.randn(count, embedding.shape[1], generator=torch.Generator().manual_seed(seed))
@@ -48,7 +46,6 @@ class Tuned(nn.Module):
     """A target that is tuned together with its masks."""
 
     def __init__(self, target: Decoder, masks: Masks) -> None:
-        """Takes both over."""
         super().__init__()
         self.target, self.masks = target, masks
 
@@ -72,11 +69,9 @@ class CutDraws:
         return ids, weights, chats, cuts
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs to go on from here."""
         return {"text": self._sampler.state(), "cuts": self._rng.bit_generator.state}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes back to a stored point."""
         self._sampler.restore(state["text"])
         self._rng.bit_generator.state = state["cuts"]
 
@@ -85,7 +80,6 @@ def hidden_states(target: Decoder, masks: Tensor, ids: Tensor, chats: Tensor, cu
     """Last hidden states of a text and of groups of masks in it, which the text does not see.
 
     Args:
-        target: the decoder.
         masks: (k, width) embeddings.
         ids: (rows, length).
         chats: (rows, length), number of the chat that each id belongs to.
@@ -168,14 +162,6 @@ def fit(
 
     Args:
         target: the decoder; it is changed only with ``tune``.
-        text: what to train on.
-        held_out: what the progress line measures on.
-        masks: how many, k.
-        plan: budget and rates.
-        checkpoint: where it is kept.
-        say: takes progress lines.
-        start: masks to start with.
-        tune: whether the target learns too.
     """
     frozen = not tune
     model = Tuned(target.requires_grad_(not frozen), Masks(masks, target.token_embd.weight.detach(), plan.seed))

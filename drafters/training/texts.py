@@ -30,7 +30,6 @@ class ChatIds:
     """Turns messages into ids and loss weights by the target's own chat template."""
 
     def __init__(self, model: LlamaModel) -> None:
-        """Takes the template from the model's file."""
         source = model.header.chat_template
         self._template = ChatTemplate(source, *model.special_names()) if source else ChatTemplate.default()
         self._model = model
@@ -125,14 +124,9 @@ def answers(
     Replies are appended to a file as they end; a run that was killed goes on with the next prompt.
 
     Args:
-        model: the target.
-        options: how its context is opened.
         prompts: what to answer, the same ones in the same order each time.
-        tokens: how many reply tokens to collect.
         path: the file, one JSON object a line.
-        say: takes progress lines.
         most: tokens of one reply.
-        side_by_side: replies at a time.
         n_ctx: most tokens of a prompt with its reply.
 
     Raises:

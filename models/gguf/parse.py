@@ -104,30 +104,20 @@ class DamagedError(Exception):
     """
 
     def __init__(self, why: str, hint: str = "") -> None:
-        """Takes the text and the hint."""
         super().__init__(why)
         self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a model file.
+    """One tensor of a model file."""
 
-    Attributes:
-        name: Its name, for example ``blk.0.attn_q.weight``.
-        shape: Its dimensions in ggml's order, fastest first: numpy's shape reversed.
-        type: Its ggml type id; ``type_name`` spells it.
-        offset: Offset of its first byte in the data section of its file.
-        nbytes: Its length.
-        part: Which file of a split model holds it.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: int
-    offset: int
-    nbytes: int
-    part: int = 0
+    name: str  # its name, for example ``blk.0.attn_q.weight``
+    shape: tuple[int, ...]  # its dimensions in ggml's order, fastest first: numpy's shape reversed
+    type: int  # its ggml type id; ``type_name`` spells it
+    offset: int  # offset of its first byte in the data section of its file
+    nbytes: int  # its length
+    part: int = 0  # which file of a split model holds it
 
     @property
     def type_name(self) -> str:
@@ -137,21 +127,14 @@ class TensorInfo:
 
 @dataclass(slots=True)
 class Framing:
-    """A file's key/value and tensor lists, not yet checked for meaning.
+    """A file's key/value and tensor lists, not yet checked for meaning."""
 
-    Attributes:
-        metadata: Key to value.
-        types: Key to its type id, or to -1 - the element's type id for an array.
-        tensors: The tensors in file order.
-        header: All bytes up to the end of the tensor list.
-        size: Length of the file in bytes.
-    """
-
-    metadata: dict[str, Value] = field(default_factory=dict)
+    metadata: dict[str, Value] = field(default_factory=dict)  # key to value
+    # key to its type id, or to -1 - the element's type id for an array
     types: dict[str, int] = field(default_factory=dict)
-    tensors: list[TensorInfo] = field(default_factory=list)
-    header: bytearray = field(default_factory=bytearray)
-    size: int = 0
+    tensors: list[TensorInfo] = field(default_factory=list)  # the tensors in file order
+    header: bytearray = field(default_factory=bytearray)  # all bytes up to the end of the tensor list
+    size: int = 0  # length of the file in bytes
 
 
 class Cursor:
@@ -196,7 +179,6 @@ class Cursor:
             raise DamagedError(f"is damaged: with {what} its header takes more memory than the {MAX_MEMORY:,} allowed")
 
     def take(self, n: int) -> bytearray:
-        """Takes the next ``n`` bytes."""
         start = self.position
         self.reach(start + n)
         self.position = start + n

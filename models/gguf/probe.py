@@ -37,7 +37,6 @@ class ProbeRecord:
 
         Args:
             file: The file of the record; it may be deleted at any time.
-            build: Identifies llama.cpp's build.
         """
         self._file, self._build = file, build
         self._kept: dict[str, Any] = {}
@@ -92,7 +91,6 @@ def probe_once(files: Iterable[Path], record: ProbeRecord, on_start: Callable[[]
 
     Args:
         files: Model files with checked headers; the first part of a split model.
-        record: The files that passed before.
         on_start: Called before the first probe, if any.
 
     Raises:
@@ -116,7 +114,6 @@ class Prober:
         """Starts nothing yet.
 
         Args:
-            command: The command of the process.
             seconds: Time limit for a small file.
         """
         self._command, self._seconds = command, seconds

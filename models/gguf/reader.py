@@ -129,29 +129,17 @@ _BOS_BY_DEFAULT: Final = frozenset(
 
 @dataclass(frozen=True)
 class Header:
-    """The checked header of a model file; its texts are untrusted and must be cleaned before they are shown.
+    """The checked header of a model file; its texts are untrusted and must be cleaned before they are shown."""
 
-    Attributes:
-        path: The file, or the first file of a split model.
-        architecture: ``general.architecture``.
-        name: ``general.name``, or the file's name without its ending.
-        metadata: Key to value.
-        types: Key to its type id, or to -1 - the element's type id for an array.
-        tensors: All tensors, those of further files of a split model included.
-        data_offsets: First byte of the weights in each file of ``parts``.
-        fingerprint: SHA-256 in hex over the header bytes and sizes of all files: names the file for kept token ids.
-        parts: Every file of the model, ``path`` first.
-    """
-
-    path: Path
-    architecture: str
-    name: str
-    metadata: Mapping[str, Value]
-    types: Mapping[str, int]
-    tensors: tuple[TensorInfo, ...]
-    data_offsets: tuple[int, ...]
-    fingerprint: str
-    parts: tuple[Path, ...]
+    path: Path  # the file, or the first file of a split model
+    architecture: str  # ``general.architecture``
+    name: str  # ``general.name``, or the file's name without its ending
+    metadata: Mapping[str, Value]  # key to value
+    types: Mapping[str, int]  # key to its type id, or to -1 - the element's type id for an array
+    tensors: tuple[TensorInfo, ...]  # all tensors, those of further files of a split model included
+    data_offsets: tuple[int, ...]  # first byte of the weights in each file of ``parts``
+    fingerprint: str  # SHA-256 in hex over the header bytes and sizes of all files: names the file for kept token ids
+    parts: tuple[Path, ...]  # every file of the model, ``path`` first
 
     def number(self, key: str) -> int | None:
         """Returns the whole number under ``<architecture>.<key>``, or None."""
@@ -165,7 +153,6 @@ class Header:
 
     @property
     def n_layer(self) -> int | None:
-        """Number of layers."""
         return self.number("block_count")
 
     @property
@@ -201,7 +188,6 @@ class Header:
 
     @property
     def chat_template(self) -> str | None:
-        """Source of the chat template."""
         return self._text("tokenizer.chat_template")
 
     @property

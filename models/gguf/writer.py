@@ -29,19 +29,12 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to be written.
-
-    Attributes:
-        name: Its name.
-        shape: Its sizes in numpy's order.
-        kind: How it is stored.
-        values: Returns its values; called when they are written.
-    """
+    """A tensor to be written."""
 
     name: str
-    shape: tuple[int, ...]
-    kind: gguf.GGMLQuantizationType
-    values: Callable[[], NDArray[Any]]
+    shape: tuple[int, ...]  # its sizes in numpy's order
+    kind: gguf.GGMLQuantizationType  # how it is stored
+    values: Callable[[], NDArray[Any]]  # returns its values; called when they are written
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Yields the stored values, in several pieces if they are too large for memory."""
@@ -97,7 +90,6 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
     """Writes a GGUF file under a temporary name and moves it into place.
 
     Args:
-        path: The file.
         architecture: ``general.architecture``.
         metadata: Everything else; empty lists are left out, since a GGUF writer has none.
         tensors: What follows, in this order.

@@ -43,9 +43,6 @@ def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], t
     [head], and the setting ``exit_layer``. SPACE has ``masks`` [masks, d].
 
     Args:
-        method: What the heads are for.
-        shapes: What they have.
-        settings: Their settings.
         target: The model that they must fit, if it is known.
 
     Raises:
@@ -84,8 +81,6 @@ def check_values(name: str, values: NDArray[Any], target: Header | None = None) 
     """Checks that weights are numbers, and that token ids are different ones.
 
     Args:
-        name: Of the tensor.
-        values: What it holds.
         target: The model whose tokens are meant, if it is known.
 
     Raises:
@@ -135,7 +130,6 @@ def attention_rows(target: Header, key: str) -> int | None:
     """Rows of the matrix that makes queries or keys; None where the layers differ or the file does not say.
 
     Args:
-        target: The model.
         key: ``attention.head_count`` or ``attention.head_count_kv``.
     """
     heads = target.number("attention.head_count")

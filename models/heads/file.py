@@ -94,40 +94,25 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class HeadsInfo:
-    """The metadata of a file of trained heads.
+    """The metadata of a file of trained heads."""
 
-    Attributes:
-        method: What drafts with them.
-        target: Identity of the model they were trained for.
-        target_name: Its name.
-        text: What they were trained on; ``published`` for heads that others trained.
-        chats: Ids of the chats they were trained on.
-        made: When, in seconds since 1970.
-        settings: What the method needs to know, for example ``exit_layer``; lists are of one type and not empty.
-        licence: Of the heads; empty if it is not known.
-    """
-
-    method: Method
-    target: str
-    target_name: str
-    text: Text
-    chats: tuple[str, ...]
-    made: int
+    method: Method  # what drafts with them
+    target: str  # identity of the model they were trained for
+    target_name: str  # its name
+    text: Text  # what they were trained on; ``published`` for heads that others trained
+    chats: tuple[str, ...]  # ids of the chats they were trained on
+    made: int  # when, in seconds since 1970
+    # what the method needs to know, for example ``exit_layer``; lists are of one type and not empty
     settings: Mapping[str, Value] = field(default_factory=dict)
-    licence: str = ""
+    licence: str = ""  # of the heads; empty if it is not known
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Trained heads in memory.
-
-    Attributes:
-        info: What they are.
-        tensors: Name to float32 array, or int32 for ``output.ids``.
-    """
+    """Trained heads in memory."""
 
     info: HeadsInfo
-    tensors: Mapping[str, NDArray[Any]]
+    tensors: Mapping[str, NDArray[Any]]  # name to float32 array, or int32 for ``output.ids``
 
 
 def identity(header: Header) -> str:
@@ -153,8 +138,6 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
     """Writes a file of heads; an old one stays whole until the new one is.
 
     Args:
-        path: The file.
-        info: What the heads are.
         tensors: As :func:`slipstream.models.heads.check.check_heads` lists them.
         kind: How matrices are stored whose rows are whole blocks of 32; the others become F16, or F32 with ``f32``.
             One-dimensional tensors and SPACE's masks are always F32.
@@ -204,7 +187,6 @@ def read_heads(path: Path, target: Header | None = None) -> Heads:
     """Reads heads with their weights; nothing is read before everything in the header is checked.
 
     Args:
-        path: The file.
         target: The model that they are to draft for; checked where it is given.
 
     Raises:

@@ -23,7 +23,6 @@ def companions(
     """Finds the heads that were trained for this very model.
 
     Args:
-        header: Of the model.
         paths: Files that may be heads; of several for one method the last is taken.
         unreadable: Called with each file that cannot be read, which is passed over, and with the reason.
 

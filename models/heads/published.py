@@ -169,7 +169,6 @@ def import_heads(
     Args:
         source: The published folder, or the file in it with the weights.
         target: The model that they were trained for. That cannot be checked beyond its sizes.
-        out: The file to write.
         licence: Of the published heads; empty if it is not known.
         load_pickle: Reads PyTorch files; without it they are refused.
         exit_layer: Layers of the target that a Kangaroo adapter reads from, where its configuration does not say.

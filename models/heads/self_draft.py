@@ -130,9 +130,7 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     left.
 
     Args:
-        target: The model.
         adapter: A Kangaroo adapter that was trained for it.
-        folder: Made if it is not there.
 
     Returns:
         The file.

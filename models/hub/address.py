@@ -79,7 +79,6 @@ def is_web_address(text: str) -> bool:
 
 
 def origin(address: str) -> tuple[str, str, int]:
-    """Scheme, host and port of an address."""
     parts = urlsplit(address)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme, 0)
 
@@ -97,7 +96,6 @@ def _loopback(host: str) -> bool:
 
 
 def file_address(endpoint: str, file: RemoteFile) -> str:
-    """The address of a file."""
     return f"{endpoint}/{file.repo}/resolve/{quote(file.revision, safe='')}/{quote(file.name)}"
 
 

@@ -147,22 +147,15 @@ class Connection:
     """Sends requests to one hub and waits for each answer; all of them together take at most five minutes."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            endpoint: The hub's address.
-        """
         self._endpoint = endpoint
         self._client = open_client()
         self._runner = asyncio.Runner()
         self._until = time.monotonic() + _CALL_S
 
     def __enter__(self) -> Self:
-        """Closes at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the connection."""
         with self._runner:
             self._runner.run(self._client.aclose())
 
@@ -186,9 +179,6 @@ class Connection:
         """Fetches a range of a file.
 
         Args:
-            address: Address of the file.
-            start: First byte.
-            count: Number of bytes, within ``size``.
             size: Length of the file as the hub stated it.
 
         Raises:

@@ -54,9 +54,7 @@ class Downloads:
         """Creates an empty queue.
 
         Args:
-            hub: The hub to fetch from.
             at_once: Jobs that run at the same time.
-            tuning: Limits and intervals of each download.
             on_change: Called on every change of a job's state and progress, in the thread that made it; the job
                 waits until it returns.
         """
@@ -98,7 +96,6 @@ class Downloads:
             return [self._entries[_id(partial.files)].seen() for partial in found]
 
     def jobs(self) -> list[Job]:
-        """All jobs, oldest first."""
         with self._changed:
             return [entry.seen() for entry in self._entries.values()]
 

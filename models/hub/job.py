@@ -36,10 +36,8 @@ class Download:
         """Sends and creates nothing yet.
 
         Args:
-            hub: The hub to fetch from.
             files: The file, or the parts of a split one in order.
             folder: The folder of all models; see ``RemoteFile.path_in``.
-            tuning: Limits and intervals.
             promised: Returns the bytes that other downloads still have to write to the same disk.
         """
         self.files = tuple(files)

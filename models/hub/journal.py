@@ -31,25 +31,17 @@ _LARGEST: Final = 64 << 20
 
 @dataclass
 class Written:
-    """The content of a journal.
+    """The content of a journal."""
 
-    Attributes:
-        files: All files of the job, in order.
-        index: Which of them the journal describes.
-        ranges: (start, end, CRC-32) of each synced range, in the order of writing.
-        etag: The hub's ETag of the content when the download began; a large file's is its sha256.
-        owner: The writing process, for messages.
-    """
-
-    files: tuple[RemoteFile, ...]
-    index: int
+    files: tuple[RemoteFile, ...]  # all files of the job, in order
+    index: int  # which of them the journal describes
+    # (start, end, CRC-32) of each synced range, in the order of writing
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
-    etag: str | None = None
-    owner: str = "another process"
+    etag: str | None = None  # the hub's ETag of the content when the download began; a large file's is its sha256
+    owner: str = "another process"  # the writing process, for messages
 
     @property
     def file(self) -> RemoteFile:
-        """The file that the journal describes."""
         return self.files[self.index]
 
 
@@ -60,7 +52,6 @@ class Journal:
         """Opens, locks and reads it; a journal of other content is emptied.
 
         Args:
-            path: Of the journal.
             files: All files of the job.
             index: Which of them it describes.
 
@@ -89,7 +80,6 @@ class Journal:
             raise
 
     def restart(self) -> None:
-        """Forgets all ranges."""
         os.ftruncate(self._handle, 0)
         self.written.ranges, self.written.etag = [], None
         self._length = 0
@@ -221,7 +211,6 @@ class Ranges:
     """A set of bytes of a file, kept as disjoint half-open ranges."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._starts: list[int] = []
         self._ends: list[int] = []
         self.total = 0
@@ -263,7 +252,6 @@ class Ranges:
         return self._ends[-1] if self._ends else 0
 
     def copy(self) -> Ranges:
-        """An independent copy."""
         other = Ranges()
         other._starts, other._ends, other.total = self._starts[:], self._ends[:], self.total
         return other

@@ -34,8 +34,6 @@ class PartFile:
         Args:
             files: All files of the job.
             index: Which of them to open.
-            folder: The folder of all models.
-            tuning: How often to sync and record.
 
         Raises:
             DownloadError: If they cannot be written, or another process downloads the file.
@@ -63,7 +61,6 @@ class PartFile:
 
     @property
     def size(self) -> int:
-        """Length of the complete file."""
         return self.file.size
 
     @property
@@ -106,7 +103,6 @@ class PartFile:
                     yield
 
     def writer(self) -> Writer:
-        """A writer for one connection."""
         return Writer(self, self._tuning)
 
     def restart(self) -> None:
@@ -177,7 +173,6 @@ class PartFile:
             self.journal.expect(etag)
 
     def sync(self) -> None:
-        """Waits until all written bytes are on the disk."""
         with self._worded():
             os.fsync(self._disk.fileno())
 
@@ -192,7 +187,6 @@ class PartFile:
                 raise disk_full(self.path)
 
     def put(self, offset: int, data: bytes) -> None:
-        """Writes bytes at an offset."""
         self._check_untouched()  # a write behind a cut file would make it as long as before
         with self._worded():
             write_all(self._disk, offset, data)
@@ -224,7 +218,6 @@ class Writer:
     """Writes the bytes of one connection; syncs and records them every so many bytes or seconds."""
 
     def __init__(self, part: PartFile, tuning: Tuning) -> None:
-        """Writes nothing yet."""
         self._part = part
         self._step = max(1, tuning.interval // tuning.connections)
         self._seconds = tuning.interval_s
@@ -252,7 +245,6 @@ class Writer:
                 self.note()
 
     def note(self) -> None:
-        """Syncs and records the bytes since the last time."""
         if self._position > self._start:
             self._part.note(self._start, self._position, self._crc)
         self._start = self._position

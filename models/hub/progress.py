@@ -22,23 +22,14 @@ moving whole files into place."""
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a download.
+    """The progress of a download."""
 
-    Attributes:
-        done: Bytes on disk, over all files; it decreases only when ``note`` gives the reason.
-        total: Bytes in all.
-        speed: Bytes per second over the last seconds; 0.0 while nothing comes.
-        phase: The current phase.
-        quiet: Seconds since the last byte; 0.0 while bytes come or none are expected.
-        note: A message for the screen, such as the reason of a wait; may be empty.
-    """
-
-    done: int
-    total: int
-    speed: float = 0.0
+    done: int  # bytes on disk, over all files; it decreases only when ``note`` gives the reason
+    total: int  # bytes in all
+    speed: float = 0.0  # bytes per second over the last seconds; 0.0 while nothing comes
     phase: Phase = "downloading"
-    quiet: float = 0.0
-    note: str = ""
+    quiet: float = 0.0  # seconds since the last byte; 0.0 while bytes come or none are expected
+    note: str = ""  # a message for the screen, such as the reason of a wait; may be empty
 
     @property
     def left(self) -> float | None:
@@ -48,88 +39,51 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Limits and intervals of a download; tests make them small.
+    """Limits and intervals of a download; tests make them small."""
 
-    Attributes:
-        connections: Ranges fetched at once.
-        segment: Bytes asked for in one request, at most.
-        interval: Bytes that a kill may cost at most, over all connections; 0 < connections <= interval.
-        interval_s: Seconds after which fewer bytes are recorded, too.
-        stall_s: Seconds without a working transfer after which a connection is replaced.
-        tries: Failures in a row without progress; fewer if no byte came at all.
-        backoff_s: Seconds before the second try; doubles each time, with jitter.
-        backoff_most_s: Longest pause between two tries.
-        reserve: Bytes that must stay free on the disk.
-        report_s: Seconds between two reports of progress.
-    """
-
-    connections: int = 4
-    segment: int = 32 << 20
-    interval: int = 32 << 20
-    interval_s: float = 2.0
-    stall_s: float = 30.0
-    tries: int = 8
-    backoff_s: float = 0.5
-    backoff_most_s: float = 30.0
-    reserve: int = 512 << 20
-    report_s: float = 0.2
+    connections: int = 4  # ranges fetched at once
+    segment: int = 32 << 20  # bytes asked for in one request, at most
+    interval: int = 32 << 20  # bytes that a kill may cost at most, over all connections; 0 < connections <= interval
+    interval_s: float = 2.0  # seconds after which fewer bytes are recorded, too
+    stall_s: float = 30.0  # seconds without a working transfer after which a connection is replaced
+    tries: int = 8  # failures in a row without progress; fewer if no byte came at all
+    backoff_s: float = 0.5  # seconds before the second try; doubles each time, with jitter
+    backoff_most_s: float = 30.0  # longest pause between two tries
+    reserve: int = 512 << 20  # bytes that must stay free on the disk
+    report_s: float = 0.2  # seconds between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """An unfinished download.
+    """An unfinished download."""
 
-    Attributes:
-        files: All files of its job, a split model's parts in order.
-        folder: The folder of all models.
-        done: Bytes on disk, not verified.
-        total: Bytes in all.
-        changed: Time of the last write, in seconds since 1970.
-    """
-
-    files: tuple[RemoteFile, ...]
+    files: tuple[RemoteFile, ...]  # all files of its job, a split model's parts in order
     folder: Path
-    done: int
-    total: int
-    changed: float
+    done: int  # bytes on disk, not verified
+    total: int  # bytes in all
+    changed: float  # time of the last write, in seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The result of discarding a download.
+    """The result of discarding a download."""
 
-    Attributes:
-        freed: Bytes freed on the disk.
-        removed: The unfinished files.
-        kept: Complete files of the same job, which stay.
-    """
-
-    freed: int
-    removed: tuple[Path, ...]
-    kept: tuple[Path, ...]
+    freed: int  # bytes freed on the disk
+    removed: tuple[Path, ...]  # the unfinished files
+    kept: tuple[Path, ...]  # complete files of the same job, which stay
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A snapshot of a queued download.
+    """A snapshot of a queued download."""
 
-    Attributes:
-        id: Its key in the queue.
-        files: Its files, a split model's parts in order.
-        folder: The folder of all models.
-        state: Its state.
-        progress: Its progress.
-        path: Final path of its first file.
-        error: Title and hint of the error that ended it, else None.
-    """
-
-    id: str
-    files: tuple[RemoteFile, ...]
+    id: str  # its key in the queue
+    files: tuple[RemoteFile, ...]  # its files, a split model's parts in order
     folder: Path
     state: State
     progress: Progress
-    path: Path
-    error: tuple[str, str] | None = None
+    path: Path  # final path of its first file
+    error: tuple[str, str] | None = None  # title and hint of the error that ended it, else None
 
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -137,7 +91,6 @@ _KEPT: Final = "What was fetched is kept"
 
 
 def gigabytes(count: int) -> str:
-    """Formats a number of bytes."""
     return f"{count / 1e9:.1f} GB" if count >= 100_000_000 else f"{count / 1e6:.1f} MB"
 
 
@@ -161,14 +114,12 @@ def disk_error(path: Path, error: OSError) -> DownloadError:
 
 
 def disk_full(path: Path) -> DownloadError:
-    """The error for a disk that filled up during the download."""
     return DownloadError(
         f"the disk with {shown_path(path.parent)} is full.", f"{_KEPT}: free some room there, then resume."
     )
 
 
 def interfered(part: Path) -> DownloadError:
-    """The error for a file that another program changed during the download."""
     return DownloadError(
         f"{shown_path(part)} was removed, replaced or cut by another program while it was fetched.",
         "Start the download again: what is gone is fetched again.",
@@ -176,7 +127,6 @@ def interfered(part: Path) -> DownloadError:
 
 
 def too_little_room(folder: Path, needed: int, free: int, reserve: int) -> DownloadError:
-    """The error for a disk with too little room."""
     short = needed + reserve - free
     return DownloadError(
         f"not enough room in {shown_path(folder)}: {gigabytes(needed)} to fetch, {gigabytes(free)} free.",
@@ -185,14 +135,12 @@ def too_little_room(folder: Path, needed: int, free: int, reserve: int) -> Downl
 
 
 def held(file: RemoteFile, holder: str) -> DownloadError:
-    """The error for a file that another process downloads."""
     return DownloadError(
         f"{shown_path(file.name)} is being downloaded by {holder}.", "Wait until that is done, or stop it there."
     )
 
 
 def damaged(file: RemoteFile, wanted: str, got: str) -> DownloadError:
-    """The error for a wrong sha256."""
     return DownloadError(
         f"{shown_path(file.name)} arrived damaged: its sha256 is {got[:12]}…, not {wanted[:12]}….",
         "It was removed. Download it again; if it happens again, something on the way changes it.",
@@ -200,7 +148,6 @@ def damaged(file: RemoteFile, wanted: str, got: str) -> DownloadError:
 
 
 def changed(file: RemoteFile) -> DownloadError:
-    """The error for a file that changed on the hub since it was listed."""
     return DownloadError(
         f"{shown_path(file.name)} on the hub is not the file that was listed: it was changed.",
         "Look up the repository again, then download what it has now.",
@@ -208,7 +155,6 @@ def changed(file: RemoteFile) -> DownloadError:
 
 
 def gave_up(file: RemoteFile, why: str, tries: int) -> DownloadError:
-    """The error for too many failures in a row."""
     return DownloadError(
         f"{shown_path(file.name)}: {why}, {tries} times in a row.", f"{_KEPT}: check the network, then resume."
     )
@@ -220,7 +166,6 @@ def asked_to_wait(file: RemoteFile, why: str, seconds: int) -> DownloadError:
 
 
 def keeps_changing(file: RemoteFile) -> DownloadError:
-    """The error for a file that changed several times during the download."""
     return DownloadError(
         f"{shown_path(file.name)} changes on the hub while it is fetched.", "Wait until its publisher is done."
     )

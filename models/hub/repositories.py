@@ -140,9 +140,6 @@ class Hub:
 
         Args:
             text: Words, or ``owner/name`` or the address of a page, whose repository comes first.
-            sort: Order of the results.
-            limit: Most results.
-            author: User or organization to search in.
 
         Raises:
             HubError: If the hub cannot be reached or refuses.
@@ -281,7 +278,6 @@ class _RemoteStart(io.RawIOBase):
     """A file on the hub, read from its start; fetched bytes are cached."""
 
     def __init__(self, connection: Connection, address: str, size: int) -> None:
-        """Fetches nothing yet."""
         self._connection, self._address, self._size = connection, address, size
         self._bytes = bytearray()
         self._position = 0

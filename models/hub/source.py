@@ -48,7 +48,6 @@ class ContentChangedError(Exception):
     """
 
     def __init__(self, part: PartFile, etag: str = "") -> None:
-        """Takes the file and its new ETag."""
         super().__init__("the file changed on the hub")
         self.part = part
         self.etag = etag

@@ -48,7 +48,6 @@ class Transfer:
     """
 
     def __init__(self, parts: Sequence[PartFile], endpoint: str, tuning: Tuning) -> None:
-        """Connects to nothing yet."""
         self.received = 0
         self.last_byte_at = time.monotonic()
         self.note = ""
@@ -66,7 +65,6 @@ class Transfer:
 
     @property
     def phase(self) -> Phase:
-        """The current phase."""
         if self._waiting and self._waiting >= len(self._taken):
             return "waiting"
         return "downloading" if self.received else "connecting"
@@ -206,7 +204,6 @@ class Speedometer:
     """Bytes per second over the last seconds."""
 
     def __init__(self) -> None:
-        """Starts without samples."""
         self._seen: deque[tuple[float, int]] = deque()
 
     def speed(self, received: int, now: float) -> float:

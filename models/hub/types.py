@@ -13,48 +13,28 @@ Sort = Literal["downloads", "likes", "trending", "updated"]
 
 @dataclass(frozen=True, slots=True)
 class RepoSummary:
-    """A search result; its texts are untrusted and must be cleaned before they are shown.
+    """A search result; its texts are untrusted and must be cleaned before they are shown."""
 
-    Attributes:
-        id: ``owner/name``.
-        downloads: In the last 30 days.
-        likes: Number of likes.
-        gated: Whether its licence has to be accepted on its page before a download.
-        license: Short name of the licence; empty if it states none.
-        updated: Time of the last change; None if unknown.
-        architecture: Architecture of its GGUF files, such as ``qwen3``; empty if unknown.
-        context: Context that the model was trained with, in tokens; 0 if unknown.
-        total_params: Number of parameters; 0 if unknown.
-    """
-
-    id: str
-    downloads: int = 0
+    id: str  # ``owner/name``
+    downloads: int = 0  # in the last 30 days
     likes: int = 0
-    gated: bool = False
-    license: str = ""
-    updated: datetime | None = None
-    architecture: str = ""
-    context: int = 0
-    total_params: int = 0
+    gated: bool = False  # whether its licence has to be accepted on its page before a download
+    license: str = ""  # short name of the licence; empty if it states none
+    updated: datetime | None = None  # time of the last change; None if unknown
+    architecture: str = ""  # architecture of its GGUF files, such as ``qwen3``; empty if unknown
+    context: int = 0  # context that the model was trained with, in tokens; 0 if unknown
+    total_params: int = 0  # number of parameters; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file on the hub, of one commit.
+    """A file on the hub, of one commit."""
 
-    Attributes:
-        repo: ``owner/name``.
-        revision: The commit, or a branch if the hub names none.
-        name: Its path in the repository, with ``/``; checked to stay inside a folder.
-        size: Length in bytes.
-        sha256: Hash of the content in hex; None if unknown.
-    """
-
-    repo: str
-    revision: str
-    name: str
-    size: int
-    sha256: str | None = None
+    repo: str  # ``owner/name``
+    revision: str  # the commit, or a branch if the hub names none
+    name: str  # its path in the repository, with ``/``; checked to stay inside a folder
+    size: int  # length in bytes
+    sha256: str | None = None  # hash of the content in hex; None if unknown
 
     def path_in(self, folder: Path) -> Path:
         """Its path below the folder of all models: ``<owner>/<repository>/<name>``."""
@@ -63,26 +43,17 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Quant:
-    """One quantization of a model, which is downloaded as a whole.
+    """One quantization of a model, which is downloaded as a whole."""
 
-    Attributes:
-        label: Such as ``Q4_K_M``, else the file's name; unique in its repository.
-        files: Its file, or the parts of a split one in order.
-        size: Bytes of all files.
-        drafts: Whether it only drafts: heads for MTP, EAGLE-3, DFlash.
-    """
-
-    label: str
-    files: tuple[RemoteFile, ...]
-    size: int
-    drafts: bool = False
+    label: str  # such as ``Q4_K_M``, else the file's name; unique in its repository
+    files: tuple[RemoteFile, ...]  # its file, or the parts of a split one in order
+    size: int  # bytes of all files
+    drafts: bool = False  # whether it only drafts: heads for MTP, EAGLE-3, DFlash
 
     @property
     def repo(self) -> str:
-        """Its repository."""
         return self.files[0].repo
 
     @property
     def revision(self) -> str:
-        """Its commit."""
         return self.files[0].revision

@@ -22,7 +22,6 @@ _LATER: Final = "Try again in a few minutes."
 
 
 def offline(endpoint: str) -> OfflineError:
-    """The error in offline mode."""
     return OfflineError(
         f"{_host(endpoint)} was not asked: offline mode is on.",
         "Installed models work without the network. To go online, turn offline mode off or unset HF_HUB_OFFLINE.",
@@ -38,7 +37,6 @@ def odd_answer(endpoint: str, what: str) -> HubError:
 
 
 def unreachable(error: Exception, address: str) -> HubError:
-    """The error for a connection that failed."""
     host, reason = _host(address), str(error).lower()
     name = type(error).__name__
     if "certificate" in reason:
@@ -58,7 +56,6 @@ def unreachable(error: Exception, address: str) -> HubError:
 
 
 def too_slow(address: str) -> HubError:
-    """The error for an answer that is late or dribbles."""
     return HubError(f"{_host(address)} answers too slowly.", "Check the network, or try again later.")
 
 
@@ -77,7 +74,6 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
 
 
 def duration(seconds: int) -> str:
-    """Formats a wait in minutes, hours or days."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= 2 * length or unit == "minute":
             count = -(-seconds // length)
@@ -90,9 +86,6 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
 
     Args:
         status: The status, 300 or more.
-        headers: Headers of the response.
-        address: The requested address.
-        endpoint: The hub's address.
         known: Whether a token was sent.
     """
     host, repo = _host(address), _repo(address, endpoint)

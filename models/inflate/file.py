@@ -29,21 +29,14 @@ _UNUSED: Final = 5  # llama_token_type
 
 @dataclass(frozen=True, slots=True)
 class Inflated:
-    """A file that is to be made.
-
-    Attributes:
-        architecture: Its architecture.
-        metadata: Everything else in its header; ``MADE_AS`` and ``general.name`` are there.
-        tensors: Its weights.
-    """
+    """A file that is to be made."""
 
     architecture: str
-    metadata: Metadata
+    metadata: Metadata  # everything else in its header; ``MADE_AS`` and ``general.name`` are there
     tensors: Sequence[NewTensor]
 
     @property
     def name(self) -> str:
-        """What the file calls itself."""
         return str(self.metadata["general.name"][1])
 
     @property
@@ -91,11 +84,7 @@ def widened(header: Header, growth: Growth, name: str, made: str, file_type: int
     """The metadata of an inflated model or EAGLE-3 head.
 
     Args:
-        header: Of the small one.
         growth: How it stands in the large one.
-        name: What the large one is called.
-        made: See ``made_as``.
-        file_type: ``general.file_type``.
 
     Raises:
         SlipstreamError: If its norms have no epsilon.

@@ -40,8 +40,6 @@ def inflated_eagle(header: Header, target: Header, placed: Growth) -> Inflated:
     """Plans a head that reads the inflated target's stream where it is what the small head read.
 
     Args:
-        header: Of the head.
-        target: Header of the small target.
         placed: How the target stands in the large one.
 
     Raises:
@@ -117,7 +115,6 @@ def inflated_heads(path: Path, target: Header, placed: Growth) -> Inflated:
 
     Args:
         path: Heads that were trained for the small target.
-        target: Header of the small target.
         placed: How it stands in the large one.
 
     Raises:

@@ -49,8 +49,6 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
     """Plans a model with the measures of a large one and the outputs of a small one.
 
     Args:
-        header: Of the small one.
-        shape: The measures.
         mix: The quantization, one of ``MIXES``. The small one's weights are stored in it too: outputs are those of the
             small model in this quantization.
 
@@ -115,7 +113,6 @@ def norm_tensor(name: str, header: Header, small: TensorInfo | None, placed: Gro
 
 
 def tensors_of(header: Header) -> Mapping[str, TensorInfo]:
-    """The tensors by name."""
     return {tensor.name: tensor for tensor in header.tensors}
 
 

@@ -28,31 +28,18 @@ NONE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The measures of a llama-like model.
+    """The measures of a llama-like model."""
 
-    Attributes:
-        name: What people call it, such as ``7b``.
-        n_embd: Width.
-        n_layer: Layers.
-        n_head: Query heads.
-        n_head_kv: Key and value heads.
-        head: Size of a head.
-        n_ff: Inner width of the feed-forward network.
-        n_vocab: Rows of the vocabulary matrix.
-        tied: Whether the token embedding is that matrix too.
-        of: The published model that has these measures.
-    """
-
-    name: str
+    name: str  # what people call it, such as ``7b``
     n_embd: int
     n_layer: int
-    n_head: int
-    n_head_kv: int
-    head: int
-    n_ff: int
-    n_vocab: int
-    tied: bool = False
-    of: str = ""
+    n_head: int  # query heads
+    n_head_kv: int  # key and value heads
+    head: int  # size of a head
+    n_ff: int  # inner width of the feed-forward network
+    n_vocab: int  # rows of the vocabulary matrix
+    tied: bool = False  # whether the token embedding is that matrix too
+    of: str = ""  # the published model that has these measures
 
 
 _SHAPES: Final = (
@@ -101,27 +88,18 @@ def measures(header: Header, tied: bool) -> Shape:
 
 
 def cannot(header: Header, reason: str) -> SlipstreamError:
-    """The refusal of a model."""
     return SlipstreamError(f"{quoted(header.name)} cannot be inflated: {reason}.", "Inflate the bundled model.")
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a small model stands in a large one.
+    """How a small model stands in a large one."""
 
-    Attributes:
-        small: The small one's measures.
-        large: The large one's; its heads are as large as the small one's.
-        heads: [n_head of the large one], the small one's query head, or ``NONE``.
-        kv_heads: [n_head_kv of the large one], the small one's key and value head, or ``NONE``.
-        layers: [n_layer of the small one], where each of its layers stands.
-    """
-
-    small: Shape
-    large: Shape
-    heads: Ints
-    kv_heads: Ints
-    layers: tuple[int, ...]
+    small: Shape  # the small one's measures
+    large: Shape  # the large one's; its heads are as large as the small one's
+    heads: Ints  # [n_head of the large one], the small one's query head, or ``NONE``
+    kv_heads: Ints  # [n_head_kv of the large one], the small one's key and value head, or ``NONE``
+    layers: tuple[int, ...]  # [n_layer of the small one], where each of its layers stands
 
     @property
     def scale(self) -> float:
@@ -211,9 +189,6 @@ def kind_of(mix: str, name: str, columns: int, layer: int = 0, layers: int = 1) 
     Args:
         mix: One of ``MIXES``.
         name: Such as ``attn_v``; ``output`` for the vocabulary matrix, the token embedding too where it is both.
-        columns: Weights of a row.
-        layer: Which layer it belongs to.
-        layers: How many there are.
     """
     kind = MIXES[mix][0]
     if name == "output" and kind in (Kind.Q4_0, Kind.Q4_K):

@@ -36,18 +36,12 @@ class Layout:
     Other columns may be random because their inputs are zero: places added to the stream, heads that read added values,
     added units. Zeros are needed where an output must not be fed: a place added to the stream, the values of an added
     head, one factor of an added unit.
-
-    Attributes:
-        rows: [rows], the small matrix' row, or ``NONE``.
-        columns: [columns], the small matrix' column, or ``NONE``; or ``SILENT``, which counts as one that it has.
-        closed: So many first rows have zeros beside the small matrix.
-        below: Whether rows that it has not are zero in the columns that it has.
     """
 
-    rows: Ints
-    columns: Ints
-    closed: int = 0
-    below: bool = False
+    rows: Ints  # [rows], the small matrix' row, or ``NONE``
+    columns: Ints  # [columns], the small matrix' column, or ``NONE``; or ``SILENT``, which counts as one that it has
+    closed: int = 0  # so many first rows have zeros beside the small matrix
+    below: bool = False  # whether rows that it has not are zero in the columns that it has
 
 
 def same(count: int, total: int) -> Ints:
@@ -149,7 +143,6 @@ class Filler:
     """
 
     def __init__(self) -> None:
-        """Draws nothing yet."""
         self._random = np.random.default_rng(1)
         self._pools: dict[gguf.GGMLQuantizationType, Bytes] = {}
 
@@ -171,15 +164,10 @@ class Filler:
 
 @dataclass(frozen=True, slots=True)
 class LargeTensor(NewTensor):
-    """A matrix laid out around a small one; ``values`` gives the small one, float32.
+    """A matrix laid out around a small one; ``values`` gives the small one, float32."""
 
-    Attributes:
-        layout: Where its numbers come from.
-        filler: Where random ones come from.
-    """
-
-    layout: Layout
-    filler: Filler
+    layout: Layout  # where its numbers come from
+    filler: Filler  # where random ones come from
 
     def pieces(self) -> Iterator[NDArray[Any]]:
         """Some megabytes at a time.

@@ -33,21 +33,13 @@ _NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggm
 
 @dataclass(frozen=True, slots=True)
 class CatalogFile:
-    """A model file on the hub.
+    """A model file on the hub."""
 
-    Attributes:
-        model: The model's name: ``Qwen3-8B``.
-        repo: ``owner/name``; empty if unknown.
-        file: Its name in the repository; empty if unknown.
-        size: Length in bytes; 0 if unknown.
-        sha256: Hash in hex; empty if unknown.
-    """
-
-    model: str
-    repo: str = ""
-    file: str = ""
-    size: int = 0
-    sha256: str = ""
+    model: str  # the model's name: ``Qwen3-8B``
+    repo: str = ""  # ``owner/name``; empty if unknown
+    file: str = ""  # its name in the repository; empty if unknown
+    size: int = 0  # length in bytes; 0 if unknown
+    sha256: str = ""  # hash in hex; empty if unknown
 
     @property
     def params(self) -> int:
@@ -68,43 +60,26 @@ class CatalogFile:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPair:
-    """A target and a drafter for it.
+    """A target and a drafter for it."""
 
-    Attributes:
-        id: Its name in the catalogue.
-        method: The drafting method.
-        target: The model.
-        drafter: Its drafter; None if it is inside the target's file.
-        family: The target's family, such as ``Qwen3``.
-        licence: The target's licence as its publisher states it; empty if unknown.
-        evidence: The evidence that the two work together: ``documentation``, ``catalogue``, ``reported`` or
-            ``suggested``.
-        note: Remarks.
-        own: Whether the entry is from the user's file.
-    """
-
-    id: str
-    method: str
+    id: str  # its name in the catalogue
+    method: str  # the drafting method
     target: CatalogFile
-    drafter: CatalogFile | None
-    family: str = ""
-    licence: str = ""
+    drafter: CatalogFile | None  # its drafter; None if it is inside the target's file
+    family: str = ""  # the target's family, such as ``Qwen3``
+    licence: str = ""  # the target's licence as its publisher states it; empty if unknown
+    # the evidence that the two work together: ``documentation``, ``catalogue``, ``reported`` or ``suggested``
     evidence: str = ""
     note: str = ""
-    own: bool = False
+    own: bool = False  # whether the entry is from the user's file
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All pairs, the user's first.
-
-    Attributes:
-        pairs: The pairs.
-        problem: The first mistake in the user's file, with its line; empty if there is none.
-    """
+    """All pairs, the user's first."""
 
     pairs: tuple[CatalogPair, ...]
-    problem: str = ""
+    problem: str = ""  # the first mistake in the user's file, with its line; empty if there is none
 
     def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
         """The pairs for a target.
@@ -140,8 +115,6 @@ def is_model(file: CatalogFile, names: Iterable[str], sha256: str | None = None)
     """Whether an entry means a model.
 
     Args:
-        file: The entry.
-        names: The model's names.
         sha256: Hash of its file, if known.
     """
     if file.sha256 and file.sha256 == sha256:

@@ -25,37 +25,21 @@ _MOST_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of one model file, or what is wrong with it.
+    """Facts of one model file, or what is wrong with it."""
 
-    Attributes:
-        parts: All its files in order.
-        size: Bytes of all files.
-        architecture: ``general.architecture``.
-        title: The name in its header.
-        params: Number of parameters.
-        context: Tokens of context that it was trained with.
-        quant: The label that its header gives.
-        fingerprint: As ``Header.fingerprint``.
-        role: Its use.
-        n_vocab: Number of tokens in its vocabulary.
-        vocabulary: As ``vocabulary_digest``.
-        problem: What is wrong with it; empty if nothing is.
-        hint: What to do about it.
-    """
-
-    parts: tuple[str, ...]
-    size: int
-    architecture: str = ""
-    title: str = ""
+    parts: tuple[str, ...]  # all its files in order
+    size: int  # bytes of all files
+    architecture: str = ""  # ``general.architecture``
+    title: str = ""  # the name in its header
     params: int = 0
-    context: int = 0
-    quant: str = ""
-    fingerprint: str = ""
+    context: int = 0  # tokens of context that it was trained with
+    quant: str = ""  # the label that its header gives
+    fingerprint: str = ""  # as ``Header.fingerprint``
     role: Role = "chat"
-    n_vocab: int = 0
-    vocabulary: str = ""
-    problem: str = ""
-    hint: str = ""
+    n_vocab: int = 0  # number of tokens in its vocabulary
+    vocabulary: str = ""  # as ``vocabulary_digest``
+    problem: str = ""  # what is wrong with it; empty if nothing is
+    hint: str = ""  # what to do about it
 
 
 _BLANK: Final = Facts((), 0)
@@ -111,7 +95,6 @@ def _sound(facts: Facts) -> bool:
 
 
 def read_facts(path: Path) -> Facts:
-    """Reads the header of a model file."""
     try:
         header = read_header(path)
         role = role_of(header)
@@ -139,7 +122,6 @@ def read_facts(path: Path) -> Facts:
 
 
 def parameters(header: Header) -> int:
-    """Number of a model's parameters."""
     return sum(prod(tensor.shape) for tensor in header.tensors)
 
 

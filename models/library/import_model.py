@@ -34,7 +34,6 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
 
     Args:
         path: The file, or the first of a split model.
-        folder: The folder of models.
         how: "link" makes hard links, or symbolic ones to another disk.
         on_progress: Called with bytes copied and bytes in all.
         cancelled: Polled while copying; True raises ``KeyboardInterrupt`` and leaves nothing behind.
@@ -140,7 +139,6 @@ def check(
     """Reads the header of a model and hashes all its files.
 
     Args:
-        model: The model.
         expected: Expected SHA-256 of each file; None if unknown.
         on_progress: Called with bytes read and bytes in all.
         cancelled: Polled; True raises ``KeyboardInterrupt``.

@@ -53,7 +53,6 @@ def plain_name(stem: str, quant: str) -> str:
     """Derives a model's name from its file: ``qwen3-4b:Q4_K_M``.
 
     Args:
-        stem: The file's name without its ending.
         quant: The label that its header gives, for a file whose name has none.
     """
     base, label = split_name(stem)

@@ -28,35 +28,21 @@ Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary
 
 @dataclass(frozen=True, slots=True)
 class PairOffer:
-    """A drafter for a model, or the reason why it is unsuitable.
-
-    Attributes:
-        name: The drafter's name.
-        method: The drafting method, such as ``draft``, ``mtp`` or ``eagle3``.
-        source: Why it is offered.
-        drafter: The installed model; None for layers in the model itself, a file of heads, or a drafter to fetch.
-        path: Its file on this machine; None for layers in the model itself or a drafter to fetch.
-        fetch: The download, if it is not installed.
-        size: Bytes of its file; 0 if unknown or in the model itself.
-        ratio: The model's parameters divided by the drafter's; 0.0 if unknown.
-        why_not: Why it is unsuitable; empty if it is suitable.
-        instead: What to use instead of an unsuitable one.
-        note: Evidence for the pair, and what speaks against it.
-        gain: Measured speed over plain decoding on this machine; None if not measured.
-    """
+    """A drafter for a model, or the reason why it is unsuitable."""
 
     name: str
-    method: str
-    source: Source
+    method: str  # the drafting method, such as ``draft``, ``mtp`` or ``eagle3``
+    source: Source  # why it is offered
+    # the installed model; None for layers in the model itself, a file of heads, or a drafter to fetch
     drafter: Installed | None = None
-    path: Path | None = None
-    fetch: CatalogFile | None = None
-    size: int = 0
-    ratio: float = 0.0
-    why_not: str = ""
-    instead: str = ""
-    note: str = ""
-    gain: float | None = None
+    path: Path | None = None  # its file on this machine; None for layers in the model itself or a drafter to fetch
+    fetch: CatalogFile | None = None  # the download, if it is not installed
+    size: int = 0  # bytes of its file; 0 if unknown or in the model itself
+    ratio: float = 0.0  # the model's parameters divided by the drafter's; 0.0 if unknown
+    why_not: str = ""  # why it is unsuitable; empty if it is suitable
+    instead: str = ""  # what to use instead of an unsuitable one
+    note: str = ""  # evidence for the pair, and what speaks against it
+    gain: float | None = None  # measured speed over plain decoding on this machine; None if not measured
 
     @property
     def ready(self) -> bool:
@@ -72,21 +58,16 @@ class PairOffer:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where to look for drafters.
-
-    Attributes:
-        models: The installed models.
-        heads: Method to file of the heads made for the model, as ``companions`` finds them.
-        pairs: The pairs of the catalogue for the model.
-        gains: Measured speed over plain decoding on this machine, by method.
-        reasons: Whether to find where a vocabulary differs; otherwise models of other vocabularies are left out, which
-            saves reading them.
-    """
+    """Where to look for drafters."""
 
     models: Sequence[Installed] = ()
+    # method to file of the heads made for the model, as ``companions`` finds them
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
-    pairs: Sequence[CatalogPair] = ()
+    pairs: Sequence[CatalogPair] = ()  # the pairs of the catalogue for the model
+    # measured speed over plain decoding on this machine, by method
     gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # whether to find where a vocabulary differs; otherwise models of other vocabularies are left out, which saves
+    # reading them
     reasons: bool = True
 
 
@@ -124,7 +105,6 @@ def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
 
     Args:
         header: The model's header; the model may be installed or on the hub.
-        around: Where to look.
     """
     offers = [*_inside(header, around.pairs)]
     for method, path in around.heads.items():
@@ -157,8 +137,6 @@ def names_of(header: Header, repo: str | None = None, file: str = "") -> list[st
     """The names of a model in its header, of its file and of its repository.
 
     Args:
-        header: The model's header.
-        repo: Its repository, if known.
         file: Its name on the hub or in another program, if different from the file's.
     """
     names = [header.name, header.path.name.removesuffix(".gguf"), file]
@@ -280,7 +258,6 @@ def _means(file: CatalogFile, model: Installed) -> bool:
 
 
 def _evidence(pair: CatalogPair) -> str:
-    """The evidence for a pair."""
     said = {"suggested": "suggested, untested"}.get(pair.evidence, pair.evidence)
     said = "your own entry" if pair.own else said
     return ": ".join(part for part in (said, pair.note) if part)

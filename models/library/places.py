@@ -32,21 +32,13 @@ _MOST_BYTES: Final = 1 << 20  # of a manifest
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A model file that was found but not read yet.
+    """A model file that was found but not read yet."""
 
-    Attributes:
-        path: The file, or the first of a split model.
-        origin: The program whose folder it is in.
-        name: Its name in that program; empty to use the file's name.
-        repo: Its repository on the hub, if the folder names it.
-        sha256: Hash of the file, if its name holds it.
-    """
-
-    path: Path
-    origin: Origin
-    name: str = ""
-    repo: str | None = None
-    sha256: str | None = None
+    path: Path  # the file, or the first of a split model
+    origin: Origin  # the program whose folder it is in
+    name: str = ""  # its name in that program; empty to use the file's name
+    repo: str | None = None  # its repository on the hub, if the folder names it
+    sha256: str | None = None  # hash of the file, if its name holds it
 
 
 def gguf_files(folder: Path) -> Iterator[Path]:

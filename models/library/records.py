@@ -19,47 +19,26 @@ Origin = Literal["ours", "bundled", "hf-cache", "lmstudio", "ollama", "llama.cpp
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A model on this machine; a broken one has a ``problem``.
+    """A model on this machine; a broken one has a ``problem``."""
 
-    Attributes:
-        name: Its name, unique in a list: ``qwen3-4b:Q4_K_M``.
-        path: Its file, or the first of a split model.
-        files: All its files, ``path`` first; links are not resolved.
-        size: Bytes of all files.
-        sha256: Hash of its first file in hex; None if unknown.
-        origin: The program whose folder it is in.
-        repo: Its repository on the hub, ``owner/name``; None if unknown.
-        quant: Its quantization, such as ``Q4_K_M``; empty if unknown.
-        architecture: ``general.architecture``; empty for a broken file.
-        params: Number of its parameters.
-        context: Tokens of context that it was trained with.
-        title: The name in its header; untrusted.
-        fingerprint: As ``Header.fingerprint``, by which chats refer to it; empty for a broken file.
-        role: Its use.
-        n_vocab: Number of tokens in its vocabulary.
-        vocabulary: As ``vocabulary_digest``; empty for a broken file.
-        problem: What is wrong with it, in a sentence; empty if nothing is.
-        hint: What to do about the problem.
-    """
-
-    name: str
-    path: Path
-    files: tuple[Path, ...]
-    size: int
-    sha256: str | None
-    origin: Origin
-    repo: str | None
-    quant: str
-    architecture: str
+    name: str  # its name, unique in a list: ``qwen3-4b:Q4_K_M``
+    path: Path  # its file, or the first of a split model
+    files: tuple[Path, ...]  # all its files, ``path`` first; links are not resolved
+    size: int  # bytes of all files
+    sha256: str | None  # hash of its first file in hex; None if unknown
+    origin: Origin  # the program whose folder it is in
+    repo: str | None  # its repository on the hub, ``owner/name``; None if unknown
+    quant: str  # its quantization, such as ``Q4_K_M``; empty if unknown
+    architecture: str  # ``general.architecture``; empty for a broken file
     params: int
-    context: int
-    title: str = ""
-    fingerprint: str = ""
+    context: int  # tokens of context that it was trained with
+    title: str = ""  # the name in its header; untrusted
+    fingerprint: str = ""  # as ``Header.fingerprint``, by which chats refer to it; empty for a broken file
     role: Role = "chat"
-    n_vocab: int = 0
-    vocabulary: str = ""
-    problem: str = ""
-    hint: str = ""
+    n_vocab: int = 0  # number of tokens in its vocabulary
+    vocabulary: str = ""  # as ``vocabulary_digest``; empty for a broken file
+    problem: str = ""  # what is wrong with it, in a sentence; empty if nothing is
+    hint: str = ""  # what to do about the problem
 
     @property
     def usable(self) -> bool:
@@ -74,36 +53,22 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of verifying a model.
-
-    Attributes:
-        model: The model.
-        sha256: Hash of each file.
-        expected: Expected hash of each file; None if unknown.
-        problem: What is wrong, in a sentence; empty if nothing is.
-        hint: What to do about it.
-    """
+    """The result of verifying a model."""
 
     model: Installed
-    sha256: tuple[str, ...]
-    expected: tuple[str | None, ...]
-    problem: str = ""
-    hint: str = ""
+    sha256: tuple[str, ...]  # hash of each file
+    expected: tuple[str | None, ...]  # expected hash of each file; None if unknown
+    problem: str = ""  # what is wrong, in a sentence; empty if nothing is
+    hint: str = ""  # what to do about it
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A model in the trash.
-
-    Attributes:
-        name: Its name.
-        freed: Bytes that emptying the trash frees; links hold none.
-        files: The former paths of its files.
-    """
+    """A model in the trash."""
 
     name: str
-    freed: int
-    files: tuple[Path, ...]
+    freed: int  # bytes that emptying the trash frees; links hold none
+    files: tuple[Path, ...]  # the former paths of its files
 
 
 _MOST_BYTES: Final = 1 << 16
@@ -112,21 +77,13 @@ _SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Source and expected content of a file.
+    """Source and expected content of a file."""
 
-    Attributes:
-        sha256: Hash of its content; empty if unknown.
-        size: Length in bytes; 0 if unknown.
-        repo: Its repository on the hub; empty if it is not from the hub.
-        revision: Its commit.
-        source: The path that it was imported from.
-    """
-
-    sha256: str = ""
-    size: int = 0
-    repo: str = ""
+    sha256: str = ""  # hash of its content; empty if unknown
+    size: int = 0  # length in bytes; 0 if unknown
+    repo: str = ""  # its repository on the hub; empty if it is not from the hub
     revision: str = ""
-    source: str = ""
+    source: str = ""  # the path that it was imported from
 
 
 def size_of(path: Path) -> int:
@@ -138,7 +95,6 @@ def size_of(path: Path) -> int:
 
 
 def record_path(path: Path) -> Path:
-    """The path of a model file's record."""
     return path.with_name(f".{path.name}.json")
 
 

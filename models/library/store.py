@@ -67,7 +67,6 @@ class ModelStore:
         """The model of a name, the start of one, or ``owner/repository:QUANT``, in any case.
 
         Args:
-            name: The typed name.
             installed: The list, if it was read already.
 
         Raises:
@@ -80,7 +79,6 @@ class ModelStore:
 
         Args:
             path: Its first file, in the folder.
-            files: The downloaded files in order.
 
         Raises:
             ModelFileError: If it is no model.
@@ -128,7 +126,6 @@ class ModelStore:
         If the hash of one of our files is unknown, the computed one is recorded for the next time.
 
         Args:
-            name: A name for :meth:`find`.
             on_progress: Called with bytes read and bytes in all.
             cancelled: Polled; True raises ``KeyboardInterrupt``.
 
@@ -165,7 +162,6 @@ class ModelStore:
         """Moves one of our models to the trash.
 
         Args:
-            name: A name for :meth:`find`.
             now: Whether to delete it permanently instead.
 
         Raises:

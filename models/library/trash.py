@@ -160,7 +160,6 @@ def _number(place: Path) -> int:
 
 
 def _refused(name: str, error: OSError, folder: Path) -> SlipstreamError:
-    """The error for a model that cannot be removed."""
     reason = reason_of(error)
     return SlipstreamError(
         f"cannot remove {name}: {reason}.", f"Check the rights of {shown_path(error.filename or folder)}."

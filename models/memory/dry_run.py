@@ -38,7 +38,6 @@ class DryRun:
         return self._known[options]
 
     def close(self) -> None:
-        """Frees the header."""
         if self._model:
             C.llama_model_free(self._model)
             self._model = None

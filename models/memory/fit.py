@@ -27,23 +27,15 @@ _UNTOLD: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Memory that a model may take.
+    """Memory that a model may take."""
 
-    Attributes:
-        gpu: Bytes on all GPUs together; 0 without any.
-        memory: Bytes of the machine's memory.
-        shared: Whether the GPU uses the machine's memory, as on Apple silicon.
-        gpus: Number of GPUs; each has a compute buffer.
-    """
-
-    gpu: int
-    memory: int
-    shared: bool = False
-    gpus: int = 0
+    gpu: int  # bytes on all GPUs together; 0 without any
+    memory: int  # bytes of the machine's memory
+    shared: bool = False  # whether the GPU uses the machine's memory, as on Apple silicon
+    gpus: int = 0  # number of GPUs; each has a compute buffer
 
     @property
     def total(self) -> int:
-        """Bytes of both kinds."""
         return self.memory if self.shared else self.memory + self.gpu
 
     def used(self, need: Need) -> float:
@@ -102,8 +94,6 @@ def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None, same_s
     """Words what would fit instead of a model that does not.
 
     Args:
-        shape: The model.
-        need: Its need with a usable context.
         room: The usable memory.
         n_ctx: A shorter context with which it would fit, or None.
         same_size: Whether the model's number of parameters is known.
@@ -138,23 +128,14 @@ _DRAFT_LEAVES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The best way to open a model on this machine.
+    """The best way to open a model on this machine."""
 
-    Attributes:
-        verdict: "gpu": whole on the GPU; "split": some layers on it; "memory": all on the processor; "too big".
-        gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
-        n_ctx: Context in tokens; for "too big" the one that was tried.
-        kv_type: Type of the KV cache.
-        need: Its need of memory.
-        why: The numbers in a sentence or two, and for "too big" what would fit.
-    """
-
-    verdict: Verdict
-    gpu_layers: int
-    n_ctx: int
-    kv_type: KvType
+    verdict: Verdict  # "gpu": whole on the GPU; "split": some layers on it; "memory": all on the processor; "too big"
+    gpu_layers: int  # layers on the GPU, the output counted as one; -1 for all
+    n_ctx: int  # context in tokens; for "too big" the one that was tried
+    kv_type: KvType  # type of the KV cache
     need: Need
-    why: str
+    why: str  # the numbers in a sentence or two, and for "too big" what would fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +176,9 @@ def need(
     """Estimates the memory of a model that is opened with ``ContextOptions``.
 
     Args:
-        header: The model's header.
-        n_ctx: Context in tokens.
-        kv_type: Type of the KV cache.
         n_gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
         rows: Most rows of one evaluation.
         leaves: Most leaves of a tree.
-        draft: Header of its draft model.
         flash: Whether flash attention is on; on GPUs it always is.
     """
     case = _Case(shape_of(header), shape_of(draft) if draft else None, scores=not flash)
@@ -225,13 +202,10 @@ def fit(
     tokens is skipped if another one has more.
 
     Args:
-        header: The model's header.
         devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists it.
         want_ctx: The requested context; None for the longest sensible one.
-        draft: Header of its draft model.
         kv_type: The required type of KV cache; None to choose.
         measure: Measures the compute buffer with llama.cpp; None to estimate it.
-        heads: Bytes of its trained heads.
         scores: Whether attention on the processor runs without flash attention.
     """
     room = room_of(devices)
@@ -252,9 +226,7 @@ def estimate(
     Args:
         size: Bytes of its file.
         params: Number of its parameters; 0 if unknown.
-        devices: The machine's devices.
         context: Context that it was trained with, if known.
-        want_ctx: The requested context.
         draft_size: Bytes of its draft model's file; 0 for none.
     """
     room = room_of(devices)

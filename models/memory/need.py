@@ -13,27 +13,18 @@ _PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The memory of an open model and its draft model, in bytes.
-
-    Attributes:
-        weights: The weights.
-        kv: The KV cache, and the states of recurrent layers.
-        compute: Compute buffers and logits.
-        gpu: The part of all these on GPUs.
-    """
+    """The memory of an open model and its draft model, in bytes."""
 
     weights: int
-    kv: int
-    compute: int
-    gpu: int = 0
+    kv: int  # the KV cache, and the states of recurrent layers
+    compute: int  # compute buffers and logits
+    gpu: int = 0  # the part of all these on GPUs
 
     @property
     def total(self) -> int:
-        """The sum."""
         return self.weights + self.kv + self.compute
 
     def __add__(self, other: Need) -> Need:
-        """The need of two models."""
         return Need(
             self.weights + other.weights, self.kv + other.kv, self.compute + other.compute, self.gpu + other.gpu
         )
@@ -41,23 +32,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The options of a context that matter for memory; see ``ContextOptions``.
+    """The options of a context that matter for memory; see ``ContextOptions``."""
 
-    Attributes:
-        n_ctx: Context in tokens.
-        kv: Type of the KV cache.
-        rows: Most rows of one evaluation.
-        leaves: Most leaves of a tree.
-        rollback: Rows that a hybrid model can roll back.
-        flash: Whether flash attention is on.
-    """
-
-    n_ctx: int
-    kv: KvType = "f16"
-    rows: int = 64
-    leaves: int = 16
-    rollback: int = 8
-    flash: bool = True
+    n_ctx: int  # context in tokens
+    kv: KvType = "f16"  # type of the KV cache
+    rows: int = 64  # most rows of one evaluation
+    leaves: int = 16  # most leaves of a tree
+    rollback: int = 8  # rows that a hybrid model can roll back
+    flash: bool = True  # whether flash attention is on
 
     @property
     def cells(self) -> int:
@@ -106,8 +88,6 @@ def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measu
     (``op_offload``).
 
     Args:
-        shape: The model.
-        opening: The options of its context.
         gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
         gpus: Number of GPUs that share them; each has a compute buffer.
         measured: Bytes of the compute buffer as measured by llama.cpp, if known.

@@ -101,57 +101,32 @@ _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.we
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer.
+    """One layer."""
 
-    Attributes:
-        weights: Bytes of its weights.
-        keys: Numbers in the KV cache per token, as keys.
-        values: Numbers in the KV cache per token, as values.
-        state: Numbers of its recurrent state.
-        network: Peak numbers alive per token of a pass, in the feed-forward part.
-        attending: The same in its attention.
-        mixing: The same in its recurrent part.
-    """
-
-    weights: int
-    keys: int
-    values: int
-    state: int = 0
-    network: int = 0
-    attending: int = 0
-    mixing: int = 0
+    weights: int  # bytes of its weights
+    keys: int  # numbers in the KV cache per token, as keys
+    values: int  # numbers in the KV cache per token, as values
+    state: int = 0  # numbers of its recurrent state
+    network: int = 0  # peak numbers alive per token of a pass, in the feed-forward part
+    attending: int = 0  # the same in its attention
+    mixing: int = 0  # the same in its recurrent part
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The properties of a model that matter for memory.
+    """The properties of a model that matter for memory."""
 
-    Attributes:
-        layers: Its layers in order.
-        embedding: Bytes of the tensors before them, which stay in the machine's memory.
-        output: Bytes of the tensors after them.
-        copied: Bytes of a tied embedding, of which a GPU gets a copy.
-        width: Width of a hidden state.
-        vocabulary: Number of tokens.
-        heads: Attention heads of a layer.
-        packs: Whether its KV cache can be Q8_0, which needs heads of a multiple of 32.
-        caches: Number of KV caches, each with a mask: sliding windows have their own.
-        copies: Whether it keeps copies of states for rollback.
-        n_ctx_train: Tokens that it was trained on; 0 if not known.
-        params: Number of parameters.
-    """
-
-    layers: tuple[Layer, ...]
-    embedding: int
-    output: int
-    copied: int
-    width: int
-    vocabulary: int
-    heads: int = 32
-    packs: bool = True
-    caches: int = 1
-    copies: bool = False
-    n_ctx_train: int = 0
+    layers: tuple[Layer, ...]  # its layers in order
+    embedding: int  # bytes of the tensors before them, which stay in the machine's memory
+    output: int  # bytes of the tensors after them
+    copied: int  # bytes of a tied embedding, of which a GPU gets a copy
+    width: int  # width of a hidden state
+    vocabulary: int  # number of tokens
+    heads: int = 32  # attention heads of a layer
+    packs: bool = True  # whether its KV cache can be Q8_0, which needs heads of a multiple of 32
+    caches: int = 1  # number of KV caches, each with a mask: sliding windows have their own
+    copies: bool = False  # whether it keeps copies of states for rollback
+    n_ctx_train: int = 0  # tokens that it was trained on; 0 if not known
     params: int = 0
 
     @property
@@ -161,7 +136,6 @@ class Shape:
 
     @property
     def weights(self) -> int:
-        """Bytes of all weights."""
         return self.embedding + self.output + sum(layer.weights for layer in self.layers)
 
 

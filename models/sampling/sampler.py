@@ -27,31 +27,20 @@ _CONFIDENCE_TOP: Final = 64
 class Sampler:
     """Draws tokens: penalties, top-k, top-p, min-p, temperature, noise, in this order; ties go to the lowest id.
 
-    Attributes:
-        temperature: Divides the logits after truncation; 0 takes the best token.
-        top_k: Keeps the k best; 0 is off. 1 to 64 is fast on large vocabularies.
-        top_p: Keeps the fewest best tokens with at least this much probability; 1 is off.
-        min_p: Keeps tokens with at least this fraction of the best token's probability; 0 is off.
-        repetition_penalty: Divides positive and multiplies negative logits of tokens in the window; 1 is off.
-        presence_penalty: Subtracted from logits of tokens in the window; 0 is off.
-        penalty_window: How many of the last tokens the penalties look at.
-        seed: Any integer; its low 64 bits count.
-
     Raises:
         UsageError: If a value is out of its range.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    penalty_window: int = 256
-    seed: int = 0
+    temperature: float = 0.8  # divides the logits after truncation; 0 takes the best token
+    top_k: int = 40  # keeps the k best; 0 is off. 1 to 64 is fast on large vocabularies
+    top_p: float = 0.95  # keeps the fewest best tokens with at least this much probability; 1 is off
+    min_p: float = 0.05  # keeps tokens with at least this fraction of the best token's probability; 0 is off
+    repetition_penalty: float = 1.0  # divides positive and multiplies negative logits of tokens in the window; 1 is off
+    presence_penalty: float = 0.0  # subtracted from logits of tokens in the window; 0 is off
+    penalty_window: int = 256  # how many of the last tokens the penalties look at
+    seed: int = 0  # any integer; its low 64 bits count
 
     def __post_init__(self) -> None:
-        """Checks the ranges."""
         ranges = (
             ("temperature", self.temperature, 0 <= self.temperature < math.inf, "0 or more"),
             ("top-k", self.top_k, self.top_k >= 0, "0 (off) or more"),
@@ -70,7 +59,6 @@ class Sampler:
 
         Args:
             logits: [n_vocab], read only. NaN counts as minus infinity.
-            history: The committed tokens.
             ahead: Tokens after the history on the way to this row, not committed yet.
 
         Raises:

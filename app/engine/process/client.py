@@ -38,7 +38,6 @@ class Engine:
     """
 
     def __init__(self, log: Path, limits: Limits = Limits()) -> None:  # noqa: B008 (frozen)
-        """Takes the path of the process's log and the limits of its watchdog; starts nothing yet."""
         self._log, self._limits = log, limits
         self._recovery = Recovery()
         self._process: EngineProcess | None = None

@@ -40,9 +40,6 @@ def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Chooses the environment variables of the engine's process: what it needs, and nothing that looks secret.
 
     The list names what is allowed, since secrets have no list; the address of a proxy may hold a password.
-
-    Args:
-        environment: The interface's own.
     """
     chosen = {name: value for name, value in environment.items() if _allowed(name.upper())}
     chosen["GGML_NO_BACKTRACE"] = "1"  # or an abort starts a debugger, and hangs
@@ -70,8 +67,6 @@ class EngineProcess:
         """Starts it.
 
         Args:
-            log: Where its standard error goes.
-            limits: How long it may be silent.
             on_end: Called in a thread when it has ended.
             on_count: Called in a thread with the size of a prompt that is being typed.
 
@@ -92,12 +87,10 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return not self._ended.is_set()
 
     def write(self, message: Frame) -> None:

@@ -53,32 +53,20 @@ _KEPT: Final = "What was written is kept; the next message starts it again"
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a process.
+    """The end of a process."""
 
-    Attributes:
-        reason: Why, for people.
-        hint: What to do about it.
-        cause: What is done differently at the next start.
-        drafter: The drafter whose call was running, where that is the cause.
-    """
-
-    reason: str
-    hint: str = f"{_KEPT}."
-    cause: Cause = "other"
-    drafter: str = ""
+    reason: str  # why, for people
+    hint: str = f"{_KEPT}."  # what to do about it
+    cause: Cause = "other"  # what is done differently at the next start
+    drafter: str = ""  # the drafter whose call was running, where that is the cause
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a process was doing, kept in a file that it maps and its parent reads after its end.
+    """What a process was doing, kept in a file that it maps and its parent reads after its end."""
 
-    Attributes:
-        drafter: The drafter whose call was running; empty if none was.
-        gpu: Whether a GPU computed.
-    """
-
-    drafter: str = ""
-    gpu: bool = False
+    drafter: str = ""  # the drafter whose call was running; empty if none was
+    gpu: bool = False  # whether a GPU computed
 
     @staticmethod
     def of(path: Path) -> Note:
@@ -108,9 +96,7 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
 
     Args:
         code: Exit code, below 0 for a signal; None for a process that cannot even be killed.
-        log: The end of its log.
         given_up: Why its watchdog killed it, or empty.
-        note: What it was doing.
     """
     lines = [line for line in log.splitlines() if line.strip() and not line.startswith(_TRACES)][-_LAST:]
     if given_up:
@@ -174,7 +160,6 @@ class Recovery:
     """Whether a request can be repeated at once: the last end was a drafter's, which is left out from now on."""
 
     def __init__(self) -> None:
-        """Starts without changes."""
         self._model: tuple[str, str | None] | None = None
         self._begin()
 
@@ -186,10 +171,6 @@ class Recovery:
 
     def apply(self, load: Load, log: Path) -> Load:
         """Changes a request so that the process does not end as it did before.
-
-        Args:
-            load: The request.
-            log: The log that the error names.
 
         Raises:
             SlipstreamError: If it ended too often in a row; the call after that tries once more.
@@ -208,7 +189,6 @@ class Recovery:
         return replace(load, gpu_layers=0, draft_gpu_layers=0) if self._processor else load
 
     def ended(self, end: End) -> None:
-        """Records an unexpected end."""
         self.goes_on = end.cause == "drafter" and end.drafter not in self._failed
         if self.goes_on:
             self._failed[end.drafter] = f"the engine ended in it: {end.reason.split(' ended it, ', 1)[-1]}"
@@ -219,7 +199,6 @@ class Recovery:
         self._unreported |= {end.cause} & {"memory", "gpu"}
 
     def replied(self) -> None:
-        """Records a whole reply."""
         self._in_a_row = 0
 
     def with_remark(self, loaded: Loaded) -> Loaded:

@@ -24,7 +24,6 @@ class SuspendClock:
 
         Args:
             longest: Most seconds that one gap counts for.
-            clock: Seconds, for tests.
         """
         self._longest, self._clock = longest, clock
         self._last = clock()
@@ -54,9 +53,7 @@ class Heartbeat:
         """Starts with a process that has just worked.
 
         Args:
-            send: Sends a heartbeat.
             busy: Whether a request is being served.
-            clock: Seconds, for tests.
             work: Seconds of work so far, see ``work_done``.
         """
         self._send, self._busy, self._work = send, busy, work or work_done
@@ -92,21 +89,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after which an engine that serves a request counts as hung; suspension is not counted.
+    """Seconds after which an engine that serves a request counts as hung; suspension is not counted."""
 
-    Attributes:
-        start: Without a first frame: Python may come from a slow disk.
-        silent: Without a heartbeat: the process is stopped, or one thread keeps all others from running.
-        still: Without any work: a deadlock, a lost GPU or a lost disk; ``stop`` once it was asked to stop.
-        stuck: Without progress, however much it works.
-        stop: Without progress since it was asked to stop.
-    """
-
-    start: float = 120.0
-    silent: float = 30.0
-    still: float = 30.0
-    stuck: float = 600.0
-    stop: float = 20.0
+    start: float = 120.0  # without a first frame: Python may come from a slow disk
+    silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread keeps all others from running
+    still: float = 30.0  # without any work: a deadlock, a lost GPU or a lost disk; ``stop`` once it was asked to stop
+    stuck: float = 600.0  # without progress, however much it works
+    stop: float = 20.0  # without progress since it was asked to stop
 
 
 HANGS: Final = ("it did nothing at all", "it came no further")
@@ -117,7 +106,6 @@ class Watchdog:
     """Judges an engine by its heartbeats while a caller waits for it. Safe to call from several threads."""
 
     def __init__(self, limits: Limits) -> None:
-        """Starts with a process that has sent nothing yet."""
         self._limits = limits
         self._lock = threading.Lock()
         self._waiting = 0
@@ -152,7 +140,6 @@ class Watchdog:
             self._since_stop = None
 
     def stop_asked(self) -> None:
-        """Records that it was asked to stop."""
         if self._since_stop is None:
             self._since_stop = 0.0
 

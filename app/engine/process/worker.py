@@ -194,7 +194,6 @@ class Worker:
 
 
 def main() -> None:
-    """Runs the process."""
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the interface's to handle
     events = os.fdopen(os.dup(1), "wb")

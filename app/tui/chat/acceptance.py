@@ -27,18 +27,12 @@ Depths = list[list[int]]
 
 @dataclass(slots=True)
 class Fared:
-    """How the drafts of one drafter fared.
+    """How the drafts of one drafter fared."""
 
-    Attributes:
-        drafted: Tokens drafted (depths of the drafts).
-        accepted: Those that the target accepted.
-        depths: See ``Depths``.
-        points: Acceptance over time, oldest first, each over the same number of drafted tokens or more.
-    """
-
-    drafted: int = 0
-    accepted: int = 0
-    depths: Depths = field(default_factory=list)
+    drafted: int = 0  # tokens drafted (depths of the drafts)
+    accepted: int = 0  # those that the target accepted
+    depths: Depths = field(default_factory=list)  # see ``Depths``
+    # acceptance over time, oldest first, each over the same number of drafted tokens or more
     points: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
 
     @property
@@ -62,7 +56,6 @@ class AcceptanceRecord:
     """Sums over the replies of a chat; the one under way is told as it grows."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         self._before: dict[str, Fared] = {}
         self._now: dict[str, _Reply] = {}
 
@@ -136,16 +129,13 @@ class AcceptanceChart(Widget):
     """One drafter below the other, as many as fit."""
 
     def __init__(self, record: AcceptanceRecord) -> None:
-        """Keeps what to draw."""
         super().__init__()
         self._record = record
 
     def draw(self) -> None:
-        """Draws what the record says now."""
         self.refresh(layout=True)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """Lines that all drafters take."""
         return max(1 + LARGE * len(self._record.drafters()), 2)
 
     def render(self) -> Content:

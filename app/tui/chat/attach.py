@@ -33,17 +33,11 @@ _LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that was read.
-
-    Attributes:
-        name: How it was named.
-        bytes: Its size.
-        text: What it says.
-    """
+    """A file that was read."""
 
     name: str
     bytes: int
-    text: str
+    text: str  # what it says
 
     @property
     def tokens(self) -> int:
@@ -53,7 +47,6 @@ class Attachment:
 
     @property
     def label(self) -> str:
-        """Name and size, for the prompt."""
         return f"{one_line(self.name)}, {size(self.bytes)}, about {plural(self.tokens, 'token')}"
 
     @property
@@ -67,15 +60,10 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name that completes what was typed.
+    """A name that completes what was typed."""
 
-    Attributes:
-        path: What to write behind the ``@``; a folder ends with a slash.
-        bytes: Size of a file; None for a folder.
-    """
-
-    path: str
-    bytes: int | None
+    path: str  # what to write behind the ``@``; a folder ends with a slash
+    bytes: int | None  # size of a file; None for a folder
 
 
 def read_attachment(name: str) -> Attachment:
@@ -112,7 +100,6 @@ def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
     A word behind an ``@`` that names no file is only a word. Paths with spaces are found while they are typed alone.
 
     Args:
-        text: The text.
         at_end: Whether only a name at its end counts.
     """
     found = []

@@ -126,7 +126,6 @@ class Pieces(LongColumn):
     """Plain text in the styles of ``origins``."""
 
     def __init__(self) -> None:
-        """Begins empty, and is not seen."""
         super().__init__()
         self.display = False
 
@@ -136,7 +135,6 @@ class Pieces(LongColumn):
         return not self.parts
 
     def add(self, pieces: list[Piece]) -> None:
-        """Adds text."""
         for piece in pieces:
             text, style = clean(piece.text).replace("\t", "    "), style_of(piece)
             if text:

@@ -31,7 +31,6 @@ class Benchmark:
     """Measures the model. Meanwhile it is not loaded here, and what is sent waits."""
 
     def __init__(self, page: ChatPage, engine: EngineService, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
-        """Keeps the parts; nothing is measured yet."""
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
         self._screen: BenchScreen | None = None
         self._plan: BenchPlan | None = None  # what was measured last
@@ -47,7 +46,6 @@ class Benchmark:
             self._page.hint("A benchmark was cut short; F8 shows what it had measured.")
 
     def open(self) -> None:
-        """Opens the benchmark's screen."""
         from slipstream.app.tui.bench.form import BenchPlan
         from slipstream.app.tui.bench.screen import BenchContext, BenchScreen
 

@@ -38,8 +38,6 @@ class ChatList:
         """Keeps the parts.
 
         Args:
-            page: What is seen.
-            store: All chats.
             replying: The reply that ends before its chat is left.
             show_chat: Shows the chat anew, at a message or at its end.
         """
@@ -56,7 +54,6 @@ class ChatList:
         self._page.refresh_keys()
 
     def leave(self) -> None:
-        """Goes back to the prompt."""
         self._page.sidebar.leave()
         self._page.prompt.focus()
         self._page.refresh_keys()
@@ -71,7 +68,6 @@ class ChatList:
         """Opens a chat.
 
         Args:
-            chat: Which.
             message: Number of a message to go to; None goes to the end.
         """
         other = not self._is_open(chat)
@@ -87,7 +83,6 @@ class ChatList:
         await self._show_chat(message)
 
     async def begin(self) -> None:
-        """Begins a chat."""
         self._page.conversation.begin()
         self._page.status.clear()
         await self._show_chat(None)
@@ -163,7 +158,6 @@ class ChatList:
         self._page.list_chats()
 
     def undo_delete(self) -> None:
-        """Brings back the chat that was deleted last."""
         deleted, self._deleted = self._deleted, None
         try:
             back = bool(deleted and self._store.restore(deleted.id))

@@ -37,7 +37,6 @@ class Commands:
         benchmark: Benchmark,
         races: Races,
     ) -> None:
-        """Finds the part that does each of them."""
         self._page, self._engine, self._editing, self._replying = page, engine, editing, replying
         self._selection = selection
         app = page.screen.run_action
@@ -126,7 +125,6 @@ class Commands:
             await self.do(command.name)
 
     def _edit(self) -> None:
-        """Puts the selected question into the prompt."""
         question = self._selection.question
         if question and not self._replying.refuses():
             self._editing.begin(question)
@@ -137,7 +135,6 @@ class Commands:
             await self._selection.show_branch(step)
 
     def _switch_colours(self) -> None:
-        """Shows which drafter wrote what, or Markdown."""
         transcript = self._page.transcript
         on = not transcript.coloured
         self._page.show_colours(on)

@@ -14,7 +14,6 @@ class ContextMeter:
     """Shows the used context, and marks the messages that no longer fit."""
 
     def __init__(self, page: ChatPage) -> None:
-        """Starts at 0."""
         self._page = page
         self._prompt_tokens = 0  # of the reply that is being written
         self._left_out = 0  # messages that the model no longer reads
@@ -42,15 +41,12 @@ class ContextMeter:
         self._prompt_tokens = self._page.top_bar.used
 
     def prefilling(self, event: Prefilling) -> None:
-        """Updates it during prefill."""
         self._page.top_bar.used = self._prompt_tokens = event.total + 1  # prefill leaves out the last token
 
     def stepped(self, step: Stepped) -> None:
-        """Updates it with a step."""
         self._page.top_bar.used = self._prompt_tokens + step.speed.tokens
 
     async def done(self, done: Done) -> None:
-        """Updates it at the end of the reply."""
         self._page.top_bar.used = done.prompt_tokens + done.speed.tokens
         await self._leave_out(done.dropped_messages, done.dropped_tokens)
 

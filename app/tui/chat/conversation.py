@@ -26,21 +26,13 @@ FRAME = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question on its way.
+    """A question on its way."""
 
-    Attributes:
-        asked: The user's message.
-        reply: The reply that begins.
-        generate: What the engine is asked.
-        again: Whether the question had a reply before.
-        before: The reply as it was, if it goes on.
-    """
-
-    asked: StoredMessage
+    asked: StoredMessage  # the user's message
     reply: StoredMessage
-    generate: Generate
-    again: bool = False
-    before: StoredMessage | None = None
+    generate: Generate  # what the engine is asked
+    again: bool = False  # whether the question had a reply before
+    before: StoredMessage | None = None  # the reply as it was, if it goes on
 
 
 class Conversation:
@@ -57,10 +49,8 @@ class Conversation:
         """Opens a chat.
 
         Args:
-            store: All chats.
             sampling: How tokens are drawn in a chat that keeps no other way.
             chat: The chat; None for a new one.
-            reply: What leads and ends a reply.
             asked: Whether this sampling was asked for just now, so that it wins over what the chat keeps.
 
         Raises:
@@ -111,7 +101,6 @@ class Conversation:
 
     @property
     def system(self) -> str:
-        """The system prompt, or empty."""
         if self.chat is None:
             return self._new_system
         return next((kept.content for kept in self._store.messages(self.chat.id) if kept.role == "system"), "")
@@ -176,10 +165,6 @@ class Conversation:
         """Keeps what the user said, and begins a reply.
 
         Args:
-            text: What the user said.
-            loaded: The model.
-            drafter: The name of the drafter.
-            request: Number of the request.
             beside: The message that this one was edited from; it stays kept as a branch.
 
         Raises:
@@ -204,9 +189,6 @@ class Conversation:
 
         Args:
             chat: The chat, or None for a new one.
-            text: What is typed so far.
-            loaded: The model.
-            drafter: The name of the drafter.
             beside: See ``ask``.
 
         Raises:
@@ -224,9 +206,6 @@ class Conversation:
         """Begins another reply, with a seed of its own; the one before stays kept as a branch.
 
         Args:
-            loaded: The model.
-            drafter: The name of the drafter.
-            request: Number of the request.
             message: The question, or the reply to it; None for the last question.
 
         Returns:
@@ -248,7 +227,6 @@ class Conversation:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last reply could go on."""
         said = self._store.messages(self.chat.id) if self.chat else []
         return bool(said) and said[-1].unfinished
 

@@ -33,7 +33,6 @@ class Downloads:
     """Chooses and fetches models while another one replies."""
 
     def __init__(self, page: ChatPage, desk: Desk, model: ChatModel, replying: Replying) -> None:
-        """Keeps the parts; nothing is looked for yet."""
         self._page, self._desk, self._model, self._replying = page, desk, model, replying
         self.manager: ModelsScreen | None = None
         """The model manager's screen, once it was opened."""
@@ -50,7 +49,6 @@ class Downloads:
     # --- another model --------------------------------------------------------------------------------------------
 
     def open_manager(self) -> None:
-        """Opens the model manager."""
         from slipstream.app.tui.models.screen import ModelsScreen
 
         app, loaded = self._page.screen.app, self._model.loaded
@@ -103,7 +101,6 @@ class Downloads:
         self._page.refresh_keys()
 
     def show_offer(self) -> None:
-        """Shows the offer in an empty chat."""
         if self.offer and self._page.welcome:
             from slipstream.app.tui.models.recommended import offered
 

@@ -41,7 +41,6 @@ class DraftTreeLog(ScrollView):
         """Posted after each redraw, so that the chart is redrawn at the same rate."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         super().__init__()
         self.kept: deque[DraftTree] = deque(maxlen=MOST)
         """The steps that are drawn, oldest first."""
@@ -62,7 +61,6 @@ class DraftTreeLog(ScrollView):
             self._timer = self.set_timer(max(wait, 0.001), self._draw)
 
     def empty(self) -> None:
-        """Forgets all steps."""
         for kept in (self.kept, self._runs, self._new, self._lines, self._heights):
             kept.clear()
         self._measure()
@@ -83,7 +81,6 @@ class DraftTreeLog(ScrollView):
             self._follows = False
 
     def notify_style_update(self) -> None:
-        """Draws all steps again in other colours."""
         super().notify_style_update()
         if self.is_attached:
             self._redraw()
@@ -135,7 +132,6 @@ class DraftTreeLog(ScrollView):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """Draws a line of the screen."""
         width, line = self.size.width, self.scroll_offset.y + y
         blank = Strip.blank(width, self.rich_style)  # one without a style ends the chat under NO_COLOR
         if not self._lines:
@@ -155,7 +151,6 @@ class Split(Container):
     """The transcript and the panel: side by side where there is room, else one below the other."""
 
     def on_resize(self, event: events.Resize) -> None:
-        """Sets the layout for the new width."""
         self.set_class(event.size.width >= BESIDE, "beside")
         self.set_class(event.size.width < CHART, "narrow")
 
@@ -169,7 +164,6 @@ class DraftPanel(Container):
         """The user goes back to the prompt."""
 
     def __init__(self) -> None:
-        """Begins hidden."""
         super().__init__()
         self._record = AcceptanceRecord()
         self.trees = DraftTreeLog()
@@ -180,22 +174,16 @@ class DraftPanel(Container):
         self.border_title = Content("Guesses: ✓ or ━ right, ✗ wrong, numbers: % likely")
 
     def compose(self) -> ComposeResult:
-        """The chart stands above the trees, or beside them."""
         yield self.chart
         yield self.trees
 
     def fill(self, figures: Iterable[Figures]) -> None:
-        """Shows another chat.
-
-        Args:
-            figures: Those of its replies, oldest first.
-        """
+        """Shows another chat."""
         self.trees.empty()
         self._record.fill(figures)
         self._draw()
 
     def begin(self) -> None:
-        """Clears the trees for a new reply."""
         self.trees.empty()
 
     def stepped(self, step: Stepped) -> None:
@@ -220,11 +208,9 @@ class DraftPanel(Container):
         self._draw()
 
     def action_leave(self) -> None:
-        """Returns the focus to the prompt."""
         self.post_message(self.Left())
 
     def on_show(self) -> None:
-        """Redraws the chart after it was hidden."""
         self._draw()
 
     def _draw(self) -> None:

@@ -63,8 +63,6 @@ def drawn_plain(first: int, last: int, count: int, width: int) -> Content:
     """Draws a run of steps in which nothing was guessed, in one line.
 
     Args:
-        first: Number of the first step.
-        last: Number of the last one.
         count: How many of them the engine has shown; of quick ones it shows only some.
         width: Most cells.
     """
@@ -146,7 +144,6 @@ class _Drawing:
         self._children = self._sorted(tree)
 
     def lines(self) -> list[Content]:
-        """All lines, from top to bottom."""
         self._hang(self._children[ROOT], 0, 0)
         below, done = [], 0
         while done < len(self._put_off):

@@ -25,7 +25,6 @@ class DrafterWork:
     """Changes, trains, imports and indexes drafters."""
 
     def __init__(self, page: ChatPage, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
-        """Keeps the parts; nothing goes on yet."""
         self._page, self._model, self._replying, self._jobs = page, model, replying, jobs
         self._screen: DraftersScreen | None = None
         self.news = ""

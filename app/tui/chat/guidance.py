@@ -21,7 +21,6 @@ class Guidance:
     """Changes the system prompt and the sampling of the open chat, and shows both in the top bar."""
 
     def __init__(self, page: ChatPage) -> None:
-        """Keeps what is seen."""
         self._page = page
 
     def use_system(self, text: str) -> None:
@@ -71,7 +70,6 @@ class Guidance:
         self.show()
 
     def take_seed(self, text: str) -> None:
-        """Draws the next replies with a seed."""
         if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_SEED:
             raise UsageError(f"not a valid seed: {one_line(text)}.", "A seed is a whole number, 0 or more.")
         self._page.conversation.sampling = replace(self._page.conversation.sampling, seed=int(text))

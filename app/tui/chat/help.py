@@ -78,12 +78,10 @@ class HelpScreen(Dialog[None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
 
     def __init__(self, keys: KeyMap) -> None:
-        """Keeps the keys of the chat."""
         super().__init__()
         self._keys = keys
 
     def compose(self) -> ComposeResult:
-        """Keys, figures, colours."""
         with VerticalScroll(classes="sheet", id="help") as sheet:
             sheet.border_title = "Keys"
             sheet.border_subtitle = sheet_keys("Esc closes")

@@ -58,17 +58,12 @@ def _clean(state: StateCore) -> None:
 
 @dataclass(slots=True)
 class Passage:
-    """A stretch of a reply.
+    """A stretch of a reply."""
 
-    Attributes:
-        text: What the model wrote.
-        opening: What has to stand before that: the first line of a code block or the head of a table that began above.
-        goes_on: Whether it begins with the rest of the block above.
-    """
-
-    text: str = ""
+    text: str = ""  # what the model wrote
+    # what has to stand before that: the first line of a code block or the head of a table that began above
     opening: str = ""
-    goes_on: bool = False
+    goes_on: bool = False  # whether it begins with the rest of the block above
 
     @property
     def source(self) -> str:
@@ -89,7 +84,6 @@ class Passages:
     """A reply, cut."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         self._all = [Passage()]
 
     def __len__(self) -> int:

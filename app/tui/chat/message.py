@@ -44,7 +44,6 @@ class Said(Widget):
         pasted: bool = False
 
     def __init__(self, message: int) -> None:
-        """Keeps the message's number in the store."""
         super().__init__()
         self.message = message
         self.beside: list[int] = []
@@ -85,7 +84,6 @@ class Said(Widget):
             self.post_message(self.Typed(event.character))
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted is meant for the prompt, too."""
         event.stop()
         self.post_message(self.Typed(event.text, pasted=True))
 
@@ -106,7 +104,6 @@ class Question(Said):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "unfold", "All of it")]
 
     def __init__(self, message: int, text: str) -> None:
-        """Keeps the message's number in the store, and its text."""
         super().__init__(message)
         self.text = text
         """The text as it was typed."""
@@ -121,21 +118,17 @@ class Question(Said):
             self.content = self.content.append(Content(note).stylize("$foreground 60%"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers to show all where there is more."""
         return self.folded if action == "unfold" else True
 
     def action_unfold(self) -> None:
-        """Shows all of it."""
         if self.folded:
             self.folded = False
             self.content = Content(clean(self.text).expandtabs(4))
             self.refresh(layout=True)
 
     def on_click(self) -> None:
-        """Shows all of it."""
         self.action_unfold()
 
     def render(self) -> Content:
-        """The text, and which of its siblings it is."""
         label = self.fork_label()
         return self.content.append(Content("\n")).append(label) if self.beside else self.content

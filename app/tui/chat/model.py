@@ -36,12 +36,7 @@ class ChatModel:
         """Loads nothing yet.
 
         Args:
-            page: What is seen.
-            engine: The engine's thread.
-            desk: The model manager.
-            load: What to load.
             name: What to call the model until it is loaded.
-            show_chat: Shows the chat anew.
         """
         self._page, self._engine, self._desk, self._show_chat = page, engine, desk, show_chat
         self.load = load
@@ -79,7 +74,6 @@ class ChatModel:
         self._say(f"will be sent afterwards: {self.lent}" if self.lent else "will be sent when the model is loaded")
 
     def progress(self, message: LoadProgress) -> None:
-        """Shows how far the load is."""
         first = "will be sent when the model is loaded: " if self._when_ready else ""
         self._say(first + message.words)
         if self._page.welcome:
@@ -191,7 +185,6 @@ class ChatModel:
         """Takes another drafter for the next reply.
 
         Args:
-            name: The drafter.
             writing: Whether a reply is being written with the one before.
         """
         if name != self.drafter:
@@ -200,7 +193,6 @@ class ChatModel:
             self._page.hint(f"Next reply: {name}")
 
     def next_drafter(self, writing: bool) -> None:
-        """Takes the next drafter that this model can use."""
         if self.loaded is None:
             self._page.hint("The model is not loaded yet.")
             return

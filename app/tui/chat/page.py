@@ -31,9 +31,6 @@ class ChatPage:
 
         Args:
             screen: The screen that shows them; timers, threads and dialogs of its parts belong to it.
-            store: All chats.
-            conversation: The open chat.
-            drafter: The drafter of the first reply.
         """
         self.screen = screen
         self.conversation = conversation
@@ -54,7 +51,6 @@ class ChatPage:
         """Shows the messages of a chat in place of what was shown.
 
         Args:
-            messages: All of them.
             at: Number of a message to go to; None goes to the end.
         """
         await self.transcript.fill(messages, at)
@@ -97,7 +93,6 @@ class ChatPage:
 
         Args:
             model: What to call the model until it is loaded.
-            loaded: The model, if it is.
         """
         self.welcome = Welcome(model)
         await self.transcript.add(self.welcome)
@@ -105,7 +100,6 @@ class ChatPage:
             self.welcome.ready(loaded)
 
     async def end_welcome(self) -> None:
-        """Takes it away: something was said."""
         welcome, self.welcome = self.welcome, None
         if welcome:
             await welcome.remove()
@@ -121,7 +115,6 @@ class ChatPage:
         self.mark_branches()
 
     async def show_newest(self) -> None:
-        """Goes to the newest message."""
         if not self.transcript.whole:
             await self.transcript.fill(self.conversation.messages())
             self.mark_branches()
@@ -139,7 +132,6 @@ class ChatPage:
         self.refresh_keys()
 
     def list_chats(self) -> None:
-        """Lists the chats as they are now."""
         self.sidebar.update(self.conversation.chat.id if self.conversation.chat else None)
 
     def check_unfinished(self) -> None:
@@ -170,9 +162,7 @@ class ChatPage:
             await self.remark(f"{words}.", "The text stays the same.")
 
     def hint(self, words: str) -> None:
-        """Says something in passing."""
         hint(self.screen, words)
 
     def tell_error(self, error: SlipstreamError) -> None:
-        """Says in passing what failed."""
         trouble(self.screen, error)

@@ -26,7 +26,6 @@ class Recall:
     """Earlier prompts, and the place of the one that is shown."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        """Keeps each text once, at its last place."""
         self._texts = list(dict.fromkeys([*texts][::-1]))[::-1]
         self._at: int | None = None
         self._unsent = ""  # what was typed before the first step
@@ -34,7 +33,6 @@ class Recall:
         """The prompt as it was put; once it is changed, Up and Down move the cursor again."""
 
     def add(self, text: str) -> None:
-        """Makes a text the newest one."""
         if text in self._texts:
             self._texts.remove(text)
         self._texts.append(text)
@@ -113,7 +111,6 @@ class Prompt(TextArea):
         self.remember_typed(literal(message))
 
     def remember_typed(self, text: str) -> None:
-        """Adds a prompt to what Up recalls, commands too."""
         self._recall.add(text)
 
     def attach(self, name: str) -> None:

@@ -17,21 +17,13 @@ from slipstream.app.tui.chat.slash import MARK, is_command, matching
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A row of the list.
+    """A row of the list."""
 
-    Attributes:
-        text: What it puts in the place of the word.
-        shown: What the row says.
-        about: What the row says beside it.
-        file: A file that it attaches, or empty.
-        whole: Whether nothing needs to follow: Enter sends it at once.
-    """
-
-    text: str
-    shown: str
-    about: str = ""
-    file: str = ""
-    whole: bool = False
+    text: str  # what it puts in the place of the word
+    shown: str  # what the row says
+    about: str = ""  # what the row says beside it
+    file: str = ""  # a file that it attaches, or empty
+    whole: bool = False  # whether nothing needs to follow: Enter sends it at once
 
 
 def completions(before: str, *, first_line: bool) -> tuple[list[Choice], int]:
@@ -39,7 +31,6 @@ def completions(before: str, *, first_line: bool) -> tuple[list[Choice], int]:
 
     Args:
         before: The line up to the cursor.
-        first_line: Whether it is the prompt's first.
 
     Returns:
         The rows, and the column where the word begins that they complete.
@@ -80,7 +71,6 @@ class Choices(OptionList, can_focus=False):
     """
 
     def __init__(self) -> None:
-        """Makes it closed."""
         super().__init__(markup=False)
         self.start = 0
         """Column where the word begins that is completed."""
@@ -88,12 +78,10 @@ class Choices(OptionList, can_focus=False):
 
     @property
     def open(self) -> bool:
-        """Whether it is on the screen."""
         return bool(self._choices)
 
     @property
     def chosen(self) -> Choice:
-        """The row under the bar."""
         return self._choices[self.highlighted or 0]
 
     def offer(self, choices: Sequence[Choice], start: int = 0) -> None:

@@ -33,7 +33,6 @@ class Folds:
     """
 
     def __init__(self) -> None:
-        """Begins without any."""
         self._texts: dict[str, str] = {}
         self._marks = re.compile(r"(?!)")  # matches nothing
 
@@ -41,7 +40,6 @@ class Folds:
         """Makes a mark.
 
         Args:
-            text: What it stands for.
             label: What it says; the size of pasted text if empty.
         """
         lines = text.removesuffix("\n").count("\n") + 1
@@ -75,8 +73,6 @@ class Files:
         """Begins without any.
 
         Args:
-            prompt: The text that names them.
-            folds: Keeps what the marks stand for.
             attached: Called with each file that was read.
         """
         self._prompt, self._folds, self._attached = prompt, folds, attached
@@ -86,7 +82,6 @@ class Files:
         """Puts a text file into the message.
 
         Args:
-            name: Its path.
             start: Column of the cursor's line from which on it replaces the text; None replaces the whole prompt.
 
         Raises:

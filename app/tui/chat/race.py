@@ -32,7 +32,6 @@ class Races:
     """Races the model. Meanwhile it is not loaded here, and what is sent waits."""
 
     def __init__(self, page: ChatPage, engine: EngineService, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
-        """Keeps the parts."""
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
         self._screen: RaceScreen | None = None
         self._prompt = ""

@@ -24,7 +24,6 @@ class ThinkingHead(Widget):
         """It was clicked."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         super().__init__()
         self._words = self._last = ""
 
@@ -32,7 +31,6 @@ class ThinkingHead(Widget):
         """Says how long it thought.
 
         Args:
-            words: The line.
             last: The newest of the thoughts, shown behind it as far as there is room; empty once it answers.
         """
         if (words, last) != (self._words, self._last):
@@ -40,7 +38,6 @@ class ThinkingHead(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """Draws the line for the width there is."""
         line = Content(self._words)
         if self._last:
             room = self.size.width - line.cell_length - 3
@@ -51,7 +48,6 @@ class ThinkingHead(Widget):
         return line.truncate(max(self.size.width, 1), ellipsis=True)
 
     def on_click(self) -> None:
-        """Asks to open or fold."""
         self.post_message(self.Clicked())
 
 
@@ -59,7 +55,6 @@ class ThinkingView(Vertical):
     """The thoughts of one reply; not seen where there are none."""
 
     def __init__(self) -> None:
-        """Begins without thoughts."""
         super().__init__()
         self._head = ThinkingHead()
         self.body = Pieces()
@@ -73,12 +68,10 @@ class ThinkingView(Vertical):
         """Whether the thoughts themselves are seen."""
 
     def compose(self) -> ComposeResult:
-        """The line, and the thoughts."""
         yield self._head
         yield self.body
 
     def on_mount(self) -> None:
-        """Shows what there is."""
         self._draw()
 
     @property
@@ -90,10 +83,7 @@ class ThinkingView(Vertical):
         """Adds thoughts.
 
         Args:
-            text: What is new.
             tokens: How many tokens all of them have; 0 where they were not counted.
-            milliseconds: How long all of them took.
-            under_way: Whether more follow.
         """
         text = self._space + text if not self.body.empty else text.lstrip()
         words = text.rstrip()
@@ -112,7 +102,6 @@ class ThinkingView(Vertical):
             self._draw()
 
     def toggle(self) -> None:
-        """Opens or folds them."""
         self.opened = not self.opened
         self._draw()
 

@@ -45,7 +45,6 @@ class RecallScreen(Dialog[str | None]):
 
         Args:
             prompts: All prompts, oldest first.
-            words: What to look for first.
         """
         super().__init__()
         self._prompts = list(dict.fromkeys(reversed(prompts)))  # each once, newest first
@@ -54,7 +53,6 @@ class RecallScreen(Dialog[str | None]):
         self.found: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """The words, and what has them."""
         with Vertical(classes="sheet", id="recall") as sheet:
             sheet.border_title = "Earlier prompts"
             sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
@@ -62,7 +60,6 @@ class RecallScreen(Dialog[str | None]):
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
-        """Lists what there is."""
         self.query_one(OptionList).can_focus = False
         self._list(self._words)
 

@@ -47,10 +47,6 @@ class Reply(Said):
         """Makes a reply.
 
         Args:
-            message: Its number in the store.
-            text: Its text so far.
-            footnote: The line under it.
-            speed: Its figures so far.
             origins: Sources of the characters, as ``Figures.origins`` has it.
         """
         super().__init__(message)
@@ -90,7 +86,6 @@ class Reply(Said):
         return [column for column in (self.thinking.body, self._markdown, self._pieces) if column.display]
 
     def prefilling(self, event: Prefilling) -> None:
-        """Shows how far the prompt is read."""
         done, rest = bar(event.done / max(event.total, 1), 24)
         text = f"reading  {done}{rest}  {event.done:,} of {event.total:,} tokens"
         self._note = Content(text, [Span(9, 9 + len(done), "$primary")])
@@ -100,7 +95,6 @@ class Reply(Said):
         """Adds to the reply.
 
         Args:
-            pieces: The new text.
             speed: The figures of all that was written since it began, or went on.
             parts: What of the text is reasoning; None where all of it is the answer's.
         """
@@ -133,7 +127,6 @@ class Reply(Said):
         """Ends the reply.
 
         Args:
-            footnote: The line under it.
             text: The whole reply, if it differs from what came; None keeps that.
             speed: See ``write``.
         """
@@ -153,12 +146,10 @@ class Reply(Said):
         self.note(footnote)
 
     def note(self, footnote: str) -> None:
-        """Changes the line under the reply."""
         self._note = Content(clean(footnote))
         self.show_fork()
 
     def show_fork(self) -> None:
-        """Draws the line under the reply again."""
         label = self.fork_label()
         self._footnote.update(label.append(Content("  ")).append(self._note) if self.beside else self._note)
 
@@ -177,11 +168,9 @@ class Reply(Said):
         return split(self.text, self._opened).answer
 
     def action_thoughts(self) -> None:
-        """Opens or folds what it thought."""
         self.thinking.toggle()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers thoughts where there are any."""
         return not self.thinking.empty if action == "thoughts" else True
 
     @property
@@ -195,7 +184,6 @@ class Reply(Said):
         self.post_message(self.CodeWanted(self._markdown.code_of(event.fence)))
 
     def on_focus(self) -> None:
-        """Says which key copies which code block."""
         self._markdown.number(True)
 
     def on_blur(self) -> None:

@@ -32,7 +32,6 @@ class FenceHead(Static):
         fence: Fence
 
     def on_click(self) -> None:
-        """Says so."""
         if isinstance(self.parent, Fence):
             self.post_message(self.Clicked(self.parent))
 
@@ -41,7 +40,6 @@ class Fence(MarkdownFence):
     """A code block of a reply; one with the class "rest" goes on with the block above."""
 
     def compose(self) -> ComposeResult:
-        """Its language and its code."""
         yield FenceHead(self._head())
         yield from super().compose()
 
@@ -62,11 +60,6 @@ class PassageView(Markdown):
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
 
     def __init__(self, passage: Passage) -> None:
-        """Shows a passage.
-
-        Args:
-            passage: What to show; it may grow.
-        """
         super().__init__(passage.source, parser_factory=parser, open_links=False)
         self._passage = passage
 
@@ -134,7 +127,6 @@ class ReplyText(LongColumn):
     """An answer that may be as long as it likes."""
 
     def __init__(self, text: str = "") -> None:
-        """Begins with a text."""
         super().__init__()
         self._passages = Passages()
         self._passages.add(text)
@@ -148,7 +140,6 @@ class ReplyText(LongColumn):
         self.soon()
 
     async def replace(self, text: str) -> None:
-        """Shows another text."""
         self._passages = Passages()
         self._passages.add(text)
         self.parts = []

@@ -36,12 +36,7 @@ class Replying:
         """Writes no reply yet.
 
         Args:
-            page: What is seen.
-            engine: The engine's thread.
-            model: The model that replies.
             editing: The message that the next question takes the place of.
-            context: Counts what the reply takes.
-            show_chat: Shows the chat anew.
         """
         self._page, self._engine, self._model, self._editing = page, engine, model, editing
         self._context, self._show_chat = context, show_chat
@@ -54,7 +49,6 @@ class Replying:
 
     @property
     def writing(self) -> bool:
-        """Whether a reply is being written."""
         return self.turn is not None
 
     # --- asking ---------------------------------------------------------------------------------------------------
@@ -164,19 +158,16 @@ class Replying:
         self._engine.reply(turn.generate, turn.reply.id, turn.before)
 
     def prefilling(self, event: Prefilling) -> None:
-        """Shows how far the prompt is read."""
         if self.widget:
             self.widget.prefilling(event)
             self._page.status.prefilling(event)
 
     def stepped(self, step: Stepped) -> None:
-        """Shows new text."""
         if self.widget:
             self.widget.write(step.pieces, step.speed, step.divided)
             self._page.status.step(step)
 
     async def done(self, done: Done) -> None:
-        """Shows how the reply went."""
         self._retried = False
         self._page.status.end(done.speed)
         if self.turn and self.widget:

@@ -123,12 +123,7 @@ class ChatScreen(Screen[None]):
         """Makes the parts.
 
         Args:
-            engine: The engine's thread.
-            load: What to load.
-            store: All chats.
-            conversation: The chat to begin with.
             model: What to call the model until it is loaded.
-            desk: The model manager.
         """
         super().__init__()
         self._store = store
@@ -228,7 +223,6 @@ class ChatScreen(Screen[None]):
         """Goes on as the settings say.
 
         Args:
-            now: The settings.
             before: Those until now; None at the start.
         """
         self.engine.ahead = now.ahead
@@ -373,7 +367,6 @@ class ChatScreen(Screen[None]):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers what can be done now."""
         name = str(parameters[0]) if action == "command" else action
         if name in IN_THE_LIST and self.sidebar.has_focus_within:
             return False
@@ -391,7 +384,6 @@ class ChatScreen(Screen[None]):
         return offered.get(name, True)
 
     async def action_command(self, name: str, argument: str = "") -> None:
-        """Does a command."""
         await self.commands.do(name, argument)
 
     async def action_history(self, step: int) -> None:

@@ -15,14 +15,12 @@ class Editing:
     """An earlier question in the prompt, to be sent once more in other words."""
 
     def __init__(self, page: ChatPage) -> None:
-        """Edits nothing."""
         self._page = page
         self.message: int | None = None
         """Number of the question; None while nothing is edited."""
         self._set_aside = ""  # what was in the prompt before
 
     def begin(self, question: Question) -> None:
-        """Puts a question into the prompt."""
         prompt = self._page.prompt
         if self.message is None:
             self._set_aside = prompt.text
@@ -45,7 +43,6 @@ class Selection:
     """The message that has the focus, and what is done with it; its keys are those of ``Said``."""
 
     def __init__(self, page: ChatPage) -> None:
-        """Keeps what is seen."""
         self._page = page
 
     async def move(self, step: int) -> None:
@@ -70,7 +67,6 @@ class Selection:
         self._page.refresh_keys()
 
     def leave(self) -> None:
-        """Goes back to the prompt."""
         self._page.screen.set_focus(self._page.prompt)
         if self._page.transcript.whole and self._page.transcript.is_vertical_scroll_end:
             self._page.transcript.to_end()
@@ -123,12 +119,10 @@ class Selection:
     # --- copy -----------------------------------------------------------------------------------------------------
 
     def copy(self) -> None:
-        """Copies the selected message through the terminal."""
         if selected := self._page.transcript.selected:
             self._copy(selected, "the message")
 
     def copy_reply(self) -> None:
-        """Copies the last reply through the terminal."""
         reply = self._page.transcript.last_reply
         if reply and reply.text:
             self._copy(reply, "the last reply")
@@ -136,7 +130,6 @@ class Selection:
             self._page.hint("There is no reply to copy.")
 
     def copy_code(self, number: int) -> None:
-        """Copies a code block of the selected reply."""
         selected = self._page.transcript.selected
         codes = selected.codes if isinstance(selected, Reply) else []
         if number <= len(codes):
@@ -145,7 +138,6 @@ class Selection:
             self._page.hint(f"This message has no code block {number}.")
 
     def take_code(self, code: str) -> None:
-        """Copies a code block."""
         self._page.screen.app.copy_to_clipboard(clean(code))
         self._page.hint("Copied the code.")
 

@@ -145,7 +145,6 @@ class Sidebar(Vertical):
         """Keeps what to list.
 
         Args:
-            store: All chats.
             clock: Seconds since 1970, for tests.
         """
         super().__init__()
@@ -158,7 +157,6 @@ class Sidebar(Vertical):
         self._shown_wide, self._shown_over = True, False
 
     def compose(self) -> ComposeResult:
-        """The line, the list, the keys."""
         yield Input(placeholder="Search all chats")
         yield OptionList(markup=False)
         yield Static(Content(""), classes="empty")
@@ -198,11 +196,9 @@ class Sidebar(Vertical):
         self._lay_out()
 
     def on_descendant_focus(self) -> None:
-        """Shows its keys."""
         self.add_class("active")
 
     def on_descendant_blur(self) -> None:
-        """Its keys mean something else now."""
         self.remove_class("active")
 
     def _show(self, shown: bool) -> None:
@@ -266,7 +262,6 @@ class Sidebar(Vertical):
         return action != "ask" or "delete" not in parameters or (line.selection.is_empty and line.cursor_at_end)
 
     def action_move(self, step: int) -> None:
-        """Moves the bar."""
         options = self.query_one(OptionList)
         if step > 0:
             options.action_cursor_down()
@@ -274,7 +269,6 @@ class Sidebar(Vertical):
             options.action_cursor_up()
 
     def action_page(self, step: int) -> None:
-        """Moves the bar by a few chats."""
         for _ in range(PAGE):
             self.action_move(step)
 

@@ -11,32 +11,21 @@ MARK = "/"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something to do.
+    """Something to do."""
 
-    Attributes:
-        name: What is typed behind the slash.
-        title: Its name in the palette.
-        about: What it does, in a line.
-        argument: What follows the name: "NAME", in brackets where it may be left out; empty where nothing does.
-        key: A key that does the same, or empty.
-        plain: Whether it needs no chat on the screen.
-    """
-
-    name: str
-    title: str
-    about: str
-    argument: str = ""
-    key: str = ""
-    plain: bool = False
+    name: str  # what is typed behind the slash
+    title: str  # its name in the palette
+    about: str  # what it does, in a line
+    argument: str = ""  # what follows the name: "NAME", in brackets where it may be left out; empty where nothing does
+    key: str = ""  # a key that does the same, or empty
+    plain: bool = False  # whether it needs no chat on the screen
 
     @property
     def usage(self) -> str:
-        """How it is typed."""
         return f"{MARK}{self.name} {self.argument}".strip()
 
     @property
     def needs(self) -> bool:
-        """Whether something must follow its name."""
         return bool(self.argument) and not self.argument.startswith("[")
 
     @property

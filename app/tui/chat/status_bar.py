@@ -49,7 +49,6 @@ class Strip(Widget):
         """Begins without figures.
 
         Args:
-            drafter: The drafter of the next reply.
             exact: Whether the text is the model's own, whatever drafts.
         """
         super().__init__()
@@ -66,7 +65,6 @@ class Strip(Widget):
         self._seen: dict[str, None] = {}  # drafters whose text is on the screen
 
     def begin(self, drafter: str) -> None:
-        """A reply begins."""
         self.speed = Speed()
         self._drafter = self.next_drafter = drafter
         self._guesser, self._choice = "", None
@@ -74,12 +72,10 @@ class Strip(Widget):
         self.refresh()
 
     def prefilling(self, event: Prefilling) -> None:
-        """The prompt is being read."""
         self._read = event.done / max(event.total, 1)
         self.refresh()
 
     def step(self, stepped: Stepped) -> None:
-        """Takes the figures of a step."""
         self.speed, self._read = stepped.speed, None
         if stepped.drafter != PLAIN:
             self._guesser = stepped.drafter
@@ -90,12 +86,10 @@ class Strip(Widget):
         self.refresh()
 
     def end(self, speed: Speed) -> None:
-        """A reply is over."""
         self.speed = speed
         self.idle()
 
     def idle(self) -> None:
-        """Nothing comes any more."""
         self._writing, self._read = False, None
         self.refresh()
 
@@ -113,7 +107,6 @@ class Strip(Widget):
         self.refresh()
 
     def promise(self, promise: str) -> None:
-        """Shows what the engine promises."""
         self._promise = one_line(promise)
         self.refresh()
 

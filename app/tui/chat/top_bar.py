@@ -24,7 +24,6 @@ def gauge(used: int, n_ctx: int, cells: int = CELLS) -> Content:
 
     Args:
         used: Tokens that the chat takes, what is typed included.
-        n_ctx: Tokens that the context holds.
         cells: Columns of the bar; 0 for numbers alone.
     """
     share = used / max(n_ctx, 1)
@@ -55,7 +54,6 @@ class TopBar(Widget):
     """How far the downloads are, 0 to 1; None while there are none."""
 
     def render(self) -> Content:
-        """Draws the line for the width there is."""
         width = self.size.width
         left = Content.assemble(("◢ ", "$primary"), (NAME, "bold"))
         if self.fetching is not None:

@@ -31,7 +31,6 @@ class Earlier(Static):
         self.update(Content(f"▲ {plural(count, 'earlier message')}"))
 
     def on_click(self) -> None:
-        """Asks for some."""
         self.post_message(self.Wanted())
 
 
@@ -47,7 +46,6 @@ class Later(Static):
         self.update(Content(f"▼ {plural(count, 'later message')}"))
 
     def on_click(self) -> None:
-        """Asks for some."""
         self.post_message(self.Wanted())
 
 
@@ -58,7 +56,6 @@ class Forgotten(Static):
         """Makes the line.
 
         Args:
-            messages: How many were left out.
             tokens: How many tokens left with them; 0 where they were not counted.
         """
         counts = ", ".join([plural(messages, "message"), *([plural(tokens, "token")] if tokens else [])])
@@ -75,7 +72,6 @@ class Transcript(VerticalScroll, can_focus=False):
     """A stretch of the messages of a chat; stays at the bottom while the reader is there."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         super().__init__()
         self._earlier, self._later = Earlier(), Later()
         self._above = self._below = 0
@@ -90,7 +86,6 @@ class Transcript(VerticalScroll, can_focus=False):
         """Whether replies show the source of each word."""
 
     def compose(self) -> ComposeResult:
-        """The column of messages."""
         yield self.column
 
     # --- what is shown --------------------------------------------------------------------------------------------
@@ -124,7 +119,6 @@ class Transcript(VerticalScroll, can_focus=False):
         """Shows a chat in place of what was shown.
 
         Args:
-            messages: The chat.
             at: Number of a message to begin near, which goes to the top of the screen; None shows the end.
         """
         place = next((place for place, message in enumerate(messages) if message.id == at), None)
@@ -145,7 +139,6 @@ class Transcript(VerticalScroll, can_focus=False):
         """Shows another branch of the same chat, or a longer one; what both have stays as it is.
 
         Args:
-            messages: The branch.
             at: Number of the message where it parts, which is to be seen; None shows the end.
         """
         widgets = self.said
@@ -177,8 +170,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
         Args:
             first: Number of the first message that it reads; None where it reads all.
-            messages: How many it no longer reads.
-            tokens: How many tokens left with them.
         """
         now = (first, messages, tokens) if first is not None else None
         if now != self._forgotten:
@@ -197,11 +188,7 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._count()
 
     async def show_earlier(self, messages: list[StoredMessage]) -> None:
-        """Shows some more of the chat above what is shown, which stays where it is.
-
-        Args:
-            messages: The whole chat.
-        """
+        """Shows some more of the chat above what is shown, which stays where it is."""
         batch = messages[: self._above][-AT_ONCE:]
         if not batch:
             return
@@ -213,11 +200,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.call_after_refresh(self.scroll_to_widget, first, animate=False, top=True)
 
     async def show_later(self, messages: list[StoredMessage]) -> None:
-        """Shows some more of the chat below what is shown.
-
-        Args:
-            messages: The whole chat.
-        """
+        """Shows some more of the chat below what is shown."""
         start = len(messages) - self._below
         batch = messages[start : start + AT_ONCE]
         self._below -= len(batch)
@@ -263,7 +246,6 @@ class Transcript(VerticalScroll, can_focus=False):
     # --- where the reader is --------------------------------------------------------------------------------------
 
     def to_top(self) -> None:
-        """Goes to the first message that is shown."""
         self.release_anchor()
         self.scroll_home(animate=False)
 
@@ -289,7 +271,6 @@ class Transcript(VerticalScroll, can_focus=False):
             self.scroll_page_down(animate=False)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Has what comes near made ready."""
         super().watch_scroll_y(old_value, new_value)
         self._moved()
 

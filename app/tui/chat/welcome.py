@@ -28,17 +28,14 @@ class Example(Static):
         """The user clicked an example."""
 
         def __init__(self, text: str) -> None:
-            """Keeps what it says."""
             super().__init__()
             self.text = text
 
     def __init__(self, text: str) -> None:
-        """Shows the example."""
         super().__init__(Content(f"› {text}", [Span(0, 1, "$primary")]))
         self._text = text
 
     def on_click(self) -> None:
-        """Offers the text."""
         self.post_message(self.Picked(self._text))
 
 
@@ -58,7 +55,6 @@ class Welcome(Vertical):
         self._offer.display = False
 
     def compose(self) -> ComposeResult:
-        """All of it, centred."""
         with Vertical(id="welcome-box"):
             spans = [Span(0, len(WAKE), "$primary"), Span(len(WAKE), len(WAKE) + 12, "bold")]
             yield Static(Content(f"{WAKE}  slipstream", spans), classes="logo")
@@ -79,7 +75,6 @@ class Welcome(Vertical):
         self._state.update(Content(f"{text}{done}{rest}", [Span(start, start + len(done), "$primary")]))
 
     def ready(self, loaded: Loaded) -> None:
-        """Says which model it is and what drafts for it."""
         names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name != "none"]
         drafting = f"drafters: {', '.join(names)}" if names else "no drafter fits it"
         name = one_line(loaded.name)

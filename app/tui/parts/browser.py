@@ -58,7 +58,6 @@ class View(ABC):
         """More about a row: blocks, which stand apart where there is room; empty ones are left out."""
 
     def find(self, key: str | None) -> int | None:
-        """The row of a name, or None."""
         return next((at for at in range(len(self)) if self.key(at) == key), None)
 
     @property
@@ -120,7 +119,6 @@ class Rows(OptionList, inherit_bindings=False):
         """There is another width to write rows for."""
 
     def __init__(self) -> None:
-        """Begins empty."""
         super().__init__(markup=False)
 
     @property
@@ -129,7 +127,6 @@ class Rows(OptionList, inherit_bindings=False):
         return self.scrollable_content_region.width - 2  # a cell of air on both sides
 
     def on_resize(self) -> None:
-        """Has the rows written anew."""
         self.post_message(self.Resized())
 
     async def _on_click(self, event: events.Click) -> None:
@@ -149,7 +146,6 @@ class Browser(Container):
         """The row under the bar was chosen with the mouse."""
 
     def __init__(self, view: View) -> None:
-        """Begins with a view."""
         super().__init__()
         self.view = view
         self._keys: list[str] = []
@@ -161,7 +157,6 @@ class Browser(Container):
         self.rows = Rows()
 
     def compose(self) -> ComposeResult:
-        """The list, then the details."""
         with Vertical(classes="list"):
             yield self._words
             yield self._columns
@@ -170,13 +165,11 @@ class Browser(Container):
             yield self._details
 
     def on_resize(self) -> None:
-        """Puts the details where there is room for them."""
         self.set_class(self.size.width >= WIDE, "wide")
         self.describe()
 
     @property
     def at(self) -> int | None:
-        """The row under the bar; None where there is none."""
         at = self.rows.highlighted
         return at if at is not None and at < len(self.view) else None
 
@@ -224,12 +217,10 @@ class Browser(Container):
         self._details.update(Content("\n\n" if self.has_class("wide") else "\n").join(blocks))
 
     def move(self, step: int) -> None:
-        """Moves the bar."""
         if self._keys:
             self.rows.highlighted = min(max((self.rows.highlighted or 0) + step, 0), len(self._keys) - 1)
 
     def scroll_details(self, step: int) -> None:
-        """Scrolls the details."""
         self._box.scroll_relative(y=step, animate=False)
 
     @on(OptionList.OptionHighlighted)
@@ -262,7 +253,6 @@ class BrowsingScreen(Sheet[T]):
     ]
 
     def __init__(self, view: View) -> None:
-        """Begins with a list."""
         super().__init__()
         self.browser = Browser(view)
 
@@ -271,11 +261,9 @@ class BrowsingScreen(Sheet[T]):
         self.set_class(self.size.height < LOW, "low")
 
     def action_move(self, step: int) -> None:
-        """Moves the bar, wherever the keys go."""
         self.browser.move(step)
 
     def action_details(self, step: int) -> None:
-        """Scrolls the details, where there are more than fit."""
         self.browser.scroll_details(step)
 
     def action_leave(self) -> None:
@@ -283,9 +271,7 @@ class BrowsingScreen(Sheet[T]):
         self.dismiss(None)
 
     def say(self, words: str) -> None:
-        """Says something in passing."""
         hint(self, words)
 
     def fail(self, error: SlipstreamError) -> None:
-        """Says in passing what failed."""
         trouble(self, error)

@@ -24,18 +24,10 @@ class ConfirmScreen(Dialog[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [("y,enter", "answer(True)", "Yes"), ("n,escape", "answer(False)", "No")]
 
     def __init__(self, question: str, detail: str, yes: str) -> None:
-        """Keeps the words.
-
-        Args:
-            question: What is asked.
-            detail: What it means.
-            yes: What yes does, in a word.
-        """
         super().__init__()
         self._words = (question, detail, yes)
 
     def compose(self) -> ComposeResult:
-        """The question, its meaning, the keys."""
         question, detail, yes = self._words
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_subtitle = sheet_keys(f"Enter {yes}", "Esc back")
@@ -43,7 +35,6 @@ class ConfirmScreen(Dialog[bool]):
             yield Static(Content(clean(detail)), classes="detail")
 
     def action_answer(self, yes: bool) -> None:
-        """Closes with the answer."""
         self.dismiss(yes)
 
 
@@ -53,25 +44,16 @@ class LineScreen(Dialog[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Back")]
 
     def __init__(self, title: str, text: str, enter: str) -> None:
-        """Keeps the words.
-
-        Args:
-            title: What is asked for.
-            text: What there is to begin with.
-            enter: What Enter does, in a word.
-        """
         super().__init__()
         self._title, self._text, self._enter = title, text, enter
 
     def compose(self) -> ComposeResult:
-        """A line to type in."""
         with Vertical(classes="sheet dialog") as sheet:
             sheet.border_title = self._title
             sheet.border_subtitle = sheet_keys(f"Enter {self._enter}", "Esc back")
             yield Input(self._text, max_length=1000)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Closes with the line."""
         self.dismiss(event.value.strip() or None)
 
 

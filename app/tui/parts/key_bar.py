@@ -30,7 +30,6 @@ class KeyBar(Footer):
         super().__init__(show_command_palette=False)
 
     def compose(self) -> ComposeResult:
-        """The keys that fit."""
         every = [each for each in super().compose() if isinstance(each, FooterKey)]
         keys = [each for each in every if not each.key.startswith(NO_KEY)]
         room = self.size.width - 1
@@ -48,7 +47,6 @@ class KeyBar(Footer):
                 yield key
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fits the keys anew."""
         self.call_after_refresh(self.recompose)
 
 

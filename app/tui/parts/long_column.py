@@ -26,7 +26,6 @@ class Part(ABC):
     """A stretch of a column: a widget while it is near the screen, else the number of lines that it takes."""
 
     def __init__(self) -> None:
-        """Begins without a widget."""
         self.widget: Widget | None = None
         """What is mounted of it."""
         self._known = (0, 0)  # the lines that it takes at a width: (width, lines)
@@ -62,7 +61,6 @@ class Room(Widget):
     DEFAULT_CSS = "Room { height: auto; }"
 
     def __init__(self) -> None:
-        """Begins without parts."""
         super().__init__()
         self._parts: Sequence[Part] = ()
 
@@ -72,11 +70,9 @@ class Room(Widget):
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The lines of the parts."""
         return sum(part.lines(width) for part in self._parts)
 
     def render(self) -> Content:
-        """Nothing."""
         return Content()
 
     def render_line(self, y: int) -> Strip:
@@ -155,7 +151,6 @@ class LongColumn(Vertical):
 
         Args:
             top: Line of the column at the top of the screen; less than 0 or behind its end where it is elsewhere.
-            height: Lines of the screen.
 
         Returns:
             Lines by which what is at the top of the screen has moved down.

@@ -28,13 +28,6 @@ class Notice(Static):
     """An error or a remark in the transcript: what is the matter, and what to try."""
 
     def __init__(self, title: str, hint: str = "", remark: bool = False) -> None:
-        """Makes a notice.
-
-        Args:
-            title: What failed and why.
-            hint: The next thing to try.
-            remark: Whether it is no failure.
-        """
         title = sentence(title)
         mark = "i " if remark else "✗ "
         text = mark + title + (f"\n  {clean(hint)}" if hint else "")

@@ -25,9 +25,7 @@ def run_in_thread(
 
     Args:
         node: A widget or screen; it gets no more messages once it is removed.
-        what: What to do; it may block.
         then: Called with the result, where the node's messages are handled.
-        failed: Called there with the error.
     """
 
     def run() -> None:

@@ -12,19 +12,12 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column.
-
-    Attributes:
-        title: Its heading.
-        rank: Those of the highest rank leave first where the screen is narrow; rank 0 stays.
-        right: Whether it is set flush right.
-        style: How its cells look.
-    """
+    """A column."""
 
     title: str
-    rank: int = 0
-    right: bool = False
-    style: str = ""
+    rank: int = 0  # those of the highest rank leave first where the screen is narrow; rank 0 stays
+    right: bool = False  # whether it is set flush right
+    style: str = ""  # how its cells look
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
@@ -32,7 +25,6 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Content]], width: i
 
     Args:
         columns: The columns, the first of them the name.
-        rows: Cells, one for each column.
         width: Cells of the screen.
 
     Returns:

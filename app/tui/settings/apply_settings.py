@@ -24,14 +24,6 @@ class Settled:
     """Carries settings to the parts of the chat, at the start and when one changes."""
 
     def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, desk: Desk) -> None:
-        """Keeps the parts, and takes the theme: the first picture has it.
-
-        Args:
-            app: The program.
-            file: The settings.
-            chat: The chat.
-            desk: The context of the models screens.
-        """
         self.file = file
         self._app, self._chat, self._desk = app, chat, desk
         for theme in (DARK, LIGHT, CONTRAST):

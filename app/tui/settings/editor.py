@@ -20,23 +20,15 @@ LABEL = 22
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A setting, or a key of the key map.
+    """A setting, or a key of the key map."""
 
-    Attributes:
-        name: The setting's name; ``keys.`` and the action for a key.
-        label: What stands before the value.
-        setting: The setting; None for a key.
-        choices: The words it may be; empty for any.
-    """
-
-    name: str
-    label: str
-    setting: Setting | None = None
-    choices: tuple[str, ...] = ()
+    name: str  # the setting's name; ``keys.`` and the action for a key
+    label: str  # what stands before the value
+    setting: Setting | None = None  # the setting; None for a key
+    choices: tuple[str, ...] = ()  # the words it may be; empty for any
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is on or off."""
         return self.setting is not None and isinstance(self.setting.default, bool)
 
     @property
@@ -48,7 +40,6 @@ class Row:
         """The row in the list.
 
         Args:
-            value: What it holds.
             own: Whether that is another than the default.
         """
         mark = "● " if own else "  "
@@ -81,7 +72,6 @@ class Editor(Vertical):
         text: str
 
     def __init__(self) -> None:
-        """Nothing is edited yet."""
         super().__init__()
         self.row: Row | None = None
         """What is being edited."""
@@ -94,7 +84,6 @@ class Editor(Vertical):
         yield self.choices
 
     def begin(self, row: Row, value: Value) -> None:
-        """Edits a setting."""
         self.row = row
         self.display = True
         self.line.display, self.choices.display = not row.choices, bool(row.choices)
@@ -112,7 +101,6 @@ class Editor(Vertical):
             self.line.cursor_position = len(self.line.value)
 
     def end(self) -> None:
-        """Edits nothing more."""
         self.row = None
         self.display = False
 

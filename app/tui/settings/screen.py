@@ -45,7 +45,6 @@ class SettingsScreen(Sheet[None]):
     ]
 
     def __init__(self, settled: Settled) -> None:
-        """Keeps the object that applies the settings."""
         super().__init__()
         self._settled = settled
         self._undo: list[Values] = []
@@ -69,7 +68,6 @@ class SettingsScreen(Sheet[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Lists all, with the bar on the first."""
         self.editor.end()
         before = ""
         names = {**titles(), KEYS: "Keys of the chat"}
@@ -88,11 +86,9 @@ class SettingsScreen(Sheet[None]):
         self.list.focus()
 
     def on_resize(self) -> None:
-        """Explains beside the list where there is room."""
         self.set_class(self.size.width >= WIDE, "wide")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves the keys to an editor that is open."""
         return self.editor.row is None or action == "leave"
 
     # --- moving ---------------------------------------------------------------------------------------------------
@@ -102,7 +98,6 @@ class SettingsScreen(Sheet[None]):
         self.list.highlighted = self.list.get_option_index(name)
 
     def action_group(self, step: int) -> None:
-        """Goes to the first setting of the next group."""
         firsts: dict[str, str] = {}
         for name in self.rows:
             firsts.setdefault(name.split(".")[0], name)
@@ -138,7 +133,6 @@ class SettingsScreen(Sheet[None]):
             self._explain()
 
     def action_step(self, step: int) -> None:
-        """Takes the next choice, or switches."""
         value = self._value(self.row)
         if self.row.is_switch:
             self._settle(self.row, not value)
@@ -163,7 +157,6 @@ class SettingsScreen(Sheet[None]):
         self._explain()
 
     def _settle(self, row: Row, value: Value) -> bool:
-        """Settles a value; one that cannot be is said."""
         try:
             value = self._settled.checked(row.name, value)
         except UsageError as error:
@@ -190,7 +183,6 @@ class SettingsScreen(Sheet[None]):
             self._carry({self.row.name: None}, {self.row.name: own})
 
     def action_reset_all(self) -> None:
-        """Takes everything back to its default."""
         own = {name: value for name, row in self.rows.items() if (value := self._own(row)) is not None}
         if not own:
             self._hint("Everything is at its default.")
@@ -198,7 +190,6 @@ class SettingsScreen(Sheet[None]):
             self._hint(f"{len(own)} {'settings are' if len(own) > 1 else 'setting is'} at the default. Ctrl-Z undoes.")
 
     def action_undo(self) -> None:
-        """Undoes the last change."""
         if not self._undo:
             self._hint("Nothing to undo.")
             return

@@ -57,7 +57,6 @@ def build(
     """Makes the chats of one split, by source, in a fixed order for a seed.
 
     Args:
-        rows: the rows of this split.
         seed: chooses wordings, system prompts and which chats are joined into longer ones.
         barred: what no chat may ask, where this is the text to train on; None for held-out text.
         by_heart: whether to add the chats known by heart to the text to train on; they are never held out.

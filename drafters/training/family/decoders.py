@@ -22,10 +22,6 @@ def decoder_run(
     """A run of a fresh decoder, the same for the same seed.
 
     Args:
-        shape: of the decoder.
-        plan: budget and rates.
-        train: the training split.
-        held_out: the held-out split.
         compiled: fuse each layer's small operations; needs a C++ compiler and some seconds at the start.
     """
     torch.manual_seed(plan.seed)
@@ -62,15 +58,7 @@ def weighted_loss(model: nn.Module, ids: Tensor, weights: Tensor, chats: Tensor)
 
 @torch.no_grad()
 def held_out_loss(model: nn.Module, held_out: dict[str, Source], seed: int, rows: int, length: int = 256) -> float:
-    """Mean loss of the reply's own tokens on a fixed draw of held-out windows, in nats per token.
-
-    Args:
-        model: what to measure.
-        held_out: the held-out split.
-        seed: of the draw.
-        rows: how many windows.
-        length: of a window.
-    """
+    """Mean loss of the reply's own tokens on a fixed draw of held-out windows, in nats per token."""
     sampler = Sampler(held_out, seed)
     total = count = 0.0
     for _ in range(0, rows, 16):

@@ -21,17 +21,12 @@ _WORD = re.compile(r"\w+")
 
 @dataclass
 class Overlaps:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        rows: Rows looked at, by source.
-        shared: Rows that overlap a benchmark, by source and benchmark.
-        examples: The first overlap of each such pair: the words.
-    """
-
-    rows: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)  # rows looked at, by source
+    # rows that overlap a benchmark, by source and benchmark
     shared: Counter[tuple[str, str]] = field(default_factory=Counter)
-    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)  # the first overlap of each such pair: the words
 
     def __str__(self) -> str:
         """A line for each source, one for each overlap below."""

@@ -78,7 +78,6 @@ class Eagle(nn.Module):
             ids: (rows, length), the token after each place.
             chats: (rows, length), number of the chat of each place.
             turn: rotations of the places.
-            steps: how many.
 
         Returns:
             By step, (rows, length, width).
@@ -117,21 +116,13 @@ def _exactly(length: int, back: int, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Reads:
-    """What a head reads of its target.
-
-    Attributes:
-        shape: of the target.
-        turn: the target's rotations of the places of a window.
-        embedding: (vocabulary, width) of the target.
-        output: (vocabulary, width), the target's vocabulary matrix.
-        places: which of the stored points, after the last hidden state, are the three features.
-    """
+    """What a head reads of its target."""
 
     shape: Shape
-    turn: Turn
-    embedding: Tensor
-    output: Tensor
-    places: tuple[int, ...]
+    turn: Turn  # the target's rotations of the places of a window
+    embedding: Tensor  # (vocabulary, width) of the target
+    output: Tensor  # (vocabulary, width), the target's vocabulary matrix
+    places: tuple[int, ...]  # which of the stored points, after the last hidden state, are the three features
 
     def unrolled(self, model: Eagle, ids: Tensor, chats: Tensor, others: Sequence[Tensor], steps: int) -> list[Tensor]:
         """Unrolls the head over a batch of stored windows but for their last place."""

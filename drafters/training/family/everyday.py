@@ -15,11 +15,7 @@ _ASKS = (
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every subject in several wordings; every other question as asked, in lower case and after a greeting.
-
-    Args:
-        seed: chooses the wordings.
-    """
+    """Every subject in several wordings; every other question as asked, in lower case and after a greeting."""
     rng = random.Random(seed)
     text = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
     pairs: list[tuple[str, str]] = []

@@ -27,11 +27,6 @@ def write_gguf(model: Decoder, tokenizer: Path, path: Path, name: str, descripti
     """Writes a decoder under a temporary name and moves it into place.
 
     Args:
-        model: the trained model.
-        tokenizer: the tokenizer's JSON file.
-        path: where the GGUF goes.
-        name: shown to people.
-        description: one sentence.
         kind: one of ``KINDS``.
     """
     facts = {"general.name": name, "general.description": description}
@@ -52,10 +47,7 @@ def write_eagle(
 
     Args:
         weights: what ``eagle.tensors`` gave.
-        shape: of its layer.
         layers: the target's layers whose inputs it reads.
-        tokenizer: the tokenizer's JSON file.
-        path: where the GGUF goes.
         target: identity of the model it was trained for.
         kind: one of ``KINDS``.
     """

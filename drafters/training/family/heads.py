@@ -42,7 +42,6 @@ DEPTH = 6
 
 
 def heads_file(folder: Path, method: Method, target: str = TARGET_NAME) -> Path:
-    """Where the heads of a target lie."""
     return folder / f"{target}-{method}.gguf"
 
 

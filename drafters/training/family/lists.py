@@ -21,11 +21,7 @@ _ASKS_SOME = ("What are some {}?", "List some {}.", "Tell me some {}.", "name so
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every list several times: by number, as a whole where it is one, and with no number.
-
-    Args:
-        seed: chooses wordings and items.
-    """
+    """Every list several times: by number, as a whole where it is one, and with no number."""
     rng = random.Random(seed)
     pairs: list[tuple[str, str]] = []
     for entry in tomllib.loads(_TEXT.read_text(encoding="utf-8"))["list"]:

@@ -36,11 +36,7 @@ _OPPOSITE_ASKS = (
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every word in nine wordings, each with its meaning and an example; and opposites, both ways round.
-
-    Args:
-        seed: chooses the wordings.
-    """
+    """Every word in nine wordings, each with its meaning and an example; and opposites, both ways round."""
     rng = random.Random(seed)
     text = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
     pairs: list[tuple[str, str]] = []

@@ -45,11 +45,7 @@ _WATER = {
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every explanation in several wordings.
-
-    Args:
-        seed: chooses the wordings.
-    """
+    """Every explanation in several wordings."""
     rng = random.Random(seed)
     text = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
     pairs: list[tuple[str, str]] = []

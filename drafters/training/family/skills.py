@@ -45,11 +45,7 @@ _ANSWERS = ("Use this command:\n\n`{}`", "You can use `{}`.")
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every order made polite in three wordings, and every kind of file in every place.
-
-    Args:
-        seed: chooses the wordings.
-    """
+    """Every order made polite in three wordings, and every kind of file in every place."""
     rng = random.Random(seed)
     pairs: list[tuple[str, str]] = []
     for verb, rests in _ORDERS.items():

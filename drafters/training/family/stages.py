@@ -56,9 +56,6 @@ def make_tokenizer(
 
     Args:
         data: folder of ``*.jsonl.xz``.
-        out: gets the tokenizer and the corpus.
-        size: number of ids.
-        seed: of the wordings.
         own_text: whether to add the text that was written for the recipe.
         start: a model file whose tokenizer to keep.
         against: folder of benchmarks; what overlaps them is left out.
@@ -110,10 +107,6 @@ def train_target(out: Path, shape: Shape, plan: Plan, compiled: bool = True, sta
     """Trains the target on the encoded corpus, from the last checkpoint if there is one, and stores it as GGUF.
 
     Args:
-        out: the output folder.
-        shape: of the target.
-        plan: budget and rates.
-        compiled: see ``decoder_run``.
         start: a model file to begin with where there is no checkpoint yet; it may have fewer layers.
     """
     run = decoder_run(shape, plan, *_splits(out), compiled)
@@ -150,9 +143,7 @@ def answers(out: Path, tokens: int, name: str = TARGET_NAME, held_out: bool = Fa
     """What the stored target answers to prompts of the corpus; made on the first call.
 
     Args:
-        out: the output folder.
         tokens: how many at least; what there is already is enough for 0.
-        name: the target's name.
         held_out: greedy answers to prompts of the held-out split, to measure on.
     """
     path = out / f"{name}-{'held-' if held_out else ''}answers.jsonl"
@@ -166,10 +157,7 @@ def features(out: Path, points: tuple[int, ...], tokens: int, held_out: bool = F
     """Hidden states of the stored target; made on the first call.
 
     Args:
-        out: the output folder.
-        points: hidden points.
         tokens: of text; half of it is the target's own answers, or all of it with ``held_out``.
-        held_out: on greedy answers to held-out prompts.
     """
     own = answers(out, 0, held_out=held_out)
     text = {"answers": own} if held_out else _splits(out)[0] | {"answers": own}
@@ -185,5 +173,4 @@ def _splits(out: Path) -> tuple[dict[str, Source], dict[str, Source]]:
 
 
 def say(line: str) -> None:
-    """Prints a progress line at once."""
     print(line, flush=True)

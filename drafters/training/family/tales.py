@@ -41,19 +41,12 @@ _SLOTS = ("home", "food", "day", "night", "color", "town", "skill", "sight", "ou
 
 @dataclass(frozen=True)
 class Noun:
-    """Something in a story, as it stands in its sentences.
+    """Something in a story, as it stands in its sentences."""
 
-    Attributes:
-        noun: with its adjective, without article.
-        bare: without its adjective.
-        name: of a character.
-        he: ``he`` or ``she``.
-    """
-
-    noun: str
-    bare: str
-    name: str = ""
-    he: str = "he"
+    noun: str  # with its adjective, without article
+    bare: str  # without its adjective
+    name: str = ""  # of a character
+    he: str = "he"  # ``he`` or ``she``
 
     @property
     def one(self) -> str:

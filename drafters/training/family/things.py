@@ -38,11 +38,7 @@ _THE = frozenset({"moon", "sun"})
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every word in several wordings of both questions, and in a sentence.
-
-    Args:
-        seed: chooses the wordings.
-    """
+    """Every word in several wordings of both questions, and in a sentence."""
     rng = random.Random(seed)
     text = tomllib.loads(_TEXT.read_text(encoding="utf-8"))
     pairs: list[tuple[str, str]] = []

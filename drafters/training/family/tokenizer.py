@@ -71,7 +71,6 @@ class ChatEncoder:
     """Encodes chats piece by piece, so that no merge crosses from the template into the text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Looks up the template's pieces once."""
         self._tokenizer = tokenizer
         self._tokenizer.encode_special_tokens = True  # a pasted "<|im_end|>" must stay text, as it does in the engine
         self._heads = {role: self.ids(f"{role}\n") for role in ("system", "user", "assistant")}
