@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # every command loads this file at its start
+    from pathlib import Path
 
 
 def quoted(text: str | bytes, limit: int = 40) -> str:
