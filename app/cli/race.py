@@ -52,11 +52,13 @@ def run_race(options: argparse.Namespace) -> int:
     with Stop("race: stopping") as stop:
 
         def run(load: Load, widened: str = "") -> None:
-            with session_of(replace(load, n_ctx=load.n_ctx or CONTEXT)) as (session, loaded):
-                most = options.max_tokens
-                with process_log().listening():  # its lines would stand in the picture
-                    for event in race(session, loaded, options.drafter, prompt, sampling, most, stop, widened):
-                        show.take(event)
+            load, most = replace(load, n_ctx=load.n_ctx or CONTEXT), options.max_tokens
+            with (
+                process_log().listening(),
+                session_of(load) as (session, loaded),
+            ):  # else it prints
+                for event in race(session, loaded, options.drafter, prompt, sampling, most, stop, widened):
+                    show.take(event)
 
         if wish is None:
             run(load)

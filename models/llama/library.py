@@ -60,21 +60,22 @@ class Log:
 
     def _receive(self, level: int, text: bytes, _data: Any) -> None:
         line = text.decode("utf-8", "replace").rstrip()
+        warns = level in (3, 4) and line  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
+        if warns:
+            self.lines.append(line)
         if self._captured is not None:
             self._captured.append(line + "\n")
-            return
-        if level in (3, 4) and line:  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
-            self.lines.append(line)
+        elif warns:
             print(line, file=sys.stderr)
 
     @contextmanager
     def listening(self) -> Iterator[list[str]]:
         """Yields a list that collects every line, of any level; none of them is printed."""
-        self._captured = []
+        before, self._captured = self._captured, []
         try:
             yield self._captured
         finally:
-            self._captured = None
+            self._captured = before
 
     def reason(self) -> str:
         """The innermost cause of the last failure, in llama.cpp's own words; empty if nothing was logged."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.real_texts import DOMAINS, RealText, TextFile, read_texts
-from tests.bench.replay import replay
+from tests.bench.replay import replay_with
 
 from slipstream.app.bench.intervals import Paired, Ratio, Work, between, speedup
 from slipstream.app.bench.plan import ALL, Plan
@@ -199,7 +199,7 @@ def _played(session: Session, drafter: str, text: RealText, most: int) -> ReplyS
     def hear(step: Step, milliseconds: float) -> None:
         stats.add(step, milliseconds)
 
-    replay(session.target, session.drafters.get(drafter), prompt, reply, hear)
+    replay_with(session, drafter, prompt, reply, hear)
     return stats
 
 

@@ -8,9 +8,11 @@ from time import perf_counter
 
 from slipstream.app.engine.budget import FixedBudget, Room
 from slipstream.app.engine.loop import generate
+from slipstream.app.engine.session import Session
 from slipstream.app.engine.stats import drafter_of
 from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.accept import Over, Spreader, accept
+from slipstream.drafters.autopilot import AUTO
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import Draft, Drafter, Step
 from slipstream.models.errors import ContextFullError
@@ -66,6 +68,7 @@ def replay(
     prompt: Sequence[Token],
     text: Sequence[Token],
     hear: Callable[[Step, float], object] = lambda _step, _milliseconds: None,
+    pilot: Autopilot | None = None,
 ) -> list[Replayed]:
     """Writes ``text`` after ``prompt`` with a drafter, as the engine would a reply, at temperature 0.
 
@@ -75,6 +78,7 @@ def replay(
         prompt: What is read before.
         text: What is written.
         hear: Called after each step with the milliseconds that it took.
+        pilot: The autopilot inside of the drafter, where it is one: it decides itself what pays.
 
     Raises:
         ContextFullError: If both do not fit the context.
@@ -88,7 +92,6 @@ def replay(
     history, script = History(list(prompt)), Script(text, len(prompt))
     rules = Rules(frozenset(), n_ctx - len(prompt), len(text), (), lambda _token: b"")
     budget = FixedBudget(rules)
-    pilot = drafter if isinstance(drafter, Autopilot) else None
     should_extend = Room(rules) if pilot else budget
     target.request(drafter.needs.hidden)
     drafter.begin(history)
@@ -105,3 +108,15 @@ def replay(
         budget.step += 1
         start, before = start + len(step.tokens), now
     return steps
+
+
+def replay_with(
+    session: Session,
+    name: str,
+    prompt: Sequence[Token],
+    text: Sequence[Token],
+    hear: Callable[[Step, float], object] = lambda _step, _milliseconds: None,
+) -> list[Replayed]:
+    """The same with a loaded model and the name of a drafter."""
+    drafter = session.drafters.get(name)
+    return replay(session.target, drafter, prompt, text, hear, session.drafters.pilot if name == AUTO else None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.app.engine.forced import Forced
 from tests.bench.__main__ import bench
-from tests.bench.replay import Replayed, replay
+from tests.bench.replay import Replayed, replay, replay_with
 from tests.bench.test_command import TINY, options
 from tests.bench.topic_figures import topic_figures
 from tests.bench.topic_tables import topics_text
@@ -19,11 +19,15 @@ from slipstream.app.bench.turns import session_of
 from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.drafters.autopilot.cost_model import CostModel
+from slipstream.drafters.autopilot.policy import Autopilot
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend
 from slipstream.drafters.none import Plain
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.llama.fake import FakeTarget
-from slipstream.models.types import Token
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import History, Token
 
 PROMPT = [1, 2, 3, 4]
 SCRIPT = [*range(5, 21)]
@@ -63,6 +67,24 @@ def test_a_copied_stretch_is_drafted_from_the_prompt() -> None:
     after = [step for step in steps if step.start >= len(SCRIPT)]
     assert len(before) == len(SCRIPT) and len(after) < len(document)
     assert "lookup" in {step.choice for step in after}
+
+
+class Curious(Drafter):
+    """Asks how deep an unlikely draft may be."""
+
+    deepest = 0
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        self.deepest = max(self.deepest, *(depth for depth in range(16) if not depth or should_extend(0.01, depth)))
+        return NO_DRAFT
+
+
+def test_the_autopilot_decides_itself_what_pays_as_in_a_chat() -> None:
+    pilot = Autopilot({}, CostModel({1: 10.0, 64: 20.0}, {}, 0, 64), FakeTarget().abilities)
+    drafters = Curious(), Curious()
+    for drafter, inside in zip(drafters, (None, pilot), strict=True):
+        replay(FakeTarget(), drafter, PROMPT, SCRIPT, pilot=inside)
+    assert [drafter.deepest for drafter in drafters] == [0, 15]
 
 
 def test_a_text_that_does_not_fit_is_refused() -> None:
@@ -148,7 +170,7 @@ def test_the_real_target_writes_the_script_with_every_drafter(session: Session) 
     prompt, segments = topic_text(session, 20)
     text = [token for segment in segments for token in segment.tokens]
     for name in ("none", "lookup", "draft", "recycle", "auto"):
-        played = replay(session.target, session.drafters.get(name), prompt, text)
+        played = replay_with(session, name, prompt, text)
         assert sum(step.tokens for step in played) == len(text)
         assert list(session.target.tokens) == [*prompt, *text[:-1]]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.replay import Replayed, replay
+from tests.bench.replay import Replayed, replay_with
 from tests.bench.topic_figures import TopicFigures, topic_figures
 
 from slipstream.app.bench.plan import Plan
@@ -75,7 +75,7 @@ def replay_topics(request: Load, plan: Plan, rounds: int, tell: Callable[[str], 
             order = [Plain.name, *usable]
             for name in order[turn % len(order) :] + order[: turn % len(order)]:
                 tell(f"topics: {name} (round {turn + 1} of {rounds})")
-                steps = replay(session.target, session.drafters.get(name), prompt, text)
+                steps = replay_with(session, name, prompt, text)
                 played.setdefault(name, []).append(steps)
     sizes = [(segment.name, len(segment.tokens)) for segment in segments]
     return TopicReport(loaded.name, rounds, topic_figures(sizes, played), unusable)

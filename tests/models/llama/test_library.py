@@ -1,8 +1,12 @@
 """What is known of the llama.cpp library in this process before it is used."""
 
+import os
+from pathlib import Path
+
+import llama_cpp as C
 import pytest
 
-from slipstream.models.llama.library import loses_tiles
+from slipstream.models.llama.library import loses_tiles, process_log
 
 AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
 
@@ -36,3 +40,20 @@ def test_amx_is_avoided_where_the_compiler_lost_the_tiles(compiler: str, wrong: 
 def test_one_wrong_compiler_among_several_is_enough() -> None:
     assert loses_tiles(AMX, made_by("GCC: (GNU) 13.3.1", "GCC: (GNU) 12.2.0"))
     assert not loses_tiles(AMX, made_by("GCC: (GNU) 13.3.1", "GCC: (GNU) 14.2.0"))
+
+
+def test_what_is_listened_to_is_not_printed_and_its_warnings_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, broken = process_log(), tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    log.lines.clear()
+    with log.listening() as outer:
+        with log.listening() as inner:
+            assert not C.llama_model_load_from_file(os.fsencode(broken), C.llama_model_default_params())
+        assert inner and not outer
+        assert not C.llama_model_load_from_file(os.fsencode(broken), C.llama_model_default_params())
+        assert outer
+    assert log.reason() and not capsys.readouterr().err
+    assert not C.llama_model_load_from_file(os.fsencode(broken), C.llama_model_default_params())
+    assert capsys.readouterr().err
