@@ -54,6 +54,7 @@ RUNS: Final = (
     Run("cancels", "replies stopped", ("50", "400", "1000")),
     Run("kills", "the interface killed while a reply streams", ("5", "100", "1000")),
     Run("strangers", "what a stranger does to the program", (None, "1", "10")),
+    Run("first_minutes", "no two figures on the screens contradict", (None, "both", "both")),
     Run("install", "installed as a user does", (None, "", "")),
     Run("signals", "endings of the chat, the terminal afterwards", (None, "2", "15")),
     Run("gguf", "damaged model files", ("300", "4000", "20000")),

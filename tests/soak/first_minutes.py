@@ -57,8 +57,8 @@ def step_of(shown: str) -> float:
     return 0.5 * 10.0 ** -len(shown.partition(".")[2])
 
 
-def ratio_faults(where: str, ratio: str, word: str, over: str, under: str) -> Iterator[str]:
-    """Whether a ratio and its word fit the two figures that it is made of.
+def ratio_fault(where: str, ratio: str, word: str, over: str, under: str) -> str:
+    """How a ratio or its word contradicts the two figures that it is made of; empty where they agree.
 
     Args:
         where: For people.
@@ -71,10 +71,9 @@ def ratio_faults(where: str, ratio: str, word: str, over: str, under: str) -> It
     low = (top - step_of(over)) / (bottom + step_of(under)) - step_of(ratio)
     high = (top + step_of(over)) / max(bottom - step_of(under), 1e-9) + step_of(ratio)
     if not low <= shown <= high:
-        yield f"{where}: {ratio}x, but {over} against {under}"
+        return f"{where}: {ratio}x, but {over} against {under}"
     fits = {"faster": shown >= 1.0, "slower": shown <= 1.0, "same speed": 0.9 <= shown <= 1.1}
-    if not fits[word]:
-        yield f"{where}: {ratio}x is called {word}"
+    return "" if fits[word] else f"{where}: {ratio}x is called {word}"
 
 
 def unfolded(shown: str) -> str:
@@ -83,28 +82,30 @@ def unfolded(shown: str) -> str:
 
 
 def faults(shown: str) -> Iterator[str]:
-    """What contradicts on one screen."""
+    """Compares the figures of one screen: what contradicts, or an empty text, for each comparison."""
     flat = unfolded(shown)
     ours, plain = _WITH.search(shown), _WITHOUT.search(shown)
     if ours and plain and (ratio := _RATIO.search(ours[2])):
-        yield from ratio_faults("status bar", ratio[1], ratio[2], ours[1], plain[1])
+        yield ratio_fault("status bar", ratio[1], ratio[2], ours[1], plain[1])
     for drafter, ratio, word, over, under, rest in _FOOTNOTE.findall(flat):
-        yield from ratio_faults(f"footnote of {drafter}", ratio, word, over, under)
+        yield ratio_fault(f"footnote of {drafter}", ratio, word, over, under)
         tokens = _TOKENS.search(rest)
-        if tokens and number(tokens[1]) < LEAST_TOKENS:
-            yield f"footnote of {drafter}: {ratio}x of {tokens[1]} tokens"
+        few = tokens and number(tokens[1]) < LEAST_TOKENS
+        yield f"footnote of {drafter}: {ratio}x of {rest}" if few else ""
     for ratio, word, took, instead in _RACED.findall(flat):
-        yield from ratio_faults("race", ratio, word, instead, took)
+        yield ratio_fault("race", ratio, word, instead, took)
 
 
 def end_faults(shown: str) -> Iterator[str]:
-    """What contradicts between the status bar and the footnote of the reply that has just ended."""
+    """Compares the status bar with the footnote of the reply that has just ended, as ``faults`` does."""
     notes, ours, plain = _FOOTNOTE.findall(unfolded(shown)), _WITH.search(shown), _WITHOUT.search(shown)
     if notes and ours and plain:
         _, ratio, word, over, under, _ = notes[-1]
         bar = _RATIO.search(ours[2])
         figures = (ratio, word, over, under)
-        if not bar or (bar[1], bar[2], ours[1], plain[1]) != figures:
+        if bar and (bar[1], bar[2], ours[1], plain[1]) == figures:
+            yield ""
+        else:
             yield f"status bar: {ours[0].strip()}, {plain[0].strip()}; footnote: {' '.join(figures)}"
 
 
@@ -131,15 +132,23 @@ class Life:
         self.terminal = terminal
         self.found: dict[str, None] = {}
         """What contradicted."""
-        self.screens = 0
+        self.screens = self.figures = 0
+        """Screens that were drawn, and figures that were compared."""
         self._last = ""
+
+    def compare(self, compared: Iterator[str]) -> None:
+        """Counts comparisons, and keeps what contradicts."""
+        for fault in compared:
+            self.figures += 1
+            if fault:
+                self.found[fault] = None
 
     def look(self) -> None:
         """Parses the screen where it has changed."""
         if (shown := self.terminal.shown) != self._last:
             self._last = shown
             self.screens += 1
-            self.found |= dict.fromkeys(faults(shown))
+            self.compare(faults(shown))
 
     def until(self, done: Callable[[str], bool], seconds: float = PATIENCE) -> None:
         """Looks on until a screen has something; that it never comes is a fault, too."""
@@ -147,7 +156,7 @@ class Life:
         while not done(self.terminal.shown):
             self.terminal.read(0.1)
             self.look()
-            if time.monotonic() > end or self.terminal.code is not None:
+            if (time.monotonic() > end or self.terminal.code is not None) and not done(self.terminal.shown):
                 self.found[f"waited in vain on:\n{self.terminal.shown}"] = None
                 return
         self.look()
@@ -168,10 +177,9 @@ class Life:
         """Asks, and waits for the whole reply."""
         self.press(question)
         self.press("\r")
-        self.until(lambda shown: "first token" in shown or "no words came" in shown)
-        self.until(lambda shown: "Esc" not in shown.splitlines()[-1] or "Stop" not in shown.splitlines()[-1])
+        self.until(lambda shown: "Stop" not in shown.splitlines()[-1])
         self.rest(1.0)
-        self.found |= dict.fromkeys(end_faults(self.terminal.shown))
+        self.compare(end_faults(self.terminal.shown))
 
 
 @contextmanager
@@ -187,8 +195,8 @@ def busy(loops: int) -> Iterator[None]:
             process.wait()
 
 
-def live(home: Path, size: tuple[int, int]) -> tuple[list[str], int]:
-    """Lives the first minutes; returns what contradicted, and how many screens were drawn."""
+def live(home: Path, size: tuple[int, int]) -> tuple[list[str], int, int]:
+    """Lives the first minutes; returns what contradicted, and how many screens and figures were compared."""
     with Terminal(*PROGRAM, home=home, size=size) as terminal:
         life = Life(terminal)
         life.until(lambda shown: "Message" in shown)
@@ -215,20 +223,21 @@ def live(home: Path, size: tuple[int, int]) -> tuple[list[str], int]:
         command, capture_output=True, text=True, env={**os.environ, "SLIPSTREAM_HOME": str(home)}, cwd=ROOT
     )
     found += [f"run --json ended with {done.returncode}"] if done.returncode else json_faults(done.stdout.splitlines())
-    return found, life.screens
+    return found, life.screens, life.figures
 
 
 def main(how: str = "both") -> int:
     """Lives at every size; returns 1 if figures contradict each other."""
-    lives = screens = failed = 0
+    lives = screens = figures = failed = 0
     for loops in {"idle": (0,), "busy": (2,), "both": (0, 2)}[how]:
         for size in SIZES:
             with tempfile.TemporaryDirectory() as home, busy(loops):
-                found, drawn = live(Path(home), size)
-            lives, screens, failed = lives + 1, screens + drawn, failed + bool(found)
+                found, drawn, compared = live(Path(home), size)
+            lives, screens, figures, failed = lives + 1, screens + drawn, figures + compared, failed + bool(found)
             for fault in found:
                 print(f"{size[0]}x{size[1]}, {'busy' if loops else 'idle'}: {fault}", flush=True)
-    print(f"first minutes: {lives} lives, {screens:,} screens, {failed} with a contradiction")
+    told = f"{lives} lives, {screens:,} screens, {figures:,} comparisons"
+    print(f"first minutes: {told}, {failed} lives with a contradiction")
     return int(failed > 0)
 
 
