@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load, Sampling
@@ -60,7 +61,7 @@ def chat(
 
         app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=_collect)
         _run(app, mouse=settings.settings.screen.mouse)
-        store.listen(_tell)
+        store.listen(notice)
         return app.return_code or 0
 
 
@@ -76,12 +77,8 @@ def _inline(
     finally:
         for words in app.said:
             print(f"{words}\n")
-        store.listen(_tell)
+        store.listen(notice)
     return app.return_value or app.return_code or 0
-
-
-def _tell(words: str) -> None:
-    print(f"slipstream: {words}", file=sys.stderr)
 
 
 def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:

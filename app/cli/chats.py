@@ -14,6 +14,7 @@ from slipstream.app.chats.exporting import exported, markdown, write_export
 from slipstream.app.chats.importing import import_chats, read_export
 from slipstream.app.chats.lookup import is_called, shown
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.models.errors import UsageError
@@ -29,7 +30,7 @@ def chats(options: argparse.Namespace) -> int:
     """
     paths = Paths.default()
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
-        store.listen(_tell)
+        store.listen(notice)
         command: str = options.chats_command
         if command == "list":
             _list(store, options.json)
@@ -48,10 +49,6 @@ def chats(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(words: str) -> None:
-    print(f"slipstream: {words}", file=sys.stderr)
-
-
 def _list(store: ChatStore, as_json: bool) -> None:
     kept = store.list_chats(ALL)
     if as_json:
@@ -63,7 +60,7 @@ def _list(store: ChatStore, as_json: bool) -> None:
         when = _when(chat.updated)
         print(f"{chat.id:<{width}}  {when}  {'*' if chat.pinned else ' '} {one_line(chat.title) or chat.id}")
     if not kept:
-        print("slipstream: no chats are kept yet.", file=sys.stderr)
+        notice("no chats are kept yet.")
 
 
 def _when(moment: float) -> str:
@@ -87,7 +84,7 @@ def _search(store: ChatStore, words: str, limit: int, as_json: bool) -> None:
             if hit.message is not None:
                 print(f"    {'you' if hit.role == 'user' else hit.role}: {_bold(hit.snippet, hit.spans)}")
     if not hits:
-        print(f'slipstream: no matches for "{one_line(words)}".', file=sys.stderr)
+        notice(f'no matches for "{words}".')
 
 
 def _bold(text: str, spans: tuple[tuple[int, int], ...]) -> str:
@@ -108,7 +105,7 @@ def _export(store: ChatStore, options: argparse.Namespace) -> None:
 
 
 def _import(store: ChatStore, file: str) -> None:
-    for chat in import_chats(store, read_export(Path(file)), file, _tell):
+    for chat in import_chats(store, read_export(Path(file)), file, notice):
         print(f"{chat.id}  {one_line(chat.title)}")
 
 
@@ -117,14 +114,13 @@ def _delete(store: ChatStore, names: list[str], yes: bool) -> int:
     guessed = [shown(chat) for chat, name in zip(found, names, strict=True) if not is_called(chat, name)]
     if guessed and not yes:
         which = ", ".join(guessed)
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not can_ask():
             raise UsageError(
                 f"only the beginning of a title was given, of {which}.",
                 "Deleting is for good: give all of the title or the id, or add --yes.",
             )
-        print(f"Delete {which} for good? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            print("slipstream: nothing was deleted.", file=sys.stderr)
+        if not confirmed(f"Delete {which} for good?"):
+            notice("nothing was deleted.")
             return 1
     for chat in dict.fromkeys(chat.id for chat in found):
         store.delete(chat)

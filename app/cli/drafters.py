@@ -1,11 +1,4 @@
-"""``slipstream drafters``: the choice between its commands.
-
-``slipstream drafters off`` and ``on``: which drafters the autopilot may choose.
-
-``slipstream drafters list``: the methods and all heads, and whether they serve a model.
-
-``slipstream drafters import``: heads that others trained and published.
-"""
+"""``slipstream drafters``: its commands, but for the long ones, ``train`` and ``index``."""
 
 from __future__ import annotations
 
@@ -16,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from slipstream.app.cli.models_tables import table
 from slipstream.app.library.heads_files import HeadsFile, file_in, heads_file, heads_files, shown_size
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths, private_folder
@@ -61,7 +55,7 @@ def drafters(options: argparse.Namespace) -> int:
 
             return index(options, paths)
 
-    print(table(options.model, paths))
+    print(drafters_table(options.model, paths))
     return 0
 
 
@@ -92,7 +86,7 @@ _UNKNOWN: Final = "-"
 _OFF: Final = "; off for auto"
 
 
-def table(model: str | None, paths: Paths) -> str:
+def drafters_table(model: str | None, paths: Paths) -> str:
     """Everything that may draft, as lines.
 
     Args:
@@ -105,7 +99,7 @@ def table(model: str | None, paths: Paths) -> str:
     load = choose(paths, model)
     header = read_header(Path(load.model))
     off = left_out(paths.drafters, header.fingerprint)
-    rows: list[tuple[str, ...]] = [(*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE")]
+    rows: list[tuple[str, ...]] = []
     for name in METHODS:
         if name not in TRAINED_METHODS and name not in HEAD_ARCHITECTURES:
             serves = _serves_untrained(name, load, header) + _OFF * (name in off)
@@ -113,10 +107,7 @@ def table(model: str | None, paths: Paths) -> str:
     own = identity(header)
     for folder in (paths.bundled, paths.heads):
         rows += [_row(file, off) for path in heads_files(folder) if (file := heads_file(path, own, header))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return table((*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE"), rows)
 
 
 def _row(file: HeadsFile, off: frozenset[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import CHAT, is_on, switch
+from slipstream.app.cli.streams import notice
 from slipstream.app.library.heads_files import shown_size
 from slipstream.app.library.index_update import Update, is_below
 from slipstream.app.library.load_request import try_first
@@ -87,10 +88,10 @@ def _index(roots: Iterable[Path], header: Header, paths: Paths, progress: bool) 
                 update.take(path)
             update.finish()
         except KeyboardInterrupt:
-            print("slipstream: stopped; the same command goes on.", file=sys.stderr)
+            notice("stopped; the same command goes on.")
             return 130
-        size = found.size()
         print(update)
+        size = found.size()
         held = f"{size.tokens:,} tokens of {size.documents:,} chats and files, {shown_size(size.bytes)}"
         print(f"index for {one_line(header.name)}: {held}")
     _warn_if_off(paths.index)
@@ -144,4 +145,4 @@ def _files(count: int) -> str:
 
 def _warn_if_off(root: Path) -> None:
     if not is_on(root):
-        print("slipstream: the index is off; slipstream drafters index --on switches it on.", file=sys.stderr)
+        notice("the index is off; slipstream drafters index --on switches it on.")

@@ -20,6 +20,7 @@ from pathlib import Path
 from slipstream.app.chats.locking import hold
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.options import SEED
+from slipstream.app.cli.streams import notice
 from slipstream.app.library.heads_files import checked, file_in, shown_size
 from slipstream.app.library.load_request import try_first
 from slipstream.app.library.resolve_model import choose
@@ -75,7 +76,7 @@ def _chats(paths: Paths) -> dict[str, Messages]:
     """The shown branch of every chat with a reply, up to the first message without text, by id."""
     found: dict[str, Messages] = {}
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
-        store.listen(lambda words: print(f"slipstream: {words}", file=sys.stderr))
+        store.listen(notice)
         for chat in sorted(kept.id for kept in store.list_chats(limit=-1)):  # SQLite: no limit
             said = [
                 {"role": message.role, "content": message.content}
@@ -118,7 +119,7 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
             try_first(header.path, paths)
             return _train(method, header, out, work, text, options.tokens, seed)
     except KeyboardInterrupt:
-        print("slipstream: stopped; the same command goes on.", file=sys.stderr)
+        notice("stopped; the same command goes on.")
         return 130
 
 

@@ -1,11 +1,4 @@
-"""``slipstream models``: the choice between its commands, and the short ones of them.
-
-``slipstream models verify``: whether models are what they were.
-
-``slipstream models rm``: says what goes, asks, and keeps it in the trash.
-
-``slipstream models pull``: fetches a model, and its drafter if that is wanted.
-"""
+"""``slipstream models``: its commands."""
 
 from __future__ import annotations
 
@@ -15,10 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from slipstream.app.cli.models_tables import Bar, print_json, shown_fit
+from slipstream.app.cli.models_tables import (
+    Bar,
+    catalog_table,
+    models_table,
+    pairs_table,
+    print_json,
+    quants_table,
+    search_table,
+    shown_fit,
+)
+from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.library import format as models_words
+from slipstream.app.library.load_request import usual
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.library.offers import QuantOffer, Removal
 from slipstream.app.platform.paths import Paths
@@ -26,14 +30,14 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import vocabulary_difference
+from slipstream.models.hub.downloads import partials
 from slipstream.models.hub.progress import Progress
 from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.records import Checked, Installed
 
-if TYPE_CHECKING:
-    from slipstream.app.library.manager import ModelManager
-
 _LATE_S: Final = 1.0
+_SHOWN: Final = 3  # titles of chats
+INTERRUPTED: Final = 130
 
 
 def models(options: argparse.Namespace) -> int:
@@ -45,8 +49,6 @@ def models(options: argparse.Namespace) -> int:
     Raises:
         SlipstreamError: If it cannot be done.
     """
-    from slipstream.app.library.manager import ModelManager
-
     manager = ModelManager(Paths.default())
     match options.models_command:
         case "search":
@@ -60,8 +62,7 @@ def models(options: argparse.Namespace) -> int:
         case "rm":
             return remove(manager, options)
         case "undo":
-            removed = manager.undo()
-            print(f"{removed.name} is back.")
+            print(f"{manager.undo().name} is back.")
             return 0
         case "pairs":
             return _pairs(manager, options)
@@ -71,7 +72,7 @@ def models(options: argparse.Namespace) -> int:
 @contextmanager
 def _said_late(doing: str) -> Iterator[None]:
     """Says what is being done where it takes more than a second."""
-    timer = Timer(_LATE_S, lambda: print(f"slipstream: {doing}", file=sys.stderr, flush=True))
+    timer = Timer(_LATE_S, notice, [doing])
     timer.daemon = True
     timer.start()
     try:
@@ -81,11 +82,6 @@ def _said_late(doing: str) -> Iterator[None]:
 
 
 def _list(manager: ModelManager, options: argparse.Namespace) -> int:
-    from slipstream.app.cli.models_tables import models_table
-    from slipstream.app.library import format as models_words
-    from slipstream.app.library.load_request import usual
-    from slipstream.models.hub.downloads import partials
-
     with _said_late("reading the models"):
         found = manager.installed()
     unfinished = partials(manager.paths.models)
@@ -108,8 +104,6 @@ def _list(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _search(manager: ModelManager, options: argparse.Namespace) -> int:
-    from slipstream.app.cli.models_tables import quants_table, search_table
-
     text = " ".join(options.text)
     with _said_late("waiting for the hub"):
         found = manager.search(text, options.sort, options.limit)
@@ -127,8 +121,6 @@ def _search(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _import(manager: ModelManager, options: argparse.Namespace) -> int:
-    from slipstream.app.cli.models_tables import Bar
-
     with Bar("copying") as bar, _said_late("reading the file"):
         model = manager.import_file(Path(options.path), "copy" if options.copy else "link", bar.bytes, bar.cancelled)
     if options.json:
@@ -139,10 +131,8 @@ def _import(manager: ModelManager, options: argparse.Namespace) -> int:
 
 
 def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
-    from slipstream.app.cli.models_tables import catalog_table, pairs_table
-
     if problem := manager.catalog().problem:
-        print(f"slipstream: {problem}", file=sys.stderr)
+        notice(problem)
     if options.name is None:
         offers = manager.offers()
         print_json(offers) if options.json else print(catalog_table(offers))
@@ -176,8 +166,8 @@ def verify(manager: ModelManager, options: argparse.Namespace) -> int:
             if not options.json:
                 print(_verdict(found), flush=True)
     except KeyboardInterrupt:
-        print("slipstream: stopped; nothing was changed.", file=sys.stderr)
-        return 130
+        notice("stopped; nothing was changed.")
+        return INTERRUPTED
     if options.json:
         print_json(checked)
     elif not checked:
@@ -194,9 +184,6 @@ def _verdict(checked: Checked) -> str:
     if checked.model.origin == "ours":
         return f"{name}: OK, but never checked before; its hash is kept now, and the next check compares it."
     return f"{name}: readable; no published hash to compare it with."
-
-
-_SHOWN = 3
 
 
 def remove(manager: ModelManager, options: argparse.Namespace) -> int:
@@ -216,11 +203,10 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
     removal = manager.removal(options.name)
     print(_warning(removal), file=sys.stderr)
     if not options.yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not can_ask():
             raise UsageError("cannot ask whether to remove it: this is not a terminal.", "Add --yes.")
-        print("Remove it? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            print("slipstream: not removed.", file=sys.stderr)
+        if not confirmed("Remove it?"):
+            notice("not removed.")
             return 1
     removed = manager.remove(removal.model.name, options.now)
     if options.now:
@@ -238,9 +224,6 @@ def _warning(removal: Removal) -> str:
         more = f" and {len(removal.chats) - _SHOWN} more" if len(removal.chats) > _SHOWN else ""
         text += f"; it wrote in {titles}{more}, which stay and go on with another model"
     return text + "."
-
-
-INTERRUPTED: Final = 130
 
 
 def pull(manager: ModelManager, options: argparse.Namespace) -> int:
@@ -266,7 +249,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
     fetched = [model]
     drafter = None if model.role != "chat" else _drafter(manager, model)
     if options.with_drafter and drafter is None and model.role == "chat":
-        print("slipstream: no better drafter is known for it than what is here.", file=sys.stderr)
+        notice("no better drafter is known for it than what is here.")
     if drafter and (options.with_drafter or _agreed(drafter)):
         small = _fetched_drafter(manager, model, drafter)
         if small is None:
@@ -274,7 +257,7 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
         fetched.append(small)
     elif drafter and drafter.fetch:
         known = f"{drafter.fetch.repo}:{drafter.fetch.quant}".rstrip(":")
-        print(f"slipstream: its drafter {drafter.name}: slipstream models pull {known}", file=sys.stderr)
+        notice(f"its drafter {drafter.name}: slipstream models pull {known}")
     if options.json:
         print_json(fetched)
     else:
@@ -291,13 +274,10 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
     if offer.installed:
         model = manager.store.find(offer.installed)
         if not model.problem:
-            print(f"slipstream: {model.name} is here already.", file=sys.stderr)
+            notice(f"{model.name} is here already.")
             return model
     runs = "" if quant.drafts else f", runs {shown_fit(offer.fit)}"
-    print(
-        f"slipstream: {one_line(quant.repo)}:{one_line(quant.label)}, {models_words.size(quant.size)}{runs}",
-        file=sys.stderr,
-    )
+    notice(f"{quant.repo}:{quant.label}, {models_words.size(quant.size)}{runs}")
     last = Progress(0, quant.size)
     notes: set[str] = set()
     with Bar(quant.label) as bar:
@@ -310,15 +290,12 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
                 print(f"\rslipstream: {one_line(progress.note)}", file=sys.stderr)
             bar.line(_shown(quant.label, progress), progress.done, progress.total)
 
-        model_or_none = manager.pull(quant, heard, bar.cancelled)
-    if model_or_none is None:
-        share = last.done / max(1, last.total)
-        print(
-            f"slipstream: paused at {share:.0%}, {models_words.size(last.done)} of {models_words.size(last.total)}; "
-            f"go on: slipstream models pull {reference}",
-            file=sys.stderr,
-        )
-    return model_or_none
+        fetched = manager.pull(quant, heard, bar.cancelled)
+    if fetched is None:
+        so_far = f"{last.done / max(1, last.total):.0%}, {models_words.size(last.done)}"
+        total = models_words.size(last.total)
+        notice(f"paused at {so_far} of {total}; go on: slipstream models pull {reference}")
+    return fetched
 
 
 def _shown(label: str, progress: Progress) -> str:
@@ -342,11 +319,8 @@ def _drafter(manager: ModelManager, model: Installed) -> PairOffer | None:
 
 
 def _agreed(drafter: PairOffer) -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
     size = f" ({models_words.size(drafter.size)})" if drafter.size else ""
-    print(f"Fetch its drafter {drafter.name}{size}, too? [Y/n] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    return can_ask() and confirmed(f"Fetch its drafter {drafter.name}{size}, too?", enter=True)
 
 
 def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer) -> Installed | None:
@@ -354,10 +328,6 @@ def _fetched_drafter(manager: ModelManager, model: Installed, drafter: PairOffer
     offer = manager.drafter_of(drafter)
     if drafter.method == DRAFT and not offer.installed:
         theirs = manager.hub.header(*offer.quant.files)
-        difference = vocabulary_difference(read_header(model.path), theirs)
-        if difference:
-            print(
-                f"slipstream: {one_line(f'vocabularies differ: {difference}')}; its drafts are converted.",
-                file=sys.stderr,
-            )
+        if difference := vocabulary_difference(read_header(model.path), theirs):
+            notice(f"vocabularies differ: {difference}; its drafts are converted.")
     return _fetched(manager, offer, f"{offer.quant.repo}:{offer.quant.label}")

@@ -1,7 +1,4 @@
-"""Models, fits and pairs in words: tables for a terminal.
-
-How the commands answer: JSON on standard output, and progress on standard error.
-"""
+"""How the commands answer: tables, JSON on standard output, and progress on standard error."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any, Final
 
 from slipstream.app.bench import LIMIT, PAPERS_TYPICAL, RACE_TOKENS
@@ -20,9 +21,26 @@ def sentence(about: str) -> str:
     return f"{about[0].upper()}{about[1:]}."
 
 
+def add_command(
+    commands: argparse._SubParsersAction[Any], name: str, about: str, **more: Any
+) -> argparse.ArgumentParser:
+    """Adds a command, described by its line of help."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=sentence(about), **more)
+    return parser
+
+
+def _add_group(
+    commands: argparse._SubParsersAction[Any], name: str, about: str, alone: str = "lists them", **more: Any
+) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[Any]]:
+    """Adds a command that has commands of its own; without one it is ``list``."""
+    description = f"{sentence(about)} Without a command, it {alone}."
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description, **more)
+    parser.set_defaults(**{f"{name}_command": "list", "json": False})
+    return parser, parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND")
+
+
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
-    about = "measure what drafting gains on this machine"
-    bench = commands.add_parser("bench", help=about, description=sentence(about), epilog=_EPILOG)
+    bench = add_command(commands, "bench", "measure what drafting gains on this machine", epilog=_EPILOG)
     bench.add_argument("--only", action="append", default=[], metavar="PART", help="drafters or check")
     bench.add_argument(
         "--check",
@@ -54,19 +72,10 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         "--by-category", action="store_true", help="report each category of a prompt file separately, as for Spec-Bench"
     )
     bench.add_argument("--temp", metavar="T,…", help="temperatures, with commas between them (0,0.8)")
-    bench.add_argument(
-        "--seeds",
-        type=int,
-        metavar="N",
-        help="seeds for each prompt; temperature 0 needs only one (1)",
-    )
+    bench.add_argument("--seeds", type=int, metavar="N", help="seeds for each prompt; temperature 0 needs only one (1)")
     bench.add_argument("--tokens", type=int, metavar="N", help="most tokens of a reply (160)")
     bench.add_argument(
-        "-m",
-        "--model",
-        default=argparse.SUPPRESS,
-        type=path,
-        help="a path to a .gguf, or bundled (the default)",
+        "-m", "--model", default=argparse.SUPPRESS, type=path, help="a path to a .gguf, or bundled (the default)"
     )
     bench.add_argument(
         "--draft-model",
@@ -76,12 +85,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
         help="a draft model's .gguf, of the same vocabulary",
     )
     bench.add_argument(
-        "--heads",
-        action="append",
-        default=[],
-        type=path,
-        metavar="FILE",
-        help="also use this heads file",
+        "--heads", action="append", default=[], type=path, metavar="FILE", help="also use this heads file"
     )
     bench.add_argument(
         "--no-memory",
@@ -114,7 +118,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
 
 def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     about = "the same reply with a drafter and without, side by side, live"
-    parser = commands.add_parser("race", help=about, description=about.capitalize() + ".", epilog="Ctrl-C ends it.")
+    parser = add_command(commands, "race", about, epilog="Ctrl-C ends it.")
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what both reply to (a story)")
     parser.add_argument("-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled")
     parser.add_argument("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf")
@@ -136,15 +140,8 @@ _CHAT: Final = "its id or title, or the beginning of the title; slipstream chats
 
 
 def add_chats(commands: argparse._SubParsersAction[Any]) -> None:
-    about = "kept chats: list, search, show, export, import, rename, delete"
-    alone = f"{sentence(about)} Without a command, it lists them."
-    parser = commands.add_parser("chats", help=about, description=alone)
-    kinds = parser.add_subparsers(dest="chats_command", metavar="COMMAND")
-    parser.set_defaults(chats_command="list", json=False)
-
-    def command(name: str, about: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=sentence(about))
-        return parser
+    _, kinds = _add_group(commands, "chats", "kept chats: list, search, show, export, import, rename, delete")
+    command = partial(add_command, kinds)
 
     listing = command("list", "list all chats, pinned ones first, then the newest")
     listing.add_argument("--json", action="store_true", help="one JSON object a chat")
@@ -183,17 +180,13 @@ _DRAFTERS_EPILOG: Final = (
 
 def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
     about = "drafters: list them, train or import heads for a model, index text"
-    alone = f"{sentence(about)} Without a command, it lists all."
-    parser = commands.add_parser("drafters", help=about, description=alone)
+    parser, kinds = _add_group(commands, "drafters", about, "lists all")
     _model_option(parser)
-    kinds = parser.add_subparsers(dest="drafters_command", metavar="COMMAND")
-    parser.set_defaults(drafters_command="list")
+    command = partial(add_command, kinds)
 
-    about = "list methods and heads, and which work with a model"
-    _model_option(kinds.add_parser("list", help=about, description=sentence(about)))
+    _model_option(command("list", "list methods and heads, and which work with a model"))
 
-    about = "train heads for a model on this machine"
-    train = kinds.add_parser("train", help=about, description=sentence(about), epilog=_DRAFTERS_EPILOG)
+    train = command("train", "train heads for a model on this machine", epilog=_DRAFTERS_EPILOG)
     train.add_argument("method", metavar="METHOD", help="medusa, kangaroo or space")
     _model_option(train)
     train.add_argument(
@@ -211,8 +204,7 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
         "--out", type=path, metavar="FILE", help="the file to write (default: one in the folder of heads)"
     )
 
-    about = "import published Medusa heads or a Kangaroo adapter"
-    published = kinds.add_parser("import", help=about, description=sentence(about))
+    published = command("import", "import published Medusa heads or a Kangaroo adapter")
     published.add_argument(
         "path", type=path, metavar="PATH", help="the published folder, or the file in it with the weights"
     )
@@ -222,16 +214,12 @@ def add_drafters(commands: argparse._SubParsersAction[Any]) -> None:
         "--exit-layer", type=int, metavar="N", help="layers below a Kangaroo adapter, if its files do not say"
     )
 
-    for way, about in (
-        ("off", "stop auto from using a drafter with a model"),
-        ("on", "let auto use it again"),
-    ):
-        switch = kinds.add_parser(way, help=about, description=sentence(about))
+    for way, about in (("off", "stop auto from using a drafter with a model"), ("on", "let auto use it again")):
+        switch = command(way, about)
         switch.add_argument("name", metavar="NAME", help="a drafter, as in slipstream drafters list")
         _model_option(switch)
 
-    about = "index text and code to draft from (drafter retrieval); chats are indexed automatically"
-    index = kinds.add_parser("index", help=about, description=sentence(about))
+    index = command("index", "index text and code to draft from (drafter retrieval); chats are indexed automatically")
     index.add_argument(
         "paths", type=path, metavar="PATH", nargs="*", help="a file, or a folder and everything below it"
     )
@@ -264,10 +252,7 @@ _MODELS_EPILOG = (
 
 def add_models(commands: argparse._SubParsersAction[Any]) -> None:
     about = "models: list, search, pull, import, verify and remove them, and pair them with drafters"
-    alone = f"{sentence(about)} Without a command, it lists them."
-    parser = commands.add_parser("models", help=about, description=alone, epilog=_MODELS_EPILOG)
-    kinds = parser.add_subparsers(dest="models_command", metavar="COMMAND")
-    parser.set_defaults(models_command="list", json=False)
+    _, kinds = _add_group(commands, "models", about, epilog=_MODELS_EPILOG)
 
     _add(kinds, "list", "list the models on this machine, also those of other programs", json=True)
 
@@ -296,13 +281,8 @@ def add_models(commands: argparse._SubParsersAction[Any]) -> None:
         "name", type=path, metavar="NAME", nargs="?", help=f"{_NAME}; all of slipstream's own models if left out"
     )
 
-    remove = _add(
-        kinds,
-        "rm",
-        "remove a model; models undo brings it back until the next start of the chat",
-        alias="remove",
-        json=False,
-    )
+    about = "remove a model; models undo brings it back until the next start of the chat"
+    remove = _add(kinds, "rm", about, alias="remove", json=False)
     remove.add_argument("name", type=path, metavar="NAME", nargs="?", help=_NAME)
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
     remove.add_argument(
@@ -320,8 +300,7 @@ def add_models(commands: argparse._SubParsersAction[Any]) -> None:
 def _add(
     kinds: argparse._SubParsersAction[Any], name: str, about: str, *, json: bool, alias: str | None = None
 ) -> argparse.ArgumentParser:
-    aliases = [alias] if alias else []
-    parser: argparse.ArgumentParser = kinds.add_parser(name, aliases=aliases, help=about, description=sentence(about))
+    parser = add_command(kinds, name, about, aliases=[alias] if alias else [])
     parser.set_defaults(models_command=name)
     if json:
         parser.add_argument("--json", action="store_true", help="as JSON")
@@ -329,16 +308,8 @@ def _add(
 
 
 def add_settings(commands: argparse._SubParsersAction[Any]) -> None:
-    about = "settings: list, set and reset them"
-    alone = f"{sentence(about)} Without a command, it lists them."
-    parser = commands.add_parser("settings", help=about, description=alone)
-    kinds = parser.add_subparsers(dest="settings_command", metavar="COMMAND")
-    parser.set_defaults(settings_command="list", json=False)
-
-    def command(name: str, about: str) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = kinds.add_parser(name, help=about, description=sentence(about))
-        return made
-
+    _, kinds = _add_group(commands, "settings", "settings: list, set and reset them")
+    command = partial(add_command, kinds)
     listing = command("list", "list all settings, their values and what they do")
     listing.add_argument("--json", action="store_true", help="one JSON object a setting")
     setting = command("set", "change a setting")

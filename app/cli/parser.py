@@ -1,7 +1,4 @@
-"""What slipstream takes on the command line; it loads nothing else, so that every command starts fast.
-
-The last part of every command's help: examples, environment, exit codes.
-"""
+"""What slipstream takes on the command line, and its help; loads nothing else, so that every command starts fast."""
 
 from __future__ import annotations
 
@@ -12,7 +9,15 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from slipstream.app.bench import PAPERS_TYPICAL
-from slipstream.app.cli.options import add_bench, add_chats, add_drafters, add_models, add_race, add_settings, sentence
+from slipstream.app.cli.options import (
+    add_bench,
+    add_chats,
+    add_command,
+    add_drafters,
+    add_models,
+    add_race,
+    add_settings,
+)
 from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
 from slipstream.models.errors import UsageError
 
@@ -99,8 +104,7 @@ def make_parser() -> Parser:
     doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     commands.add_parser("paths", help="where everything is kept")
-    about = "print a script that completes slipstream's commands in a shell"
-    completion = commands.add_parser("completion", help=about, description=sentence(about))
+    completion = add_command(commands, "completion", "print a script that completes slipstream's commands in a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     return parser
 
@@ -181,10 +185,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         ),
         "slipstream bench": (
             ("slipstream bench", "what each drafter gains, on prompts of three kinds"),
-            (
-                "slipstream bench -m qwen3 --prompts mine.txt --json figures.json",
-                "another model, your prompts",
-            ),
+            ("slipstream bench -m qwen3 --prompts mine.txt --json figures.json", "another model, your prompts"),
             ("slipstream bench --check", "compare every drafter's replies with plain decoding's"),
         ),
         "slipstream models": (

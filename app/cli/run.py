@@ -1,7 +1,4 @@
-"""``slipstream run``: one reply on standard output.
-
-Prints a reply: the answer on standard output; what the model thinks on standard error, if that is a terminal.
-"""
+"""``slipstream run``: one reply on standard output; the reasoning on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.cli.streams import notice
 from slipstream.app.engine.process.client import Engine
 from slipstream.app.library.load_request import tell_check
 from slipstream.app.platform.paths import Paths, private_folder
@@ -110,7 +108,7 @@ def run(request: RunRequest, paths: Paths) -> int:
     """
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index) if request.chat else None
     if store:
-        store.listen(lambda words: print(f"slipstream: {words}", file=sys.stderr))
+        store.listen(notice)
     engine = Engine(paths.logs / "engine.log")
     try:
         loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
@@ -135,7 +133,7 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
     """Continues a kept chat, or begins it; the user's message is on disk before the engine gets it."""
     chat = store.open_or_create(name)
     if not store.messages(chat.id):  # the name may be mistyped
-        print(f'slipstream: a new chat, "{chat.id}".', file=sys.stderr)
+        notice(f'a new chat, "{chat.id}".')
     names = frozenset(Sampling.__slots__) - request.given
     own: dict[str, Any] = {name: value for name, value in store.sampling(chat.id).items() if name in names}
     request = replace(request, sampling=replace(request.sampling, **own))
@@ -230,18 +228,15 @@ def _text(pieces: Sequence[Piece]) -> str:
 
 def _print_done(done: Done, answer: str, as_json: bool, seed: int) -> None:
     for words in failure_words(done.failed):
-        print(f"slipstream: {words}.", file=sys.stderr)
+        notice(f"{words}.")
     if not as_json:
         if not done.exact:
-            print("slipstream: typical acceptance was on, which changes the text.", file=sys.stderr)
+            notice("typical acceptance was on, which changes the text.")
         if done.dropped_messages:
-            print(
-                f"slipstream: the context is full; the {done.dropped_messages} oldest messages "
-                f"({done.dropped_tokens:,} tokens) were left out.",
-                file=sys.stderr,
-            )
+            gone = f"the {done.dropped_messages} oldest messages ({done.dropped_tokens:,} tokens) were left out."
+            notice(f"the context is full; {gone}")
         if done.reason == "context":
-            print("slipstream: the reply ended because the context is full.", file=sys.stderr)
+            notice("the reply ended because the context is full.")
         return
     speed = done.speed
     _print_json(
@@ -333,9 +328,7 @@ def read_stdin(prompted: bool, stdin: BinaryIO) -> str:
     if prompted:
         with suppress(OSError, ValueError):
             if not select.select([descriptor], [], [], _PATIENCE)[0]:
-                print(
-                    "slipstream: waiting for standard input to end; use </dev/null to go without it.", file=sys.stderr
-                )
+                notice("waiting for standard input to end; use </dev/null to go without it.")
     raw = stdin.read(MOST_INPUT + 1)
     if len(raw) > MOST_INPUT:
         raise UsageError(

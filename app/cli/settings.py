@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from slipstream.app.cli.streams import notice
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.file import SettingsFile, known
@@ -30,7 +31,7 @@ def settings(options: argparse.Namespace) -> int:
         file.reset(*options.name)
     else:
         for problem in file.problems:
-            print(f"slipstream: {one_line(problem)}", file=sys.stderr)
+            notice(problem)
         _list(file, options.json)
         return 0
     names = [options.name] if isinstance(options.name, str) else options.name

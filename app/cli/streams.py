@@ -89,6 +89,17 @@ def notice(words: str) -> None:
     print(f"slipstream: {line}", file=sys.stderr)
 
 
+def can_ask() -> bool:
+    """Whether a person sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirmed(question: str, enter: bool = False) -> bool:
+    """Asks on the terminal; ``enter`` is what Enter alone means."""
+    print(f"{question} [{'Y/n' if enter else 'y/N'}] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes", *([""] if enter else []))
+
+
 def _wrapped(name: str, number: int, ignore: bool) -> Output | None:
     """Puts an ``Output`` behind a standard stream, unless it is a terminal or was replaced."""
     stream = getattr(sys, name)
