@@ -17,14 +17,11 @@ from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot import AUTO as AUTO
 from slipstream.models.errors import ContextFullError
 
-PLAIN: Final = "none"
-"""The name of decoding without a drafter."""
+PLAIN: Final = "none"  # the name of decoding without a drafter
 
-STATES_LIMIT: Final = 4 << 30
-"""Bytes that all kept KV caches take together, by default."""
+STATES_LIMIT: Final = 4 << 30  # bytes that all kept KV caches take together, by default
 
-PAUSE: Final = 0.25
-"""Seconds without a key after which what is typed is worth reading, see ``Prepare``."""
+PAUSE: Final = 0.25  # seconds without a key after which what is typed is worth reading, see ``Prepare``
 
 _SPACES: Final = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
 _WRITTEN_SPACE: Final = "\u2581".encode()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-LEAST_TOKENS: Final = 30
-"""Tokens below which no speed-up is given: single steps would decide it."""
+LEAST_TOKENS: Final = 30  # tokens below which no speed-up is given: single steps would decide it
 
 
 def speedup(tokens: float, seconds: float, plain_seconds: float | None) -> float | None:

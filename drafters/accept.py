@@ -32,8 +32,7 @@ class Spreader(Picker, Protocol):
         """The ids [n] that ``pick`` can draw, best first, and their probabilities [n]."""
 
 
-Over = Callable[[Sequence[Token]], bool]
-"""Whether the reply ends with the last of the step's tokens so far."""
+Over = Callable[[Sequence[Token]], bool]  # whether the reply ends with the last of the step's tokens so far
 
 AcceptRule = Callable[[Draft, Evaluation, Spreader, History, Over], Step]
 """Takes the guess, the target's rows, the sampler, the tokens before the step, and ``over``; gives the step."""

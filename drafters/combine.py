@@ -11,8 +11,7 @@ from slipstream.drafters.tree import TOP, TreeBuilder
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Floats, History, Token
 
-_CONFIDENT: Final = 0.5
-"""Least probability of a draft's best first token: more likely right than wrong."""
+_CONFIDENT: Final = 0.5  # least probability of a draft's best first token: more likely right than wrong
 
 
 class _Alike(NamedTuple):

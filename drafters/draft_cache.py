@@ -8,8 +8,7 @@ from typing import Final
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, shared_prefix
 
-_FEW: Final = 16
-"""Tokens that go in with the next pass; more of them are read before it."""
+_FEW: Final = 16  # tokens that go in with the next pass; more of them are read before it
 _SHORT: Final = 64
 """Tokens that may be read before a reply's first token; a longer prompt is read after it, a piece with each step."""
 _SECONDS: Final = 0.05  # that the reading of one piece may take

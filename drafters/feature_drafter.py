@@ -24,8 +24,7 @@ from slipstream.models.llama.features import FeatureContext, Guess
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix
 
-_HELD: Final = 32
-"""Features that wait for their pass while another method drafts."""
+_HELD: Final = 32  # features that wait for their pass while another method drafts
 
 _SIBLINGS: Final = 3  # tokens that are looked at below each node
 _NODES: Final = 16

@@ -32,8 +32,7 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.sampling.top_k import Doubles
 from slipstream.models.types import EMPTY_TREE, ROOT, Abilities, History, Token
 
-_SIBLINGS: Final = 3
-"""Most tokens beside an unsure one."""
+_SIBLINGS: Final = 3  # most tokens beside an unsure one
 _NOWHERE: Final = -1
 
 

@@ -25,11 +25,9 @@ _NGRAMS: Final = 5
 _FIRST: Final = 0.5
 """Prior probability of the first token of the latest n-gram; each older one has half of the one before."""
 
-_LATER: Final = 0.6
-"""Prior probability of a later token, given that those before it were right."""
+_LATER: Final = 0.6  # prior probability of a later token, given that those before it were right
 
-_BROUGHT: Final = 0.5
-"""Prior of the tokens a step that the window's n-grams bring: the paper's speed-ups are about 1.5."""
+_BROUGHT: Final = 0.5  # prior of the tokens a step that the window's n-grams bring: the paper's speed-ups are about 1.5
 
 _DECAY: Final = 0.99
 _OWN_DECAY: Final = 0.9  # text turns from one n-gram to another faster than all of them change

@@ -35,8 +35,7 @@ _SHARED: Final = "output.weight"
 _OWN: Final = "head.{}.output.weight"
 
 
-_KEPT: Final = 16
-"""Tokens that a head names; the published trees use at most 10."""
+_KEPT: Final = 16  # tokens that a head names; the published trees use at most 10
 
 _NODES: Final = 63  # of the published trees
 _FROM_TRAINING: Final = 50  # outcomes that the record from training counts for

@@ -27,8 +27,7 @@ _FILES: Final = (
     "eagle3",
     "mtp",
     "retrieval",
-)
-"""The files of this folder that hold a method, each as ``METHOD``; a new method is one more line here."""
+)  # the files of this folder that hold a method, each as ``METHOD``; a new method is one more line here
 
 
 def _methods() -> dict[str, Method]:
@@ -36,14 +35,11 @@ def _methods() -> dict[str, Method]:
     return {method.name: method for method in found}
 
 
-METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())
-"""By name, in the order in which lists show them."""
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in the order in which lists show them
 
-IN_ORDER: Final = "+"
-"""Joins names to a chain: ``lookup+draft`` drafts with the first of them that is confident."""
+IN_ORDER: Final = "+"  # joins names to a chain: ``lookup+draft`` drafts with the first of them that is confident
 
-TOGETHER: Final = "|"
-"""Joins names to a merge, and binds closer: ``lookup|draft`` drafts with both, in one tree."""
+TOGETHER: Final = "|"  # joins names to a merge, and binds closer: ``lookup|draft`` drafts with both, in one tree
 
 
 def why_not(name: str, resources: Resources) -> str:

@@ -34,8 +34,7 @@ class Grown(NamedTuple):
     path: float  # the probability of that path
 
 
-TOP: Final = Grown(ROOT, (), 1.0)
-"""The last committed token, below which a tree grows."""
+TOP: Final = Grown(ROOT, (), 1.0)  # the last committed token, below which a tree grows
 
 
 @dataclass(slots=True)

@@ -19,12 +19,9 @@ from slipstream.models.sanitize import quoted
 if TYPE_CHECKING:
     from pathlib import Path
 
-LARGEST: Final = (1 << 31) - 1
-"""Largest whole number that every C interface takes."""
-MOST: Final = 1 << 50
-"""The largest size or count that is believed."""
-MOST_BYTES: Final = 1 << 20
-"""Size of a small file, by default."""
+LARGEST: Final = (1 << 31) - 1  # largest whole number that every C interface takes
+MOST: Final = 1 << 50  # the largest size or count that is believed
+MOST_BYTES: Final = 1 << 20  # size of a small file, by default
 _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")

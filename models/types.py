@@ -10,19 +10,15 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Token = int
-"""A token id of the target's vocabulary."""
+Token = int  # a token id of the target's vocabulary
 
 Floats = NDArray[np.float32]
 
-KvType = Literal["f32", "f16", "q8_0"]
-"""The number type of a KV cache."""
+KvType = Literal["f32", "f16", "q8_0"]  # the number type of a KV cache
 
-ROOT: Final = -1
-"""The parent of a tree's first nodes: the last committed token, not yet in the KV cache."""
+ROOT: Final = -1  # the parent of a tree's first nodes: the last committed token, not yet in the KV cache
 
-LAST_HIDDEN: Final = -1
-"""The hidden point after the last layer and its norm; points >= 0 are the inputs of that layer."""
+LAST_HIDDEN: Final = -1  # the hidden point after the last layer and its norm; points >= 0 are the inputs of that layer
 
 MTP_HIDDEN: Final = -2
 """The hidden point that a model's MTP layer reads: after the last layer, before or after its norm as it was trained."""

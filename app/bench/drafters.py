@@ -71,11 +71,9 @@ class Cell:
         )
 
 
-ALL_KINDS: Final = "all of these"
-"""Stands for all kinds of text together."""
+ALL_KINDS: Final = "all of these"  # stands for all kinds of text together
 
-Cells = Mapping[tuple[str, str, float], Cell]
-"""By drafter, kind of text and temperature."""
+Cells = Mapping[tuple[str, str, float], Cell]  # by drafter, kind of text and temperature
 
 
 def best_fixed(cells: Cells) -> list[BestFixed]:

@@ -9,8 +9,7 @@ from typing import Final
 from slipstream.app.bench import LIMIT
 from slipstream.app.bench.prompts import PromptSet
 
-ALL: Final = "all"
-"""Stands for every method that the engine lists."""
+ALL: Final = "all"  # stands for every method that the engine lists
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
-CONTEXT: Final = 2048
-"""Tokens of each of the two contexts: a race takes a prompt and a reply."""
+CONTEXT: Final = 2048  # tokens of each of the two contexts: a race takes a prompt and a reply
 _WARM_UP: Final = 16
 
 

@@ -8,10 +8,8 @@ from typing import Any, Final
 from slipstream.app.speed import speedup
 
 PROMPT: Final = "Tell me a story about a lighthouse keeper and her cat."
-FRAMES: Final = 20
-"""Pictures a second, at most."""
-LEAST_SECONDS: Final = 6.0
-"""A race that is over sooner is shown slower: it could not be followed."""
+FRAMES: Final = 20  # pictures a second, at most
+LEAST_SECONDS: Final = 6.0  # a race that is over sooner is shown slower: it could not be followed
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,8 @@ from slipstream.app.speed import compared
 Kind = Literal["title", "faint", "head", "ours", "plain", "text", "good", "bad"]
 Line = tuple[str, Kind]
 _NOTE: Final = 15
-_TALL: Final = 18
-"""Lines from which blank ones fit between the parts."""
-SHORT_MS: Final = 10.0
-"""Milliseconds of a plain step below which guessing gains next to nothing."""
+_TALL: Final = 18  # lines from which blank ones fit between the parts
+SHORT_MS: Final = 10.0  # milliseconds of a plain step below which guessing gains next to nothing
 
 
 def picture(start: Start, frame: Frame, finish: Finish | None, width: int, height: int) -> list[Line]:

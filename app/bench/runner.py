@@ -48,8 +48,7 @@ class Setup:
         tell(line)
 
 
-Parts = Mapping[str, Callable[[], Outcome]]
-"""Parts by name, in the order in which they run."""
+Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in which they run
 
 
 def parts(setup: Setup) -> Parts:

@@ -15,8 +15,7 @@ from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 if TYPE_CHECKING:  # loaded when something was left, which is seldom
     from slipstream.app.bench.kept import Kept
 
-PREFIX: Final = ".running-"
-"""What the names of such files begin with, so that nothing lists them."""
+PREFIX: Final = ".running-"  # what the names of such files begin with, so that nothing lists them
 
 
 @contextmanager

@@ -11,10 +11,8 @@ from typing import Final
 
 from slipstream.app.platform.paths import unwritable
 
-VERSIONS: Final = 3
-"""Backups of earlier versions that are kept."""
-DAYS: Final = 7
-"""Daily backups that are kept."""
+VERSIONS: Final = 3  # backups of earlier versions that are kept
+DAYS: Final = 7  # daily backups that are kept
 DAY: Final = 86400.0
 
 

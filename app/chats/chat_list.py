@@ -16,8 +16,7 @@ from slipstream.models.errors import UsageError
 
 CHAT_COLUMNS = "id, title, created, updated, model, pinned"
 _ALL = -1  # no limit, to SQLite
-UNDO_WITHIN = 60.0
-"""Seconds during which a deleted chat can be restored; the next start erases it in any case."""
+UNDO_WITHIN = 60.0  # seconds during which a deleted chat can be restored; the next start erases it in any case
 
 
 def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:

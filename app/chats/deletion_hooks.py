@@ -13,8 +13,7 @@ from typing import Final
 from slipstream.app.platform.paths import private_folder, unwritable
 from slipstream.models.errors import SlipstreamError
 
-CHAT: Final = "chat:"
-"""Prefix of a chat's document in an index; files are named by their absolute paths."""
+CHAT: Final = "chat:"  # prefix of a chat's document in an index; files are named by their absolute paths
 
 _OFF: Final = "off"
 

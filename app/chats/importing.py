@@ -131,8 +131,7 @@ def _chatgpt_time(value: Any) -> float:
 
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
-MOST_BYTES: Final = 256 << 20
-"""Bytes of a file that is read at once; its values take several times as much memory."""
+MOST_BYTES: Final = 256 << 20  # bytes of a file that is read at once; its values take several times as much memory
 _TOKEN_LIMIT: Final = 1 << 31
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")

@@ -53,13 +53,10 @@ def _plain(text: str) -> str:
     return one_line(text).casefold()
 
 
-LENGTH = 48
-"""Characters of a title at most."""
-LEAST = 12
-"""Characters below which a clause is too short for a title."""
+LENGTH = 48  # characters of a title at most
+LEAST = 12  # characters below which a clause is too short for a title
 
-_READ = 20_000
-"""Characters of a message that a title is made of; the screen waits meanwhile."""
+_READ = 20_000  # characters of a message that a title is made of; the screen waits meanwhile
 
 _FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")

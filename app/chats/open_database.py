@@ -29,8 +29,7 @@ SETTINGS: Final = (
 )
 QUICK_TO_CHECK: Final = 8 << 20
 """Bytes up to which a database is checked at every start; a larger one is checked after a crash."""
-UNCHECKED: Final = 7 * DAY
-"""Age of the newest backup, in seconds, from which a database of any size is checked."""
+UNCHECKED: Final = 7 * DAY  # age of the newest backup, in seconds, from which a database of any size is checked
 _DAMAGED: Final = (
     "malformed",
     "not a database",

@@ -21,14 +21,10 @@ from slipstream.app.speed import Speed
 MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, drafter, seed, speed, reason, created"
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""A valid id of a chat; its kept state is a file of that name."""
-UNFINISHED = ("cancelled", "length", "context")
-"""Reasons that cut a reply short."""
-MESSAGE_LIMIT = 10_000_000
-"""Characters of a message that is imported; no model reads as many."""
-TITLE_LIMIT = 200
-"""Characters of a title at most; what is longer is cut where it is imported or read."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a valid id of a chat; its kept state is a file of that name
+UNFINISHED = ("cancelled", "length", "context")  # reasons that cut a reply short
+MESSAGE_LIMIT = 10_000_000  # characters of a message that is imported; no model reads as many
+TITLE_LIMIT = 200  # characters of a title at most; what is longer is cut where it is imported or read
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
 
@@ -45,8 +41,7 @@ class StoredChat:
     pinned: bool = False  # whether it stays on top of the list
 
 
-Run = tuple[int, Origin, str]
-"""Characters that came from one origin, and the drafter where it was one."""
+Run = tuple[int, Origin, str]  # characters that came from one origin, and the drafter where it was one
 
 
 def joined_runs(runs: Iterable[Run]) -> list[Run]:

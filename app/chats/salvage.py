@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 Value = int | float | str | bytes | None
-_LEAF: Final = 13
-"""First byte of a page that holds rows."""
+_LEAF: Final = 13  # first byte of a page that holds rows
 _USUAL_PAGE: Final = 4096
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _MOST_BYTES: Final = 1 << 30

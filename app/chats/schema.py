@@ -15,8 +15,7 @@ from slipstream.models.errors import SlipstreamError
 
 FINISHED = "status IN ('done', 'interrupted')"
 """A message that is in the search index: neither streaming nor refused by the engine."""
-_FUTURE = 100
-"""Migrations that newer releases may have added; a higher version is damage."""
+_FUTURE = 100  # migrations that newer releases may have added; a higher version is damage
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """

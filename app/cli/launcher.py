@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-SMALLEST = (40, 12)
-"""Columns and rows that the chat needs."""
+SMALLEST = (40, 12)  # columns and rows that the chat needs
 RESET = b"".join(
     (
         b"\x1b\\",  # the end of a string that was broken off, such as a copy to the clipboard

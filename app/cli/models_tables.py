@@ -155,8 +155,7 @@ def shown_fit(fit: Fit) -> str:
     return _FITS[fit.verdict]
 
 
-_STEP: Final = 10
-"""Per cent between two lines of progress where no terminal shows it."""
+_STEP: Final = 10  # per cent between two lines of progress where no terminal shows it
 
 
 def print_json(value: object) -> None:

@@ -21,8 +21,7 @@ from slipstream.app.cli.options import (
 from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
 from slipstream.models.errors import UsageError
 
-_MOST_WORDS: Final = 300
-"""Characters of a refusal; it may quote the command line, which has no bound."""
+_MOST_WORDS: Final = 300  # characters of a refusal; it may quote the command line, which has no bound
 
 
 class Parser(argparse.ArgumentParser):
@@ -249,8 +248,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream doctor": (("slipstream doctor --json > machine.json", "for a report"),),
         "slipstream paths": (("slipstream paths", "one place a line"),),
     }
-)
-"""A command, by its whole name, to (what to type, what it does)."""
+)  # a command, by its whole name, to (what to type, what it does)
 
 ENVIRONMENT: Final = (
     ("SLIPSTREAM_HOME", "keep everything below this folder"),

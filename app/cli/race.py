@@ -24,8 +24,7 @@ from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import devices
 from slipstream.models.llama.library import process_log
 
-LARGER: Final = "1b"
-"""What a model that is too small to gain is offered to be widened to."""
+LARGER: Final = "1b"  # what a model that is too small to gain is offered to be widened to
 _HEIGHT: Final = 24
 _COLOURS: Final = {"title": "1", "faint": "2", "head": "1", "ours": "32", "plain": "2", "good": "32", "bad": "33"}
 
@@ -107,8 +106,7 @@ class _Lines:
     """What came of it alone, where the output is no terminal."""
 
     _start: Start
-    even = False
-    """Whether the drafter gained nothing."""
+    even = False  # whether the drafter gained nothing
 
     def take(self, event: Event) -> None:
         if isinstance(event, Start):

@@ -10,8 +10,7 @@ from typing import Final
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import reason_of
 
-READER_LEFT: Final = 141
-"""As if SIGPIPE had ended it, which shells expect of the beginning of a pipe."""
+READER_LEFT: Final = 141  # as if SIGPIPE had ended it, which shells expect of the beginning of a pipe
 
 _LONGEST: Final = 1000  # characters of a notice; names of files have no bound
 

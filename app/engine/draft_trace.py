@@ -12,8 +12,7 @@ from slipstream.app.protocol import DraftTree, Piece, Watched
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, Token
 
-LOOK_EVERY: Final = 0.03
-"""Seconds between two trees: more would not be seen, and would slow a very small model down."""
+LOOK_EVERY: Final = 0.03  # seconds between two trees: more would not be seen, and would slow a very small model down
 PLAIN_EVERY: Final = 0.1
 """Least seconds before a step without a draft: it shows little, and must not delay the next draft."""
 

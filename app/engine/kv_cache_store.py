@@ -117,8 +117,7 @@ def _digest(key: str, packed: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + packed).digest()
 
 
-WORTH: Final = 32
-"""Tokens from which on a file is worth its while: fewer are read as fast as a file is opened."""
+WORTH: Final = 32  # tokens from which on a file is worth its while: fewer are read as fast as a file is opened
 QUIET: Final = 60.0
 """Seconds without a request after which a chat is kept that has grown; a killed engine loses no more than this."""
 _GROWN: Final = 4  # then at least every fourth token is new: a state is large, and disks wear

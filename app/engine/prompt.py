@@ -15,16 +15,14 @@ from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.types import Token
 
-_REPLY_ROOM: Final = 256
-"""Tokens kept free for the reply, or a quarter of a small context."""
+_REPLY_ROOM: Final = 256  # tokens kept free for the reply, or a quarter of a small context
 
 _LONG: Final = 50_000
 """Characters of messages from which on a prompt may take longer than a stop may: a tenth of a second."""
 
 _LOOK_EVERY: Final = 0.02  # seconds
 
-_UNSURE: Final = 8
-"""Last tokens of a text that is being typed: the next letters may join with them to others."""
+_UNSURE: Final = 8  # last tokens of a text that is being typed: the next letters may join with them to others
 
 
 @dataclass(frozen=True, slots=True)

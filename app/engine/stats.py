@@ -17,21 +17,16 @@ from slipstream.models.types import ROOT
 _ENOUGH: Final = 8
 """Plain steps of a reply from which on they alone are the baseline: the machine may have been faster before."""
 
-_LEAST: Final = 4
-"""Plain steps below which there is no baseline."""
+_LEAST: Final = 4  # plain steps below which there is no baseline
 
-_WINDOW: Final = 64
-"""Plain steps that are remembered from one reply to the next."""
+_WINDOW: Final = 64  # plain steps that are remembered from one reply to the next
 
 _FRESH_SECONDS: Final = 60.0
-_FRESH_STEPS: Final = 200
-"""A plain step counts for the longer of the two: so long, or so many plain steps."""
+_FRESH_STEPS: Final = 200  # a plain step counts for the longer of the two: so long, or so many plain steps
 
-_NEAR: Final = 256
-"""Tokens by which the text may have been shorter or longer, or a quarter of the text if that is more."""
+_NEAR: Final = 256  # tokens by which the text may have been shorter or longer, or a quarter of the text if that is more
 
-_UNSURE: Final = 0.1
-"""Standard error of the baseline, as a share of it, above which no ratio is given."""
+_UNSURE: Final = 0.1  # standard error of the baseline, as a share of it, above which no ratio is given
 
 _BUSY: Final = 0.6
 """Spread of the plain steps' times, as a share of their mean, above which another program disturbs them."""

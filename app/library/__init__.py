@@ -2,5 +2,4 @@
 
 from typing import Final
 
-TOKENS: Final = 500_000
-"""Tokens of text that heads are trained on by default."""
+TOKENS: Final = 500_000  # tokens of text that heads are trained on by default

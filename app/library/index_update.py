@@ -17,8 +17,7 @@ from slipstream.drafters.text_index.index import TextIndex
 from slipstream.drafters.text_index.text import Piece
 from slipstream.models.types import Token
 
-LARGEST: Final = 2_000_000
-"""Most bytes of a file: larger ones are seldom written by a person."""
+LARGEST: Final = 2_000_000  # most bytes of a file: larger ones are seldom written by a person
 
 _LOOK: Final = 8_192  # bytes that tell most binary files
 _PASSED_OVER: Final = frozenset({"node_modules", "__pycache__", "bower_components"})

@@ -10,8 +10,7 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.models.errors import SlipstreamError
 
-_NEWEST: Final = 2000
-"""Messages that are looked at: older ones say little of today, and a start must not wait for them."""
+_NEWEST: Final = 2000  # messages that are looked at: older ones say little of today, and a start must not wait for them
 _LEAST_TOKENS: Final = 64
 
 

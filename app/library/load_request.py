@@ -20,8 +20,7 @@ TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
 PROBED: Final = "probed.json"
 """File beside the derived ones that remembers which model files were tried, see ``Load.probed``."""
-_USUAL: Final = "usual-model"
-"""File in the folder of models that names the one its owner chose last."""
+_USUAL: Final = "usual-model"  # file in the folder of models that names the one its owner chose last
 _LONGEST_NAME: Final = 4_096  # bytes
 
 

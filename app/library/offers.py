@@ -13,8 +13,7 @@ from slipstream.models.library.records import Installed
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.fit import Fit, estimate
 
-CONTEXTS: Final = (4096, 8192, 32768)
-"""Contexts, in tokens, that the memory of a catalogue's pair is shown for."""
+CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, that the memory of a catalogue's pair is shown for
 _VERDICTS: Final = ("gpu", "split", "memory", "too big")
 _USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
 """The first of them is what a model is usually run with where memory is slow; llama.cpp's default too."""

@@ -35,8 +35,7 @@ from slipstream.models.library.store import ModelStore
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import fit
 
-_AMPLE: Final = 3
-"""Where so many times the weights are free, the context fits as well."""
+_AMPLE: Final = 3  # where so many times the weights are free, the context fits as well
 
 
 def offers_for(

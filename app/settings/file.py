@@ -160,8 +160,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "max_tokens": "reply.max_tokens",
         "read_ahead": "ahead.read",
     }
-)
-"""The setting that stands behind an option, by the option's name."""
+)  # the setting that stands behind an option, by the option's name
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Value]:

@@ -25,12 +25,10 @@ BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         "careful": {"temperature": 0.3},
         "creative": {"temperature": 1.2, "min_p": 0.1},
     }
-)
-"""Built-in presets; the user's own of the same name replace them."""
+)  # built-in presets; the user's own of the same name replace them
 OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"usual": "default", "sober": "careful", "lively": "creative"})
 """Former names of built-in presets, which are still accepted."""
-NONE: Final = "none"
-"""The word for no system prompt; it cannot be a name."""
+NONE: Final = "none"  # the word for no system prompt; it cannot be a name
 
 
 class Presets:

@@ -17,8 +17,7 @@ from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.outside import read_limited
 from slipstream.models.sanitize import shown_path
 
-MOST_BYTES: Final = 1 << 20
-"""Larger files are rejected."""
+MOST_BYTES: Final = 1 << 20  # larger files are rejected
 _PLACE: Final = re.compile(
     r"^(?P<why>.*?)\s*\((?:at )?(?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$"
 )

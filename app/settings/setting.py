@@ -10,12 +10,10 @@ from slipstream.models.errors import UsageError
 from slipstream.models.outside import decimal_number, whole_number
 from slipstream.models.sanitize import quoted
 
-Value = bool | int | float | str
-"""What a setting may hold."""
+Value = bool | int | float | str  # what a setting may hold
 When = Literal["at once", "in the next chat", "when a model is loaded next", "at the next start"]
 """From when on a change counts."""
-ABOUT: Final = "slipstream.setting"
-"""Key of a field's metadata that holds its ``About``."""
+ABOUT: Final = "slipstream.setting"  # key of a field's metadata that holds its ``About``
 _MOST_TEXT: Final = 20_000
 
 V = TypeVar("V", bool, int, float, str)

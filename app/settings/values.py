@@ -13,10 +13,8 @@ from typing import Any, Final
 from slipstream.app.protocol import AUTO, STATES_LIMIT, Load, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 
-LAST: Final = "last"
-"""``model.name``: the model that was chosen last."""
-KEYS: Final = "keys"
-"""The table of the file that maps actions to keys."""
+LAST: Final = "last"  # ``model.name``: the model that was chosen last
+KEYS: Final = "keys"  # the table of the file that maps actions to keys
 _USUAL: Final = Sampling()
 _CHAT: Final[When] = "in the next chat"
 _LOAD: Final[When] = "when a model is loaded next"

@@ -38,10 +38,8 @@ from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError
 
-SMALLEST = Size(20, 5)
-"""The smallest window that the chat is drawn in."""
-LAST_WORDS = 0.5
-"""Seconds that a reply has to end by itself when the chat is closed."""
+SMALLEST = Size(20, 5)  # the smallest window that the chat is drawn in
+LAST_WORDS = 0.5  # seconds that a reply has to end by itself when the chat is closed
 
 
 class ChatApp(App[int]):

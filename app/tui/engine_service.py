@@ -151,16 +151,14 @@ class EngineService(Widget):
     def __init__(self, engine: ChatEngine, store: ChatStore, ahead: AheadSettings) -> None:
         """Keeps the engine, the store that replies are kept in, and what is read before it is sent."""
         super().__init__()
-        self.ahead = ahead
-        """What is read before it is sent; may be changed at any time."""
+        self.ahead = ahead  # what is read before it is sent; may be changed at any time
         self._engine = engine
         self._store = store
         self._request = 0
         self._counting = 0  # number of the newest ``prepare``
         self._wanted: Load | None = None
         self._lock = threading.Lock()
-        self.busy = False
-        """Whether a load or a reply is under way."""
+        self.busy = False  # whether a load or a reply is under way
 
     def next_request(self) -> int:
         self._request += 1

@@ -42,10 +42,8 @@ from slipstream.app.tui.parts.format import rate
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 
-MARK: Final = "\u203a "
-"""Stands before what was asked."""
-LAST_WORDS: Final = 2.0
-"""Seconds that a reply has to end in order when its reader leaves."""
+MARK: Final = "\u203a "  # stands before what was asked
+LAST_WORDS: Final = 2.0  # seconds that a reply has to end in order when its reader leaves
 
 
 class Ask(TextArea):
@@ -113,16 +111,12 @@ class InlineChat(App[int]):
         self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked)
         self.ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
         self._doing, self._column = Static(id="doing"), VerticalScroll(id="said")
-        self.loaded: Loaded | None = None
-        """The model, while it is loaded."""
-        self.turn: Turn | None = None
-        """The question that is being answered."""
-        self.text = self.shown = ""
-        """The reply so far, as the model wrote it and as it is shown."""
+        self.loaded: Loaded | None = None  # the model, while it is loaded
+        self.turn: Turn | None = None  # the question that is being answered
+        self.text = self.shown = ""  # the reply so far, as the model wrote it and as it is shown
         self._answer = Static(classes="answer")
         self._waiting = self._written = ""  # a question that waits for the model; the answer so far
-        self.said: list[str] = []
-        """All that was shown, in order, for the terminal to keep."""
+        self.said: list[str] = []  # all that was shown, in order, for the terminal to keep
 
     def compose(self) -> ComposeResult:
         """What was said, what is being done, and the question."""

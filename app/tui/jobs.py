@@ -30,8 +30,7 @@ if TYPE_CHECKING:  # the lists are loaded when they are first opened
     from slipstream.app.tui.parts.browser import Browser
 
 INTERRUPTED: Final = 130
-NICE: Final = 10
-"""How much less urgent than the chat a long piece of work is, as ``nice`` counts."""
+NICE: Final = 10  # how much less urgent than the chat a long piece of work is, as ``nice`` counts
 
 _PREFIX: Final = "slipstream: "
 _LINE: Final = 1 << 20  # bytes of the longest line
@@ -196,8 +195,7 @@ class Jobs:
             changed: Called whenever there is something new to show.
         """
         self.changed = changed
-        self.job: Job | None = None
-        """What goes on now."""
+        self.job: Job | None = None  # what goes on now
         self._background: Background | None = None
 
     async def run(

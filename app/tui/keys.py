@@ -17,8 +17,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.reading import nearest
 from slipstream.models.errors import UsageError
 
-NO_KEY: Final = "<none "
-"""How the key of an action begins that has none."""
+NO_KEY: Final = "<none "  # how the key of an action begins that has none
 _SAME: Final = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+h": "Backspace", "ctrl+j": "a new line"}
 """What terminals send for these."""
 _OTHER_NAMES: Final = {

@@ -23,10 +23,8 @@ assert sys.platform != "win32"  # mypy checks the rest for POSIX only
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 """Signals that end the chat as Ctrl-Q does; Ctrl-C is a key here and sends no signal."""
-PATIENCE = 5.0
-"""Seconds in which a chat must end; then its process is killed, and the launcher restores the terminal."""
-LOOK_EVERY = 0.5
-"""Seconds between two checks that the launcher and the terminal are still there."""
+PATIENCE = 5.0  # seconds in which a chat must end; then its process is killed, and the launcher restores the terminal
+LOOK_EVERY = 0.5  # seconds between two checks that the launcher and the terminal are still there
 
 
 class ChatDriver(LinuxDriver):

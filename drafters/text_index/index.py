@@ -29,8 +29,7 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.sanitize import shown_path
 from slipstream.models.types import Token
 
-_AT_ONCE: Final = 1 << 15
-"""Most tokens that ``add`` merges while its caller waits; larger merges are left to ``tidy``."""
+_AT_ONCE: Final = 1 << 15  # most tokens that ``add`` merges while its caller waits; larger merges are left to ``tidy``
 
 _LARGEST: Final = 1 << 31
 _SPELLING: Final = "tokenizer.ggml."

@@ -17,11 +17,9 @@ Ids = NDArray[np.uint32]
 DEPTH: Final = 16
 """Tokens of a context that the order looks at; as many as the longest match (REST's longest is 16 too)."""
 
-SEPARATOR: Final = 0xFFFF_FFFF
-"""Stands between documents; -1 as a signed number, and behind every token in the order."""
+SEPARATOR: Final = 0xFFFF_FFFF  # stands between documents; -1 as a signed number, and behind every token in the order
 
-PADDING: Final = DEPTH
-"""Separators before the first and behind the last document: reading from any place stays inside."""
+PADDING: Final = DEPTH  # separators before the first and behind the last document: reading from any place stays inside
 
 _ORDER: Final = np.dtype(">u4")  # compared as bytes, big-endian numbers have their own order
 

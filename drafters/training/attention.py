@@ -8,8 +8,7 @@ from torch import Tensor, nn
 Pairing = Literal["pairs", "halves"]
 """Which numbers of a head turn together: 2i and 2i + 1 (``llama``), or i and i + head_size / 2 (``qwen3``)."""
 
-Turn = tuple[Tensor, Tensor]
-"""Cosines and sines, each (length, head_size / 2) or (batch, length, head_size / 2)."""
+Turn = tuple[Tensor, Tensor]  # cosines and sines, each (length, head_size / 2) or (batch, length, head_size / 2)
 
 
 class RopeFactors(nn.Module):

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LONG = 1024
-"""Windows from this length on hold joined chats."""
+_LONG = 1024  # Windows from this length on hold joined chats
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.sanitize import quoted, shown_path
 
-ARCHITECTURES: Final = ("llama", "qwen3")
-"""Architectures that the decoder computes."""
+ARCHITECTURES: Final = ("llama", "qwen3")  # architectures that the decoder computes
 
 _LARGEST_SIZE: Final = 1 << 24
 _INSTEAD: Final = "Train medusa or kangaroo: they need no gradients through the target."
@@ -44,8 +43,7 @@ _CHANGES_NOTHING: Final = MappingProxyType(
         "rope.scaling.attn_factor": (1,),
         "rope.scaling.type": ("none", "linear"),
     }
-)
-"""Keys that can change what a model computes, and the values with which the decoder still computes the same."""
+)  # keys that can change what a model computes, and the values with which the decoder still computes the same
 
 
 def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:

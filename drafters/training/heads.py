@@ -37,13 +37,10 @@ Messages = Sequence[Mapping[str, str]]
 Trained = tuple[dict[str, NDArray[Any]], dict[str, Any], Acceptance]
 
 _WINDOW = 256
-_ROWS = 16_384
-"""Most tokens that Medusa heads can guess: the frequent ones."""
-_PASSES = 3
-"""How often the text is gone through."""
+_ROWS = 16_384  # most tokens that Medusa heads can guess: the frequent ones
+_PASSES = 3  # how often the text is gone through
 _MASKS = 4
-_TRIAL = 0.1
-"""Share of the budget that each candidate exit layer is tried for."""
+_TRIAL = 0.1  # share of the budget that each candidate exit layer is tried for
 _PLAN = Plan(batch_tokens=4096, other_rate=1e-3, matrix_rate=0.01, decay_from=0.5, check_every=25, save_seconds=60)
 
 

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from slipstream.models.errors import SlipstreamError
 
-BatchLoss = Callable[..., Tensor]
-"""Loss of (model, *batch), the batch being what the run's ``Draws`` gave, as tensors."""
+BatchLoss = Callable[..., Tensor]  # loss of (model, *batch), the batch being what the run's ``Draws`` gave, as tensors
 
-Say = Callable[[str], None]
-"""Takes a progress line."""
+Say = Callable[[str], None]  # takes a progress line
 
 _BETWEEN_STATES = (".blk.", ".attn_", ".head.", ".fc.")
 """Parts of the names of the matrices between hidden states, which Muon trains; AdamW trains the rest."""

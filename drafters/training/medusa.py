@@ -21,11 +21,9 @@ from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.models.types import LAST_HIDDEN, Floats
 
-POINTS = (LAST_HIDDEN,)
-"""Hidden points that the heads read."""
+POINTS = (LAST_HIDDEN,)  # hidden points that the heads read
 
-_DECAY = 0.8
-"""Weight of head k is this to the power k, as in the paper."""
+_DECAY = 0.8  # weight of head k is this to the power k, as in the paper
 
 
 @dataclass(frozen=True)

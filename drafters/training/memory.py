@@ -14,10 +14,8 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
 from slipstream.models.sanitize import shown_path
 
-BATCH_TOKENS: Final = 2048
-"""Rows of all windows of one step, for which memory is counted unless said otherwise."""
-WINDOW: Final = 512
-"""Rows of one window, for which memory is counted unless said otherwise."""
+BATCH_TOKENS: Final = 2048  # rows of all windows of one step, for which memory is counted unless said otherwise
+WINDOW: Final = 512  # rows of one window, for which memory is counted unless said otherwise
 
 
 class _MemoryStatus(ctypes.Structure):

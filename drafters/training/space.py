@@ -22,8 +22,7 @@ from slipstream.drafters.training.corpus import Sampler, Source
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Decoder
 
-GROUPS = 24
-"""Groups of masks in one window."""
+GROUPS = 24  # groups of masks in one window
 
 
 class Masks(nn.Module):

@@ -20,10 +20,8 @@ from slipstream.models.sampling.sampler import Sampler
 Prompts = Iterator[tuple[Sequence[int], Sampler]]
 
 _ENDINGS = frozenset({".txt", ".md", ".rst", ".py", ".js", ".ts", ".c", ".h", ".cpp", ".java", ".go", ".rs", ".html"})
-_MOST_BYTES = 4_000_000
-"""A file that is larger is data, not text."""
-_WARM = 0.7
-"""Temperature of every other answer; the ones between are greedy."""
+_MOST_BYTES = 4_000_000  # a file that is larger is data, not text
+_WARM = 0.7  # temperature of every other answer; the ones between are greedy
 
 
 class ChatIds:

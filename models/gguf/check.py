@@ -21,8 +21,7 @@ from slipstream.models.sanitize import quoted
 DEFAULT_ALIGNMENT: Final = 32
 MAX_TOKENS: Final = 1_000_000
 MAX_EXPERTS: Final = 1_024
-MAX_TAIL: Final = 16 << 20
-"""Bytes that may follow the weights; llama.cpp maps and reads them all the same."""
+MAX_TAIL: Final = 16 << 20  # bytes that may follow the weights; llama.cpp maps and reads them all the same
 NO_TOKEN: Final = (-1, 2**32 - 1)  # converters write these for "there is no such token", and llama.cpp skips them
 
 TOKENIZERS: Final = frozenset({"llama", "gpt2", "bert", "t5", "rwkv", "gemma4", "plamo2", "none", "no_vocab"})
@@ -258,8 +257,7 @@ _ADDED: Final = re.compile(r"(norm(_\d)?\.weight|\.bias|\.ssm_[ad]|\.ssm_conv1d\
 _F32: Final = 0
 _NO_WEIGHTS: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
 """Types that no product of matrices takes as weights: Q8_1, Q8_K, whole numbers, F64."""
-_TABLE: Final = "tid2eid"
-"""Part of the names of weights that are whole numbers after all: experts by token."""
+_TABLE: Final = "tid2eid"  # part of the names of weights that are whole numbers after all: experts by token
 _OWN_HEADS: Final = frozenset({"lfm2", "lfm2moe"})
 """Architectures whose graph cuts queries by the metadata's head size although the file's rows were never compared."""
 _DELTA_NETS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})

@@ -8,8 +8,7 @@ from slipstream.models.gguf.reader import Header
 
 _EXPERTS: Final = frozenset({"glm4moe", "deepseek2", "qwen35moe"})
 """Architectures whose MTP layer must choose among experts."""
-_LATENT: Final = "deepseek2"
-"""The architecture whose MTP layer must have latent attention (MLA)."""
+_LATENT: Final = "deepseek2"  # the architecture whose MTP layer must have latent attention (MLA)
 MTP_ARCHITECTURES: Final = _EXPERTS | {"qwen35"}
 """Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was run here: there are others."""
 

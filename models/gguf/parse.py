@@ -24,8 +24,7 @@ F64: Final = 12
 
 SCALARS: Final = MappingProxyType(
     {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
-)
-"""Metadata type id to its ``struct`` code; strings (8) and arrays (9) are framed otherwise."""
+)  # metadata type id to its ``struct`` code; strings (8) and arrays (9) are framed otherwise
 
 TENSOR_TYPES: Final = MappingProxyType(
     {
@@ -73,11 +72,9 @@ The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so the facts st
 
 
 Scalar = bool | int | float | str
-Value = Scalar | list[bool] | list[int] | list[float] | list[str]
-"""What one metadata key may hold."""
+Value = Scalar | list[bool] | list[int] | list[float] | list[str]  # what one metadata key may hold
 
-MAX_HEADER: Final = 48 << 20
-"""Bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it."""
+MAX_HEADER: Final = 48 << 20  # bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it
 MAX_MEMORY: Final = 160 << 20
 """Bytes that the values of one header may take in memory: with the header itself never more than 256 MB."""
 MAX_TENSORS: Final = 65_536

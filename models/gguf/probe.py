@@ -25,8 +25,7 @@ from slipstream.models.outside import read_json
 from slipstream.models.sanitize import quoted, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
-MOST: Final = 1_000
-"""Files that are remembered; the ones probed first are forgotten first."""
+MOST: Final = 1_000  # files that are remembered; the ones probed first are forgotten first
 
 
 class ProbeRecord:
@@ -72,8 +71,7 @@ def _stamp(path: Path) -> list[list[int]]:
     return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in found]
 
 
-SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"
-"""Files in this folder are ours and need no probe."""
+SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # files in this folder are ours and need no probe
 COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
 _START_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 15.0

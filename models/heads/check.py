@@ -23,13 +23,11 @@ TOKEN_IDS: Final = "output.ids"
 """The one tensor that holds whole numbers: which token each row of an output matrix stands for."""
 HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
 """Of a Kangaroo adapter whose model has a norm in every head, as qwen3 has."""
-MAX_HEADS: Final = 64
-"""Most Medusa heads, layers of a head, and mask tokens; published ones have up to five."""
+MAX_HEADS: Final = 64  # most Medusa heads, layers of a head, and mask tokens; published ones have up to five
 
 _STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0"})
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""Tensor name to its sizes in numpy's order."""
+Shapes = Mapping[str, tuple[int, ...]]  # tensor name to its sizes in numpy's order
 
 
 def check_heads(method: Method, shapes: Shapes, settings: Mapping[str, Value], target: Header | None = None) -> None:

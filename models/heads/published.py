@@ -134,8 +134,7 @@ _NAMES: Final = (
     "medusa_lm_head.pt",
     "medusa_lm_head.bin",
     "pytorch_model.bin",
-)
-"""Files that a folder of published heads may hold, the safe ones first."""
+)  # files that a folder of published heads may hold, the safe ones first
 
 _PICKLES: Final = (".pt", ".pth", ".bin")
 _CONVERT: Final = (

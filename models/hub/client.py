@@ -31,8 +31,7 @@ else:
 
 AGENT: Final = "slipstream"  # the only thing sent about this machine
 CONNECT_S: Final = 10.0
-LEAST_RATE: Final = 1024
-"""Bytes per second below which a connection counts as broken."""
+LEAST_RATE: Final = 1024  # bytes per second below which a connection counts as broken
 HOPS: Final = 6
 _PATIENCE_S: Final = 20.0
 _CALL_S: Final = 300.0

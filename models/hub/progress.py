@@ -12,8 +12,7 @@ from slipstream.models.hub.types import RemoteFile
 from slipstream.models.hub.words import duration
 from slipstream.models.sanitize import shown_path
 
-State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
-"""Where a download of the queue stands."""
+State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # where a download of the queue stands
 
 Phase = Literal["checking", "connecting", "downloading", "waiting", "finishing"]
 """What a running download does: reading what is on disk, asking the hub, fetching, pausing before another try, or

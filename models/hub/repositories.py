@@ -108,8 +108,7 @@ _CARD: Final = 1 << 20
 _METADATA: Final = re.compile(r"\A\ufeff?---\r?\n.*?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _PAGES: Final = 10
 _LONGEST_TEXT: Final = 100
-_FIRST: Final = 1 << 20
-"""Bytes of the first request for a header: enough for models with small vocabularies."""
+_FIRST: Final = 1 << 20  # bytes of the first request for a header: enough for models with small vocabularies
 
 
 class Hub:

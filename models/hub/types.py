@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-Sort = Literal["downloads", "likes", "trending", "updated"]
-"""How found repositories are ordered, the most of it first."""
+Sort = Literal["downloads", "likes", "trending", "updated"]  # how found repositories are ordered, the most of it first
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,7 @@ def _layout(header: Header, stem: str, placed: Growth, own: Growth, chosen: bool
     return layout
 
 
-_PUSH: Final = 1024.0
-"""A power of 2, which every type holds; minus its square is the logit of an added row."""
+_PUSH: Final = 1024.0  # a power of 2, which every type holds; minus its square is the logit of an added row
 _KEY: Final = "slipstream.heads."
 _NOT_COPIED: Final = ("general.architecture", "general.alignment")
 

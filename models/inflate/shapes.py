@@ -22,8 +22,7 @@ from slipstream.models.sanitize import quoted
 
 Ints = NDArray[np.int64]
 
-NONE: Final = -1
-"""Stands in a map from large to small for what the small model does not have."""
+NONE: Final = -1  # stands in a map from large to small for what the small model does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +164,7 @@ MIXES: Final[Mapping[str, tuple[Kind, LlamaFileType]]] = MappingProxyType(
         "Q4_0": (Kind.Q4_0, LlamaFileType.MOSTLY_Q4_0),
         "Q4_K_M": (Kind.Q4_K, LlamaFileType.MOSTLY_Q4_K_M),
     }
-)
-"""Quantization to the type of most matrices, and what the file calls itself."""
+)  # quantization to the type of most matrices, and what the file calls itself
 
 _FINER: Final = MappingProxyType({Kind.Q4_K: Kind.Q5_0, Kind.Q6_K: Kind.Q8_0, Kind.Q4_0: Kind.F16, Kind.Q8_0: Kind.F16})
 """What rows become that are not whole blocks."""

@@ -20,8 +20,7 @@ from slipstream.models.library.names import split_name
 from slipstream.models.library.records import Checked, Installed, Record, size_of, write_record
 from slipstream.models.sanitize import shown_path
 
-LOCAL: Final = "local"
-"""Stands in place of a repository's owner for what was imported."""
+LOCAL: Final = "local"  # stands in place of a repository's owner for what was imported
 _CHUNK: Final = 4 << 20
 _RESERVE: Final = 512 << 20
 

@@ -13,16 +13,14 @@ from slipstream.models.memory.need import Need, Opening, placed
 from slipstream.models.memory.shape import Shape, rough_shape, shape_of
 from slipstream.models.types import KvType
 
-MARGIN: Final = 1.05
-"""Need is counted so many times over: as far off as it is allowed to be."""
+MARGIN: Final = 1.05  # need is counted so many times over: as far off as it is allowed to be
 _GPU_KEPT: Final = 512 << 20
 """Bytes that stay free on each GPU: for its driver's work space, and for the screen, which draws on the same memory."""
 _KEPT: Final = 1 << 30
 _KEPT_SHARE: Final = 0.1
 """Bytes and share of the machine's memory that stay free, whichever is more, for programs that grow and for files that
 are read. Where little is free, a quarter of it stays: a small model must run on a small machine too."""
-_UNTOLD: Final = 1 << 60
-"""Bytes where the system does not tell: a model is not refused for that."""
+_UNTOLD: Final = 1 << 60  # bytes where the system does not tell: a model is not refused for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,7 @@ def room_of(devices: Sequence[Device]) -> Room:
 
 _BITS: Final = MappingProxyType(
     {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "IQ4_XS": 4.4, "Q3_K_M": 4.0, "Q2_K": 3.2}
-)
-"""Bits that a weight takes in the usual quantizations, embeddings included, about."""
+)  # bits that a weight takes in the usual quantizations, embeddings included, about
 _USUAL: Final = "Q4_K_M"
 
 
@@ -118,10 +115,8 @@ Measure = Callable[[int, "KvType", bool], int | None]
 """Gets from llama.cpp the bytes of the graph's buffer, with a context, a type of KV cache, and whether scores are
 written down; None if it cannot say."""
 
-USUAL_CONTEXT: Final = 8192
-"""Largest context by default, in tokens."""
-_COMFORTABLE: Final = 4096
-"""Tokens below which a place with more memory is better."""
+USUAL_CONTEXT: Final = 8192  # largest context by default, in tokens
+_COMFORTABLE: Final = 4096  # tokens below which a place with more memory is better
 _SHORTER: Final = (6144, 4096, 2048, 1024, 512)
 _DRAFT_LEAVES: Final = 4
 

@@ -11,8 +11,7 @@ from typing import IO, Any, Final, Literal, Union, get_args, get_origin, get_typ
 from slipstream.app import protocol
 from slipstream.models.errors import SlipstreamError
 
-FRAME_LIMIT: Final = 64 << 20
-"""Most bytes of one frame; a paste of a book passes, a broken length does not."""
+FRAME_LIMIT: Final = 64 << 20  # most bytes of one frame; a paste of a book passes, a broken length does not
 
 
 class ProtocolError(Exception):

@@ -37,8 +37,7 @@ _SIGNALS: Final = {
     "SIGFPE": "a fault in llama.cpp or a library (SIGFPE)",
     "SIGTERM": "it was told to end (SIGTERM)",
 }
-_FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
-"""Ends whose reason may stand in the log."""
+_FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")  # ends whose reason may stand in the log
 _HINTS: Final = {
     "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
     "SIGILL": "Install llama-cpp-python again, built on this machine.",
@@ -46,8 +45,7 @@ _HINTS: Final = {
 _NAME_BYTES: Final = 64
 _NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as ``slipstream.drafters.guard`` writes it, without loading numpy here
 _TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
-_LAST: Final = 12
-"""Last lines of the log that may give the reason; earlier ones may report what did no harm."""
+_LAST: Final = 12  # last lines of the log that may give the reason; earlier ones may report what did no harm
 _KEPT: Final = "What was written is kept; the next message starts it again"
 
 
@@ -145,8 +143,7 @@ def _signal(code: int) -> str:
         return str(-code)
 
 
-MOST: Final = 3
-"""Ends in a row, without a whole reply between them, after which one start is refused."""
+MOST: Final = 3  # ends in a row, without a whole reply between them, after which one start is refused
 
 
 class Recovery:

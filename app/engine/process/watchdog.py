@@ -35,8 +35,7 @@ class SuspendClock:
         return seconds
 
 
-EVERY: Final = 1.0
-"""Seconds between two heartbeats."""
+EVERY: Final = 1.0  # seconds between two heartbeats
 _WORKS: Final = 0.02  # share of one core; the heartbeat itself takes far less
 
 

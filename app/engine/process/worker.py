@@ -78,8 +78,7 @@ def _log(kind: type[BaseException], error: BaseException | None, trace: Tracebac
 
 
 _QUIET: Final = 1.0  # seconds
-_LAST_WORDS: Final = 1.0
-"""Seconds for an orderly end once the interface is gone; Linux kills the process at once."""
+_LAST_WORDS: Final = 1.0  # seconds for an orderly end once the interface is gone; Linux kills the process at once
 
 
 class Worker:

@@ -18,11 +18,9 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.chat.authorship import DRAFTED, DRAFTERS
 from slipstream.app.tui.parts.format import BARS, percent
 
-SAMPLE = 24
-"""Tokens drafted that make one point over time: fewer say little."""
+SAMPLE = 24  # tokens drafted that make one point over time: fewer say little
 POINTS = 120
-Depths = list[list[int]]
-"""Per depth from 1: [steps that reached it, accepted there]."""
+Depths = list[list[int]]  # per depth from 1: [steps that reached it, accepted there]
 
 
 @dataclass(slots=True)
@@ -116,12 +114,9 @@ def _added(first: Depths, second: Depths) -> Depths:
     return [[a + b for a, b in zip(*pair, strict=True)] for pair in both]
 
 
-NAME = 11
-"""Columns of a drafter's name."""
-COLUMN = 3
-"""Columns of a depth."""
-LARGE = 3
-"""Lines of a drafter where there is room for the figures."""
+NAME = 11  # columns of a drafter's name
+COLUMN = 3  # columns of a depth
+LARGE = 3  # lines of a drafter where there is room for the figures
 FAINT = "$foreground 55%"
 
 

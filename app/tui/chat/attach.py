@@ -16,14 +16,10 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import UsageError
 
-MOST_BYTES = 1 << 20
-"""The largest file that is attached: about as many tokens as the longest contexts have."""
-MOST_LISTED = 5000
-"""Entries of a folder that are looked at while a name is typed."""
-MOST_OFFERED = 50
-"""Names that are offered at once."""
-MOST_BEGUN = 4
-"""Places of a line that are looked at, for a name may have spaces."""
+MOST_BYTES = 1 << 20  # the largest file that is attached: about as many tokens as the longest contexts have
+MOST_LISTED = 5000  # entries of a folder that are looked at while a name is typed
+MOST_OFFERED = 50  # names that are offered at once
+MOST_BEGUN = 4  # places of a line that are looked at, for a name may have spaces
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _BEGUN = re.compile(r"(?:^|\s)@(?!\s)")
 _RUN = re.compile(r"`{3,}")

@@ -21,12 +21,9 @@ from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 RECOVERED = "$warning"
 BONUS = "italic $accent"
-DRAFTED = "underline $success"
-"""What a model or its heads drafted."""
-COPIED = "underline italic $secondary"
-"""What was copied from text that was there already."""
-PURPLE = "#a678de"
-"""Beside the theme's own colours; to be read on light and on dark."""
+DRAFTED = "underline $success"  # what a model or its heads drafted
+COPIED = "underline italic $secondary"  # what was copied from text that was there already
+PURPLE = "#a678de"  # beside the theme's own colours; to be read on light and on dark
 
 DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -41,8 +38,7 @@ DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
         "recycle": "underline italic $success",
         "lookahead": f"underline italic {PURPLE}",
     }
-)
-"""The styles of the drafters: upright where a model drafted, slanted where something was copied."""
+)  # the styles of the drafters: upright where a model drafted, slanted where something was copied
 
 
 def style_of(piece: Piece) -> str:
@@ -86,8 +82,7 @@ def _width(words: list[tuple[str, str]]) -> int:
 
 CHUNK = 1500
 """Characters after which the next line end begins another widget: a long reply is not drawn whole at every step."""
-LINE = 4 * CHUNK
-"""Characters after which it is begun without a line end."""
+LINE = 4 * CHUNK  # characters after which it is begun without a line end
 
 
 class _Chunk(Part):

@@ -34,8 +34,7 @@ class Benchmark:
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
         self._screen: BenchScreen | None = None
         self._plan: BenchPlan | None = None  # what was measured last
-        self.news = ""
-        """What came of the last benchmark."""
+        self.news = ""  # what came of the last benchmark
 
     def keep_cut_short(self) -> None:
         """Keeps what a benchmark had measured that was cut short with the program."""

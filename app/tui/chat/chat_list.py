@@ -21,8 +21,7 @@ from slipstream.app.tui.parts.dialogs import LineScreen
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError, UsageError
 
-MOST_RECALLED = 100_000
-"""Prompts that are searched."""
+MOST_RECALLED = 100_000  # prompts that are searched
 
 
 class ChatList:

@@ -57,10 +57,8 @@ class Conversation:
             UsageError: If there is no such chat.
         """
         self._store = store
-        self.sampling = sampling
-        """How the tokens of the next replies are drawn."""
-        self.usual = sampling
-        """How they are drawn in a chat that keeps no other way."""
+        self.sampling = sampling  # how the tokens of the next replies are drawn
+        self.usual = sampling  # how they are drawn in a chat that keeps no other way
         self._reply = reply or ReplySettings()
         self._new_system = self._reply.system  # of a chat that nothing was said in yet
         self.chat: StoredChat | None = store.get(chat) if chat else None

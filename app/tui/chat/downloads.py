@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # loaded when they are first needed: the chat is on the scree
     from slipstream.models.hub.progress import Job
     from slipstream.models.library.records import Installed
 
-LOOK_EVERY: Final = 0.5
-"""Seconds between two looks at the downloads."""
+LOOK_EVERY: Final = 0.5  # seconds between two looks at the downloads
 OFFER_AFTER = 1.5
 """Seconds after a load in which nothing else is loaded into this process: what is typed first is answered first."""
 
@@ -34,14 +33,10 @@ class Downloads:
 
     def __init__(self, page: ChatPage, desk: Desk, model: ChatModel, replying: Replying) -> None:
         self._page, self._desk, self._model, self._replying = page, desk, model, replying
-        self.manager: ModelsScreen | None = None
-        """The model manager's screen, once it was opened."""
-        self.offer: CatalogOffer | None = None
-        """A model to begin with, and its drafter; None where none is offered."""
-        self.offer_looked_for = False
-        """Whether there is no need to look again."""
-        self.fetched: Installed | None = None
-        """The offered model, once it is here."""
+        self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
+        self.offer: CatalogOffer | None = None  # a model to begin with, and its drafter; None where none is offered
+        self.offer_looked_for = False  # whether there is no need to look again
+        self.fetched: Installed | None = None  # the offered model, once it is here
         self._timer: Timer | None = None
         self._looking = False
         self._under_way: set[str] = set()  # downloads whose end is to be told

@@ -27,11 +27,9 @@ from slipstream.app.protocol import Done, DraftTree, Stepped
 from slipstream.app.tui.chat.acceptance import AcceptanceChart, AcceptanceRecord
 from slipstream.app.tui.chat.draft_tree import drawn, drawn_plain
 
-MOST = 100
-"""Steps kept for scrolling back."""
+MOST = 100  # steps kept for scrolling back
 EMPTY = Content("Guesses appear here during the next reply.").stylize("$foreground 55%")
-DRAW_EVERY = 0.1
-"""Seconds between two redraws: the reply beside it comes first."""
+DRAW_EVERY = 0.1  # seconds between two redraws: the reply beside it comes first
 
 
 class DraftTreeLog(ScrollView):
@@ -42,8 +40,7 @@ class DraftTreeLog(ScrollView):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: deque[DraftTree] = deque(maxlen=MOST)
-        """The steps that are drawn, oldest first."""
+        self.kept: deque[DraftTree] = deque(maxlen=MOST)  # the steps that are drawn, oldest first
         self._runs: deque[tuple[int, int]] = deque(maxlen=MOST)  # of each, first step and number: plain ones join
         self._new: deque[tuple[DraftTree, int, int]] = deque(maxlen=MOST)  # since the last picture
         self._lines: list[Strip] = []
@@ -143,8 +140,7 @@ class DraftTreeLog(ScrollView):
 
 BESIDE = 96
 """Columns of the chat from which the panel stands beside the transcript; on a narrower screen it stands below."""
-CHART = 64
-"""Columns from which there is room for the chart beside the trees."""
+CHART = 64  # columns from which there is room for the chart beside the trees
 
 
 class Split(Container):
@@ -166,10 +162,8 @@ class DraftPanel(Container):
     def __init__(self) -> None:
         super().__init__()
         self._record = AcceptanceRecord()
-        self.trees = DraftTreeLog()
-        """The last steps."""
-        self.chart = AcceptanceChart(self._record)
-        """Acceptance of each drafter in this chat."""
+        self.trees = DraftTreeLog()  # the last steps
+        self.chart = AcceptanceChart(self._record)  # acceptance of each drafter in this chat
         self.display = False
         self.border_title = Content("Guesses: ✓ or ━ right, ✗ wrong, numbers: % likely")
 

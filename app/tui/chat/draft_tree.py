@@ -14,12 +14,9 @@ from slipstream.app.tui.parts.format import duration, plural
 
 ROOT = -1
 """See ``DraftTree.parents``; the same name of ``slipstream.models.types`` would bring numpy into the interface."""
-MOST_DRAWN = 48
-"""Nodes drawn of one tree, the likeliest: more could not be read while they pass."""
-LONGEST = 14
-"""Cells of one token's text."""
-SMALLEST = 16
-"""Columns below which there is no room for a tree."""
+MOST_DRAWN = 48  # nodes drawn of one tree, the likeliest: more could not be read while they pass
+LONGEST = 14  # cells of one token's text
+SMALLEST = 16  # columns below which there is no room for a tree
 FAINT, REJECTED = "$foreground 40%", "$foreground 60%"
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 """Tell apart the drafters of the nodes, where there are several."""

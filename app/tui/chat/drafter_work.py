@@ -27,10 +27,8 @@ class DrafterWork:
     def __init__(self, page: ChatPage, model: ChatModel, replying: Replying, jobs: Jobs) -> None:
         self._page, self._model, self._replying, self._jobs = page, model, replying, jobs
         self._screen: DraftersScreen | None = None
-        self.news = ""
-        """What came of the last work."""
-        self.fresh = False
-        """Whether something is here that the loaded model does not have."""
+        self.news = ""  # what came of the last work
+        self.fresh = False  # whether something is here that the loaded model does not have
 
     def open(self) -> None:
         """Lists all drafters, to choose one or to see why one does not fit."""

@@ -68,8 +68,7 @@ FIGURES = (
     ("free extra token", "bonus: the model's own, after right guesses"),
 )
 
-NARROW = 70
-"""Columns below which a meaning stands under its key."""
+NARROW = 70  # columns below which a meaning stands under its key
 
 
 class HelpScreen(Dialog[None]):

@@ -16,16 +16,13 @@ from markdown_it.token import Token
 
 from slipstream.app.platform.safe_text import clean
 
-SIZE: Final = 1200
-"""Characters after which the next block begins another passage."""
-STEP: Final = 150
-"""Characters that have to come until it is looked whether it ends."""
+SIZE: Final = 1200  # characters after which the next block begins another passage
+STEP: Final = 150  # characters that have to come until it is looked whether it ends
 CODE_SIZE: Final = 3000
 """The same for one block of code, which is better left whole: its parts are coloured and scrolled each for itself."""
 LINE: Final = 4 * SIZE
 """Characters after which a paragraph is cut between words, if it has no line end where it can be cut."""
-TOLD: Final = 24
-"""Characters of a line after which it is plain what it is: a list's number has come to its end by then."""
+TOLD: Final = 24  # characters of a line after which it is plain what it is: a list's number has come to its end by then
 _WORD: Final = re.compile(r"[^\W\d_]")
 _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})

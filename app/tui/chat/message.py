@@ -17,8 +17,7 @@ from textual.widget import Widget
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import clean
 
-CODE_KEYS = range(1, 10)
-"""Code blocks of a reply that a key copies."""
+CODE_KEYS = range(1, 10)  # code blocks of a reply that a key copies
 
 
 class Said(Widget):
@@ -46,8 +45,7 @@ class Said(Widget):
     def __init__(self, message: int) -> None:
         super().__init__()
         self.message = message
-        self.beside: list[int] = []
-        """All messages that stand in its place, oldest first; empty where it is alone."""
+        self.beside: list[int] = []  # all messages that stand in its place, oldest first; empty where it is alone
 
     def fork(self, siblings: list[int]) -> None:
         """Says which messages stand in its place."""
@@ -92,10 +90,8 @@ class Said(Widget):
         self.can_focus = self.is_attached and self.screen.focused is self
 
 
-MOST_LINES = 40
-"""Lines of a message that are shown at first: drawing ten thousand takes seconds."""
-MOST_CHARACTERS = 6000
-"""Characters of a message that are shown at first."""
+MOST_LINES = 40  # lines of a message that are shown at first: drawing ten thousand takes seconds
+MOST_CHARACTERS = 6000  # characters of a message that are shown at first
 
 
 class Question(Said):
@@ -105,13 +101,10 @@ class Question(Said):
 
     def __init__(self, message: int, text: str) -> None:
         super().__init__(message)
-        self.text = text
-        """The text as it was typed."""
+        self.text = text  # the text as it was typed
         begin = "\n".join(text.split("\n", MOST_LINES)[:MOST_LINES])[:MOST_CHARACTERS]
-        self.folded = len(begin) < len(text)
-        """Whether only its beginning is shown."""
-        self.content = Content(clean(begin).expandtabs(4))
-        """The text as it is shown."""
+        self.folded = len(begin) < len(text)  # whether only its beginning is shown
+        self.content = Content(clean(begin).expandtabs(4))  # the text as it is shown
         if self.folded:
             lines, whole = text.removesuffix("\n").count("\n") + 1, size(len(text.encode("utf-8", "replace")))
             note = f"\n… of {lines:,} lines, {whole} · Space or a click shows all"

@@ -39,22 +39,16 @@ class ChatModel:
             name: What to call the model until it is loaded.
         """
         self._page, self._engine, self._desk, self._show_chat = page, engine, desk, show_chat
-        self.load = load
-        """What loads the model."""
-        self.name = name
-        """What to call the model."""
-        self.drafter = load.drafter
-        """The drafter of the next reply."""
-        self.loaded: Loaded | None = None
-        """The model, once it is loaded and while it is."""
-        self.known: Loaded | None = None
-        """The model that was loaded last, also while a benchmark has its memory."""
+        self.load = load  # what loads the model
+        self.name = name  # what to call the model
+        self.drafter = load.drafter  # the drafter of the next reply
+        self.loaded: Loaded | None = None  # the model, once it is loaded and while it is
+        self.known: Loaded | None = None  # the model that was loaded last, also while a benchmark has its memory
         self._settings: Settings | None = None
         self._former: tuple[Load, str] | None = None  # to go back to, if another model cannot be loaded
         self._chosen: Installed | None = None  # to be loaded at the next start, too, if it can be
         self._when_ready: Then | None = None  # what waits for the model
-        self.lent = ""
-        """What has the model's memory instead, on the edge of the prompt; empty while the chat has it."""
+        self.lent = ""  # what has the model's memory instead, on the edge of the prompt; empty while the chat has it
 
     # --- loading --------------------------------------------------------------------------------------------------
 

@@ -40,10 +40,8 @@ class ChatPage:
         self.prompt = Prompt(store.prompts(), list(EXAMPLES))
         self.status = Strip(drafter, conversation.exact)
         self.top_bar = TopBar()
-        self.welcome: Welcome | None = None
-        """What an empty chat shows; None where something was said."""
-        self.unfinished = False
-        """Whether the last reply can go on."""
+        self.welcome: Welcome | None = None  # what an empty chat shows; None where something was said
+        self.unfinished = False  # whether the last reply can go on
         self._store, self._unsent = store, Unsent(store.database.path.with_name("unsent.json"))
         self._typed_in: str | None = None  # the chat whose text the prompt holds
 

@@ -29,8 +29,7 @@ class Recall:
         self._texts = list(dict.fromkeys([*texts][::-1]))[::-1]
         self._at: int | None = None
         self._unsent = ""  # what was typed before the first step
-        self.shown = ""
-        """The prompt as it was put; once it is changed, Up and Down move the cursor again."""
+        self.shown = ""  # the prompt as it was put; once it is changed, Up and Down move the cursor again
 
     def add(self, text: str) -> None:
         if text in self._texts:
@@ -93,8 +92,7 @@ class Prompt(TextArea):
             show_line_numbers=False,
             placeholder="Message, / for commands, @ for files",
         )
-        self.choices = Choices()
-        """The list above the prompt."""
+        self.choices = Choices()  # the list above the prompt
         self._folds = Folds()
         self._files = Files(self, self._folds, lambda read: self.post_message(self.Attached(read)))
         self._recall = Recall(map(literal, recall))

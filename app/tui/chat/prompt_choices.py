@@ -72,8 +72,7 @@ class Choices(OptionList, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self.start = 0
-        """Column where the word begins that is completed."""
+        self.start = 0  # column where the word begins that is completed
         self._choices: list[Choice] = []
 
     @property

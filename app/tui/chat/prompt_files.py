@@ -15,10 +15,8 @@ from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import UsageError
 
 _SECONDS = 8.0  # that a line of words stays
-MOST_LINES = 30
-"""Lines from which on a paste is folded: the prompt shows six."""
-MOST_CHARACTERS = 4000
-"""Characters from which on a paste is folded."""
+MOST_LINES = 30  # lines from which on a paste is folded: the prompt shows six
+MOST_CHARACTERS = 4000  # characters from which on a paste is folded
 
 
 def is_long(text: str) -> bool:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen b
     from slipstream.app.tui.race.screen import RaceScreen
 
 WAITS: Final = "race running · Esc ends it"
-SHAPE: Final = "1b"
-"""To whose cost the bundled model is widened."""
+SHAPE: Final = "1b"  # to whose cost the bundled model is widened
 
 
 class Races:

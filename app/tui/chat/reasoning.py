@@ -13,8 +13,7 @@ from slipstream.app.protocol import Piece
 from slipstream.app.tui.chat.authorship import Pieces
 from slipstream.app.tui.parts.format import plural, spent
 
-LAST_WORDS = 400
-"""Characters at the end of the thoughts that are looked at for a line to show."""
+LAST_WORDS = 400  # characters at the end of the thoughts that are looked at for a line to show
 
 
 class ThinkingHead(Widget):
@@ -57,15 +56,11 @@ class ThinkingView(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._head = ThinkingHead()
-        self.body = Pieces()
-        """The thoughts themselves."""
+        self.body = Pieces()  # the thoughts themselves
         self._end = self._space = ""  # of the thoughts, and what stands behind it
-        self.tokens, self.milliseconds = 0, 0.0
-        """Of all thoughts."""
-        self.under_way = False
-        """Whether more thoughts follow."""
-        self.opened = False
-        """Whether the thoughts themselves are seen."""
+        self.tokens, self.milliseconds = 0, 0.0  # of all thoughts
+        self.under_way = False  # whether more thoughts follow
+        self.opened = False  # whether the thoughts themselves are seen
 
     def compose(self) -> ComposeResult:
         yield self._head

@@ -17,8 +17,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.key_bar import sheet_keys
 
-MOST_LISTED = 200
-"""Prompts that are listed at once; more words find those further back."""
+MOST_LISTED = 200  # prompts that are listed at once; more words find those further back
 _SHOWN = 300
 
 

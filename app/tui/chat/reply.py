@@ -56,8 +56,7 @@ class Reply(Said):
         self._opened = begins_inside(text, self._thought)
         parts = split(text, self._opened)
         self._shown = tuple(map(len, divided(text, self._opened)))  # characters of the reasoning, and of the answer
-        self.thinking = ThinkingView()
-        """What it thought."""
+        self.thinking = ThinkingView()  # what it thought
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
         if text and not parts.answer:
             self.thinking.open()

@@ -40,10 +40,8 @@ class Replying:
         """
         self._page, self._engine, self._model, self._editing = page, engine, model, editing
         self._context, self._show_chat = context, show_chat
-        self.turn: Turn | None = None
-        """The question that is being answered; None while nothing is written."""
-        self.widget: Reply | None = None
-        """The reply that is being written."""
+        self.turn: Turn | None = None  # the question that is being answered; None while nothing is written
+        self.widget: Reply | None = None  # the reply that is being written
         self._then: Then | None = None  # what follows the end of the reply
         self._retried = False  # whether the engine was started again for this question
 

@@ -58,12 +58,9 @@ from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
 
-LOOK_AT_FILES = 2.0
-"""Seconds until the screen says that another program deleted or replaced the file of the chats."""
-LOW = 18
-"""Rows below which the strip is one line."""
-QUIT_WITHIN = 2.0
-"""Seconds in which a second Ctrl-C quits."""
+LOOK_AT_FILES = 2.0  # seconds until the screen says that another program deleted or replaced the file of the chats
+LOW = 18  # rows below which the strip is one line
+QUIT_WITHIN = 2.0  # seconds in which a second Ctrl-C quits
 IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bottom", "select"})
 """Actions and commands whose keys mean something else while the list of chats has the focus."""
 
@@ -108,8 +105,7 @@ KEYS: Final[list[BindingType]] = named(
         Binding("ctrl+home", "command('top')", "Top", show=False, priority=True, id="top"),
         Binding("ctrl+end", "command('bottom')", "Newest", show=False, priority=True, id="bottom"),
     ]
-)
-"""The keys of the chat; the settings give them others."""
+)  # the keys of the chat; the settings give them others
 
 
 class ChatScreen(Screen[None]):
@@ -146,8 +142,7 @@ class ChatScreen(Screen[None]):
             page, engine, self.editing, self.reply, self.chats, self.selection, self.guidance, self.downloads,
             self.drafters, self.benchmark, self.races,
         )  # fmt: skip
-        self.notes: list[str] = []
-        """What to say at the start."""
+        self.notes: list[str] = []  # what to say at the start
         self._interrupted = 0.0  # when Ctrl-C was pressed last
 
     # --- what is seen ---------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ class Editing:
 
     def __init__(self, page: ChatPage) -> None:
         self._page = page
-        self.message: int | None = None
-        """Number of the question; None while nothing is edited."""
+        self.message: int | None = None  # number of the question; None while nothing is edited
         self._set_aside = ""  # what was in the prompt before
 
     def begin(self, question: Question) -> None:

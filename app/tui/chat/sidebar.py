@@ -26,8 +26,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError
 
-BEFORE = 14
-"""Characters of a snippet before its first word."""
+BEFORE = 14  # characters of a snippet before its first word
 
 
 def chat_rows(chats: Iterable[StoredChat], current: str | None, now: float) -> list[Option]:
@@ -99,10 +98,8 @@ def _highlighted(text: str, spans: tuple[tuple[int, int], ...]) -> Content:
     return Content(text, [Span(0, len(text), "$foreground 65%"), *words])
 
 
-WIDE = 110
-"""Columns from which on the chats have a place of their own; on a narrower screen they lie over the open one."""
-MOST = 500
-"""Chats that are listed; the others are searched for."""
+WIDE = 110  # columns from which on the chats have a place of their own; on a narrower screen they lie over the open one
+MOST = 500  # chats that are listed; the others are searched for
 MOST_HITS = 40
 PAGE = 8
 KEYS = (("Enter", "open"), ("^R", "rename"), ("^T", "pin"), ("^X", "delete"), ("^S", "export"), ("Esc", "back"))

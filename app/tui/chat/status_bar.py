@@ -15,18 +15,13 @@ from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.parts.format import UNKNOWN, percent, rate
 
 MARGIN: Final = 1
-LABEL: Final = 14
-"""Columns of "with drafter", so that both bars begin below each other."""
-RATE: Final = 14
-"""Columns of "12,345 tok/s"."""
-NOTE: Final = 15
-"""Columns of what stands behind a speed."""
-WIDEST: Final = 60
-"""Columns of the longest bar."""
+LABEL: Final = 14  # columns of "with drafter", so that both bars begin below each other
+RATE: Final = 14  # columns of "12,345 tok/s"
+NOTE: Final = 15  # columns of what stands behind a speed
+WIDEST: Final = 60  # columns of the longest bar
 NAME, RIGHT, PER_STEP, OUTPUT = 21, 10, 20, 16
 """Columns of the third line's parts, each of which is followed by two spaces."""
-SHORT_MS: Final = 10.0
-"""Milliseconds of a plain step below which guessing saves next to nothing."""
+SHORT_MS: Final = 10.0  # milliseconds of a plain step below which guessing saves next to nothing
 FAINT: Final = "$foreground 55%"
 PROMISES: Final = {"same text": "text identical ✓", "same distribution": "same odds"}
 

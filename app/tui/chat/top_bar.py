@@ -14,8 +14,7 @@ from slipstream.app.protocol import Loaded
 from slipstream.app.tui.parts.format import bar, percent
 
 CELLS = 8
-NEAR = 0.8
-"""Share of the context from which on the bar warns."""
+NEAR = 0.8  # share of the context from which on the bar warns
 FULL = 0.95
 
 
@@ -42,16 +41,11 @@ NAME = "slipstream"
 class TopBar(Widget):
     """Title on the left, model and context on the right; the device gives way first, then the title."""
 
-    chat = reactive("")
-    """Title of the chat."""
-    loaded: reactive[Loaded | None] = reactive(None)
-    """The model, once there is one."""
-    led = reactive("")
-    """System prompt and preset, where they are not the usual."""
-    used = reactive(0)
-    """Tokens of the context that the chat takes, what is typed included."""
-    fetching: reactive[float | None] = reactive(None)
-    """How far the downloads are, 0 to 1; None while there are none."""
+    chat = reactive("")  # title of the chat
+    loaded: reactive[Loaded | None] = reactive(None)  # the model, once there is one
+    led = reactive("")  # system prompt and preset, where they are not the usual
+    used = reactive(0)  # tokens of the context that the chat takes, what is typed included
+    fetching: reactive[float | None] = reactive(None)  # how far the downloads are, 0 to 1; None while there are none
 
     def render(self) -> Content:
         width = self.size.width

@@ -62,10 +62,8 @@ class Forgotten(Static):
         super().__init__(Content(f"▲ above this line the model no longer reads: {counts}"))
 
 
-AT_ONCE = 12
-"""Messages that are made ready at a time: Markdown takes some 20 ms a paragraph."""
-MOST_SHOWN = 60
-"""Messages on the screen at most; older ones come back when they are asked for."""
+AT_ONCE = 12  # messages that are made ready at a time: Markdown takes some 20 ms a paragraph
+MOST_SHOWN = 60  # messages on the screen at most; older ones come back when they are asked for
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -82,8 +80,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._looking = False
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
-        self.coloured = False
-        """Whether replies show the source of each word."""
+        self.coloured = False  # whether replies show the source of each word
 
     def compose(self) -> ComposeResult:
         yield self.column

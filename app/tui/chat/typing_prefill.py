@@ -14,8 +14,7 @@ from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.chat.selection import Editing
 from slipstream.app.tui.engine_service import EngineService
 
-AT_ONCE: Final = 100
-"""A longer insertion counts as a paste and is read without a pause; so do several lines."""
+AT_ONCE: Final = 100  # a longer insertion counts as a paste and is read without a pause; so do several lines
 
 
 class TypingPrefill:

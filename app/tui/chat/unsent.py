@@ -12,10 +12,8 @@ from slipstream.app.platform.paths import write_private
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.outside import read_limited
 
-_LARGEST: Final = 8 << 20
-"""Bytes of the file, and about the characters of all texts together."""
-NEW: Final = ""
-"""Stands for a chat that has not begun."""
+_LARGEST: Final = 8 << 20  # bytes of the file, and about the characters of all texts together
+NEW: Final = ""  # stands for a chat that has not begun
 
 
 class Unsent:

@@ -30,16 +30,11 @@ T = TypeVar("T")
 class View(ABC):
     """A list of models or of what belongs to them: rows, and details of one of them."""
 
-    waiting = ""
-    """What is shown while the list is being made."""
-    nothing = ""
-    """What is shown where there is nothing to list."""
-    error = ""
-    """Why there is nothing to list."""
-    note = ""
-    """What goes on meanwhile; it stands above the list."""
-    ready = False
-    """Whether the list has been made."""
+    waiting = ""  # what is shown while the list is being made
+    nothing = ""  # what is shown where there is nothing to list
+    error = ""  # why there is nothing to list
+    note = ""  # what goes on meanwhile; it stands above the list
+    ready = False  # whether the list has been made
 
     @abstractmethod
     def __len__(self) -> int:
@@ -100,8 +95,7 @@ def below(*lines: Content) -> Content:
     return Content("\n").join([line for line in lines if line.plain])
 
 
-WIDE = 110
-"""Columns from which the details stand beside the list."""
+WIDE = 110  # columns from which the details stand beside the list
 
 
 class Rows(OptionList, inherit_bindings=False):
@@ -236,8 +230,7 @@ class Browser(Container):
         self.post_message(self.Chosen())
 
 
-LOW: Final = 18
-"""Rows below which only what matters most is shown."""
+LOW: Final = 18  # rows below which only what matters most is shown
 
 
 class BrowsingScreen(Sheet[T]):

@@ -18,8 +18,7 @@ from slipstream.app.tui.keys import NO_KEY
 
 STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
 """Usual keys of help, back or stop, and quit: these lead to all others."""
-STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})
-"""Actions of them that may have other keys."""
+STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # actions of them that may have other keys
 
 
 class KeyBar(Footer):

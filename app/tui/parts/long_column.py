@@ -14,20 +14,16 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-FEW = 4
-"""Parts that are mounted wherever they are; a column of no more is whole at all times."""
-NEAR = 1
-"""Screens above and below the one in sight in which all is mounted."""
-FAR = 2
-"""Screens above and below, beyond which nothing stays mounted."""
+FEW = 4  # parts that are mounted wherever they are; a column of no more is whole at all times
+NEAR = 1  # screens above and below the one in sight in which all is mounted
+FAR = 2  # screens above and below, beyond which nothing stays mounted
 
 
 class Part(ABC):
     """A stretch of a column: a widget while it is near the screen, else the number of lines that it takes."""
 
     def __init__(self) -> None:
-        self.widget: Widget | None = None
-        """What is mounted of it."""
+        self.widget: Widget | None = None  # what is mounted of it
         self._known = (0, 0)  # the lines that it takes at a width: (width, lines)
 
     @abstractmethod
@@ -86,8 +82,7 @@ class LongColumn(Vertical):
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         """Takes the first parts; the last of all is the one that grows."""
         super().__init__()
-        self.parts: list[Part] = list(parts)
-        """All of them, from top to bottom."""
+        self.parts: list[Part] = list(parts)  # all of them, from top to bottom
         self._above, self._below = Room(), Room()
         self._first = self._end = 0  # the parts from the first to before the other are mounted
         self._drawn = 0  # parts that there were at the last picture

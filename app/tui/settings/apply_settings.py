@@ -28,11 +28,9 @@ class Settled:
         self._app, self._chat, self._desk = app, chat, desk
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)
-        self.problems = list(file.problems)
-        """What of the settings cannot be done, a line each."""
+        self.problems = list(file.problems)  # what of the settings cannot be done, a line each
         self._themed_before = app.theme != "textual-dark"  # TEXTUAL_THEME chose another
-        self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)
-        """The keys of the chat."""
+        self.keys = KeyMap.made(file.settings.keys, ChatScreen.BINDINGS)  # the keys of the chat
         self.problems += self.keys.problems
         self._now: Settings | None = None
         self._show_theme()

@@ -14,8 +14,7 @@ from textual.widgets.option_list import Option
 
 from slipstream.app.settings.setting import Setting, Value
 
-LABEL = 22
-"""Cells of a row before its value."""
+LABEL = 22  # cells of a row before its value
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,7 @@ class Editor(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self.row: Row | None = None
-        """What is being edited."""
+        self.row: Row | None = None  # what is being edited
         self.line = Input(compact=True, select_on_focus=False, max_length=20_000)
         self.choices = OptionList(markup=False)
 

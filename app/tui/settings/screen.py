@@ -24,10 +24,8 @@ from slipstream.app.tui.settings.editor import Editor, Row, written
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.sanitize import shown_path
 
-WIDE = 104
-"""Columns from which on a setting is explained beside the list; on a narrower screen below it."""
-Values = Mapping[str, Value | None]
-"""What was settled, by name; None for the default."""
+WIDE = 104  # columns from which on a setting is explained beside the list; on a narrower screen below it
+Values = Mapping[str, Value | None]  # what was settled, by name; None for the default
 
 
 class SettingsScreen(Sheet[None]):
@@ -48,10 +46,8 @@ class SettingsScreen(Sheet[None]):
         super().__init__()
         self._settled = settled
         self._undo: list[Values] = []
-        self.rows: dict[str, Row] = {row.name: row for row in self._made()}
-        """The rows by name, in order."""
-        self.row: Row = next(iter(self.rows.values()))
-        """The one under the bar."""
+        self.rows: dict[str, Row] = {row.name: row for row in self._made()}  # the rows by name, in order
+        self.row: Row = next(iter(self.rows.values()))  # the one under the bar
         self._seen: dict[str, Content] = {}
         self._error = ""
         self.list = OptionList(markup=False, id="settings-list")

@@ -18,8 +18,7 @@ from slipstream.drafters.training.family import (
 from slipstream.drafters.training.family.same_question import SameQuestion
 from slipstream.drafters.training.family.sources import Message, Row
 
-Chat = list[Message]
-"""Messages in order; a single message of role ``text`` stands for running text."""
+Chat = list[Message]  # messages in order; a single message of role ``text`` stands for running text
 
 _SYSTEM = (
     "You are a helpful assistant.",
@@ -45,8 +44,7 @@ _JOINED = frozenset(
     | {"meanings", "reasons", "skills", "things"}
     | {f"plain_{part}" for part in ("stories_a", "stories_b", "words", "explain", "tasks", "because", "how", "means")}
 )
-_FREQUENT = 8
-"""A word of the dictionary is kept for training if at least this many other rows use it."""
+_FREQUENT = 8  # a word of the dictionary is kept for training if at least this many other rows use it
 _JOIN_SHARE = 0.15
 _SYSTEM_SHARE = 0.06
 

@@ -13,8 +13,7 @@ from typing import Any, TextIO
 from slipstream.drafters.training.family.sources import Row
 from slipstream.models.errors import UsageError
 
-RUN_WORDS = 10
-"""A row that shares a run of this many words with a benchmark overlaps it."""
+RUN_WORDS = 10  # a row that shares a run of this many words with a benchmark overlaps it
 _OPENERS: dict[str, Callable[..., TextIO]] = {".jsonl": open, ".xz": lzma.open, ".gz": gzip.open}
 _WORD = re.compile(r"\w+")
 

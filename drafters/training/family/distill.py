@@ -7,8 +7,7 @@ from torch.nn import functional
 from slipstream.drafters.training.loop import BatchLoss
 from slipstream.drafters.training.model import Decoder
 
-TEXT_SHARE = 0.1
-"""Share of the plain cross-entropy in the loss."""
+TEXT_SHARE = 0.1  # share of the plain cross-entropy in the loss
 
 
 def distillation_loss(teacher: Decoder) -> BatchLoss:

@@ -24,11 +24,9 @@ from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Layer, Norm, Shape
 
-UNROLLED = 4
-"""Drafted places that training looks ahead; the paper takes 7."""
+UNROLLED = 4  # drafted places that training looks ahead; the paper takes 7
 
-_DECAY = 0.8
-"""Weight of step j is this to the power j, as in the paper's code."""
+_DECAY = 0.8  # weight of step j is this to the power j, as in the paper's code
 
 
 def layers(shape: Shape) -> tuple[int, int, int]:

@@ -17,8 +17,7 @@ _KINDS = {
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
     "f32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
 }
-KINDS = tuple(_KINDS)
-"""Ways to store the matrices; norms are always F32."""
+KINDS = tuple(_KINDS)  # ways to store the matrices; norms are always F32
 
 _LICENCE_NOTE = "Weights: MIT. Trained on open texts whose licences and authors the model card names."
 

@@ -37,8 +37,7 @@ from slipstream.models.heads.file import HeadsInfo, identity, read_heads, write_
 TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"
 REPORT_FILE = "report.json"
-DEPTH = 6
-"""Depths that acceptance is reported to."""
+DEPTH = 6  # depths that acceptance is reported to
 
 
 def heads_file(folder: Path, method: Method, target: str = TARGET_NAME) -> Path:

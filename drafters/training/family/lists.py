@@ -9,8 +9,7 @@ from slipstream.drafters.training.family.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("lists.toml")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven")
-_DRAWS = 4
-"""Lists of one kind and number."""
+_DRAWS = 4  # lists of one kind and number
 _ASKS = (
     "Name {} {}.", "List {} {}.", "Give me {} {}.", "name {} {}", "list {} {}", "Can you name {} {}?", "Tell me {} {}.",
     "Can you list {} {}?", "Please name {} {}.", "I need {} {}.", "Write down {} {}.", "Give me a list of {} {}.",

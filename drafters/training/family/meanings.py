@@ -27,8 +27,7 @@ adventure choice comfort custom decision discovery doubt duty effort event examp
 journey legend memory mistake mystery opinion opportunity order pleasure problem promise purpose responsibility
 result risk rumor skill success surprise talent tradition victory wish
 """
-_COUNTED = frozenset(_COUNTED_WORDS.split())
-"""Nouns that are asked for with their article."""
+_COUNTED = frozenset(_COUNTED_WORDS.split())  # nouns that are asked for with their article
 _OPPOSITE_ASKS = (
     'What is the opposite of "{}"?', "What is the opposite of {}?", "Name the opposite of {}.",
     "Tell me the opposite of {}.", "what is the opposite of {}",

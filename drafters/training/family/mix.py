@@ -63,8 +63,7 @@ SHARES = {
     "plain_listing": 0.05,
     "plain_shorttales_a": 0.05,
     "answers": 1.0,
-}
-"""Parts of the training tokens by source; ``answers`` are the target's own, about half where they are there."""
+}  # parts of the training tokens by source; ``answers`` are the target's own, about half where they are there
 
 
 def encode(made: dict[str, list[Chat]], encoder: ChatEncoder) -> dict[str, Source]:

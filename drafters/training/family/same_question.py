@@ -47,8 +47,7 @@ cannot explanation easy easily belong belongs once upon time pair couple group o
 zero two three four five six seven eight nine ten eleven twelve dozen first second third last
 year top
 grandmother grandfather mother father class student child kid kids children son daughter
-"""
-"""Words that stand in many questions and say little of what is asked: function words, forms of asking, numbers."""
+"""  # words that stand in many questions and say little of what is asked: function words, forms of asking, numbers
 
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _END = re.compile(r"[.?!;\n]+")

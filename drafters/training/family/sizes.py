@@ -65,8 +65,7 @@ BUNDLED = Family(
     masks=3,
     compiled=True,
     own_text=True,
-)
-"""What ships."""
+)  # what ships
 
 TINY = Family(
     target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),
@@ -89,5 +88,4 @@ TINY = Family(
     masks=2,
     compiled=False,
     own_text=False,
-)
-"""The same recipe in a minute, to see that it works."""
+)  # the same recipe in a minute, to see that it works

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-RUN_WORDS = 12
-"""A training row that shares a run of this many words with a held-out row is dropped."""
+RUN_WORDS = 12  # a training row that shares a run of this many words with a held-out row is dropped
 
-HELD_OUT_EVERY = 200
-"""One row in this many is held out, chosen by a hash of its text."""
+HELD_OUT_EVERY = 200  # one row in this many is held out, chosen by a hash of its text
 
 _MEDICAL = re.compile(
     r"\b(medic(al|in|at)|disease|symptom|diagnos|dosage|cancer|vaccin|surg(ery|ical)|therap|illness|pharma|physician"

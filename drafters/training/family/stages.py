@@ -31,8 +31,7 @@ TARGET_NAME = "slipstream-mini"
 DRAFT_NAME = "slipstream-mini-draft"
 OPTIONS = ContextOptions(kv="q8_0", flash=True, max_rows=256, max_leaves=1, same_text=True)
 """How the bundled target runs, in chunks that suit long windows."""
-WINDOW = 256
-"""Tokens in a window that heads are trained on."""
+WINDOW = 256  # tokens in a window that heads are trained on
 
 TITLES = MappingProxyType(
     {

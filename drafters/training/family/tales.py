@@ -10,8 +10,7 @@ from slipstream.drafters.training.family.sources import Message
 
 _TEXT = Path(__file__).with_name("tales.toml")
 _COUNT = 12_000
-_WORDS = 90
-"""A longer story is drawn again."""
+_WORDS = 90  # a longer story is drawn again
 _ASKS = (
     "Tell me a story about {}.", "Tell me a story about {}.", "Tell me a story about {}.", "tell me a story about {}",
     "Write a short story about {}.", "Write a short story about {}.", "Write a story about {}.",

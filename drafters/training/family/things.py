@@ -32,8 +32,7 @@ _USE = (
 _MASS_WORDS = """
 butter cheese fire glass gold honey ice jam milk rain salt scissors snow soap sugar tea wool
 """
-_MASS = frozenset(_MASS_WORDS.split())
-"""Things without an article."""
+_MASS = frozenset(_MASS_WORDS.split())  # things without an article
 _THE = frozenset({"moon", "sun"})
 
 

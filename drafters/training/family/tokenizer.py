@@ -23,8 +23,7 @@ CHAT_TEMPLATE = (
 """Jinja; written to the GGUF. The ids that ``encode_chat`` makes are those of its pieces."""
 
 REPLY_WEIGHT = 1.0
-PROMPT_WEIGHT = 0.3
-"""Loss weights of the words the model writes and of the words it only reads."""
+PROMPT_WEIGHT = 0.3  # loss weights of the words the model writes and of the words it only reads
 
 
 def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
