@@ -26,7 +26,7 @@ def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
 
 
 class ChatList:
-    """All chats, without their messages."""
+    """All chats, without their messages; what names a chat that is not there raises ``UsageError``."""
 
     def __init__(self, database: Database, states: Path | None, heads: Path | None, index: Path | None) -> None:
         """Takes the database, and the folders of files that are derived from chats, see ``ChatStore``."""
@@ -123,11 +123,7 @@ class ChatList:
             self._db.execute("UPDATE chats SET title = ? WHERE id = ?", (storable(title), chat))
 
     def pin(self, chat: str, pinned: bool = True) -> None:
-        """Pins a chat to the top of the list, or unpins it.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """Pins a chat to the top of the list, or unpins it."""
         self.get(chat)
         with self._db.write(durable=True):
             self._db.execute("UPDATE chats SET pinned = ? WHERE id = ?", (pinned, chat))
@@ -139,11 +135,7 @@ class ChatList:
         return dict(json.loads(row[0])) if row and row[0] else {}
 
     def keep_sampling(self, chat: str, values: dict[str, float]) -> None:
-        """Keeps a chat's own sampling parameters, see ``sampling``.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """Keeps a chat's own sampling parameters, see ``sampling``."""
         self.get(chat)
         with self._db.write(durable=True):
             self._db.execute("UPDATE chats SET sampling = ? WHERE id = ?", (json.dumps(values) if values else "", chat))
@@ -158,7 +150,6 @@ class ChatList:
         """Removes a chat from the list and from the text indexes; ``restore`` undoes it until the chat is erased.
 
         Raises:
-            UsageError: If there is no such chat.
             SlipstreamError: If it, or its traces in the indexes, cannot be deleted.
         """
         self.get(chat)

@@ -167,9 +167,6 @@ def import_chats(
     Args:
         tell: Takes a line on what was left out.
 
-    Returns:
-        The chats as they were added.
-
     Raises:
         UsageError: If it is no export, or has no messages.
         SlipstreamError: If they cannot be kept.

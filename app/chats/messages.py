@@ -33,7 +33,7 @@ _INSERT = f"INSERT INTO messages ({_COLUMNS}) VALUES ({', '.join('?' * (_COLUMNS
 
 
 class Messages:
-    """The messages of all chats."""
+    """The messages of all chats; what names a chat that is not there raises ``UsageError``."""
 
     def __init__(self, database: Database, chats: ChatList) -> None:
         self._db, self._chats = database, chats
@@ -41,21 +41,13 @@ class Messages:
     # --- read -----------------------------------------------------------------------------------------------------
 
     def messages(self, chat: str) -> list[StoredMessage]:
-        """The messages of the shown branch, oldest first, without refused ones.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """The messages of the shown branch, oldest first, without refused ones."""
         self._chats.get(chat)
         with self._db.read():
             return self._rows(self._tree(chat).shown())
 
     def all_messages(self, chat: str) -> list[tuple[StoredMessage, int]]:
-        """The messages of all branches, oldest first, each with its pick: of siblings, the greatest pick is shown.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """The messages of all branches, oldest first, each with its pick: of siblings, the greatest pick is shown."""
         self._chats.get(chat)
         with self._db.read():
             rows = self._db.execute(
@@ -117,9 +109,6 @@ class Messages:
 
         Args:
             beside: A message that this one replaces on the screen, as a new branch; None appends it.
-
-        Raises:
-            UsageError: If there is no such chat.
         """
         kept = self._chats.get(chat)
         with self._db.write(durable=True):
@@ -139,11 +128,7 @@ class Messages:
                 )
 
     def set_system(self, chat: str, text: str) -> None:
-        """Sets the system message of a chat, for all branches; an empty text removes it.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """Sets the system message of a chat, for all branches; an empty text removes it."""
         first = next(iter(self.messages(chat)), None)
         kept = first if first and first.role == "system" else None
         with self._db.write(durable=True):
@@ -167,9 +152,6 @@ class Messages:
         Args:
             model: Name of the model that writes it.
             parent: The message that it answers; None for the last shown one. A second reply is a new branch.
-
-        Raises:
-            UsageError: If there is no such chat.
         """
         self._chats.get(chat)
         with self._db.write():
@@ -186,9 +168,6 @@ class Messages:
         Args:
             model: Name of the model that writes it.
             fingerprint: The model's fingerprint; tokens of another model are dropped.
-
-        Returns:
-            The reply as it is now.
         """
         with self._db.write():
             self._db.execute(
@@ -251,9 +230,6 @@ class Messages:
         Args:
             chat: The chat; it gets a new id if its own is taken.
             messages: As ``all_messages`` gives them, parents first.
-
-        Returns:
-            The chat as it is kept.
         """
         numbers: dict[int, int | None] = {}
         with self._db.write(durable=True):

@@ -36,13 +36,6 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
 
     Args:
         settings: How much is measured where the options do not say.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        UsageError: If there is no such part, drafter or model, or a file of prompts is none.
-        SlipstreamError: If a model cannot be made or loaded, or a file not be written.
     """
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
@@ -58,15 +51,7 @@ def bench(options: argparse.Namespace, settings: Settings | None = None) -> int:
 def measure(
     options: argparse.Namespace, names: Sequence[str], parts: Callable[[Setup], Parts], settings: Settings | None = None
 ) -> int:
-    """Runs parts on the chosen models, prints their figures, and writes them to the JSON file.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        UsageError: See ``bench``.
-        SlipstreamError: See ``bench``.
-    """
+    """Runs parts on the chosen models, prints their figures, and writes them to the JSON file."""
     wish = Wish.of(options.inflate, options.quant, options.inflate_drafter, options.keep_inflated)
     settings = settings or (Settings.brief() if wish else Settings())
     plan, paths = _plan(options, settings), Paths.default()

@@ -42,9 +42,6 @@ def chat(
         name: A kept chat to go on with, or a new name; None begins an unnamed one.
         inline: A short session below the prompt of the shell; what was said stays there.
 
-    Returns:
-        The exit code.
-
     Raises:
         SlipstreamError: If chats cannot be kept, or the name cannot be one.
     """

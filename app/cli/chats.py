@@ -23,11 +23,7 @@ ALL = 1 << 31
 
 
 def chats(options: argparse.Namespace) -> int:
-    """Runs ``slipstream chats``; returns the exit code.
-
-    Raises:
-        SlipstreamError: If it cannot be done.
-    """
+    """Runs ``slipstream chats``; returns the exit code."""
     paths = Paths.default()
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
         store.listen(notice)

@@ -36,9 +36,6 @@ def drafters(options: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 0, or 130 if it was interrupted.
-
-    Raises:
-        SlipstreamError: If it cannot be done.
     """
     paths = Paths.default()
     match options.drafters_command:
@@ -64,13 +61,6 @@ def switch_drafter(options: argparse.Namespace, paths: Paths, off: bool) -> int:
 
     Args:
         options: ``name``, ``model``.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        UsageError: If there is no such drafter or model, or the file of choices is broken.
-        SlipstreamError: If it cannot be kept.
     """
     names = [name for name in METHODS if name != Plain.name]
     if options.name not in names:
@@ -141,14 +131,6 @@ def import_published(options: argparse.Namespace, paths: Paths) -> int:
 
     Args:
         options: ``path``, ``model``, ``licence``, ``exit_layer``.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ModelFileError: If the files are missing, damaged, no published heads, or do not fit the model.
-        UsageError: If the exit layer of a Kangaroo adapter is not known, or there is no such model.
-        SlipstreamError: If the disk is full or the folder cannot be written to.
     """
     target = read_header(Path(choose(paths, options.model).model))
     arrived = private_folder(paths.heads) / f"{target.path.stem}-{os.getpid()}.import"  # the method is not known yet

@@ -35,10 +35,6 @@ def index(options: argparse.Namespace, paths: Paths) -> int:
 
     Returns:
         The exit code: 0, or 130 if it was interrupted.
-
-    Raises:
-        UsageError: If no action or more than one is given, or a path or model is missing.
-        SlipstreamError: If the index is damaged or cannot be written.
     """
     asked = [bool(options.paths), options.list, bool(options.remove), options.on, options.off]
     if sum(asked) != 1:

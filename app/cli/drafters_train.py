@@ -97,10 +97,6 @@ def train(options: argparse.Namespace, paths: Paths) -> int:
 
     Returns:
         The exit code: 0, or 130 if it was interrupted.
-
-    Raises:
-        UsageError: If there is no such method, model or text, or the file cannot be the one to write.
-        SlipstreamError: If torch is missing, the method cannot serve the model, or the disk is full.
     """
     method = next((known for known in METHODS if known == options.method), None)
     if method is None:

@@ -45,9 +45,6 @@ def models(options: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 0; 1 if a model is broken; 130 if it was interrupted.
-
-    Raises:
-        SlipstreamError: If it cannot be done.
     """
     manager = ModelManager(Paths.default())
     match options.models_command:
@@ -152,9 +149,6 @@ def verify(manager: ModelManager, options: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 0, 1 if one is wrong, 130 if it was interrupted.
-
-    Raises:
-        UsageError: If there is no such model.
     """
     names = [options.name] if options.name else [m.name for m in manager.installed() if m.origin == "ours"]
     checked: list[Checked] = []
@@ -191,9 +185,6 @@ def remove(manager: ModelManager, options: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 0, or 1 if the owner did not want it after all.
-
-    Raises:
-        UsageError: If there is no such model, it is not ours, or there is no terminal to confirm on.
     """
     if options.name is None:
         if not options.now:
@@ -231,10 +222,6 @@ def pull(manager: ModelManager, options: argparse.Namespace) -> int:
 
     Returns:
         The exit code: 0, or 130 if it was paused.
-
-    Raises:
-        UsageError: If there is no such model on the hub.
-        SlipstreamError: If it does not fit, or cannot be fetched.
     """
     with _said_late("waiting for the hub"):
         offer = manager.wanted(options.reference)

@@ -34,10 +34,6 @@ def run_race(options: argparse.Namespace) -> int:
 
     Returns:
         The exit code; 130 where it was stopped.
-
-    Raises:
-        UsageError: If an option is none.
-        SlipstreamError: If a model cannot be made or loaded, or the drafter cannot serve it.
     """
     if options.max_tokens < 1:
         raise UsageError(f"max-tokens is {options.max_tokens}; it must be 1 or more.")

@@ -16,14 +16,7 @@ from slipstream.models.sanitize import shown_path
 
 
 def settings(options: argparse.Namespace) -> int:
-    """Lists, settles or resets.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SlipstreamError: If there is no such setting, it cannot be so, or it cannot be kept.
-    """
+    """Lists, settles or resets."""
     file = SettingsFile(Paths.default().settings)
     if options.settings_command == "set":
         file.change(options.name, known(options.name).read(options.value))

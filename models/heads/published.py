@@ -172,9 +172,6 @@ def import_heads(
         load_pickle: Reads PyTorch files; without it they are refused.
         exit_layer: Layers of the target that a Kangaroo adapter reads from, where its configuration does not say.
 
-    Returns:
-        ``out``.
-
     Raises:
         ModelFileError: If the files are missing, damaged, no published heads, or do not fit the target.
         UsageError: If the exit layer of a Kangaroo adapter is not known.

@@ -132,9 +132,6 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     Args:
         adapter: A Kangaroo adapter that was trained for it.
 
-    Returns:
-        The file.
-
     Raises:
         SlipstreamError: As ``cut``.
     """

@@ -36,7 +36,7 @@ class Turn:
 
 
 class Conversation:
-    """One chat of the store, or one that begins with its first message."""
+    """One chat of the store, or one that begins with its first message; raises ``SlipstreamError`` if that cannot be."""
 
     def __init__(
         self,
@@ -52,9 +52,6 @@ class Conversation:
             sampling: How tokens are drawn in a chat that keeps no other way.
             chat: The chat; None for a new one.
             asked: Whether this sampling was asked for just now, so that it wins over what the chat keeps.
-
-        Raises:
-            UsageError: If there is no such chat.
         """
         self._store = store
         self.sampling = sampling  # how the tokens of the next replies are drawn
@@ -73,11 +70,7 @@ class Conversation:
         return self.sampling.typical is None
 
     def open(self, chat: str) -> None:
-        """Goes to another chat.
-
-        Raises:
-            UsageError: If there is no such chat.
-        """
+        """Goes to another chat."""
         self.chat = self._store.get(chat)
         self._store.hold(chat)
         self._draw_as_kept()
@@ -104,22 +97,14 @@ class Conversation:
         return next((kept.content for kept in self._store.messages(self.chat.id) if kept.role == "system"), "")
 
     def set_system(self, text: str) -> None:
-        """Gives the chat a system prompt; an empty one takes it away.
-
-        Raises:
-            SlipstreamError: If it cannot be kept.
-        """
+        """Gives the chat a system prompt; an empty one takes it away."""
         if self.chat is None:
             self._new_system = text
         else:
             self._store.set_system(self.chat.id, text)
 
     def draw(self, sampling: Sampling) -> None:
-        """Draws the next replies in another way, which is kept with the chat.
-
-        Raises:
-            SlipstreamError: If it cannot be kept.
-        """
+        """Draws the next replies in another way, which is kept with the chat."""
         self.sampling = sampling
         if self.chat:
             self._store.keep_sampling(self.chat.id, values_of(sampling, self.usual))
@@ -139,11 +124,7 @@ class Conversation:
         return self._store.forks(self.chat.id) if self.chat else {}
 
     def show(self, message: int) -> None:
-        """Goes to the branch that a message stands in.
-
-        Raises:
-            SlipstreamError: If it cannot be kept.
-        """
+        """Goes to the branch that a message stands in."""
         self._store.show(message)
 
     def first_read(self, dropped: int) -> int | None:
@@ -167,7 +148,6 @@ class Conversation:
 
         Raises:
             ContextFullError: If it is too large to fit; nothing is kept then.
-            SlipstreamError: If it cannot be kept.
         """
         check_size(text, loaded.token_bytes, loaded.n_ctx)
         if self.chat is None:
@@ -208,9 +188,6 @@ class Conversation:
 
         Returns:
             The turn, or None where nothing was asked yet.
-
-        Raises:
-            SlipstreamError: If it cannot be kept.
         """
         said = self._store.messages(self.chat.id) if self.chat else []
         numbers = [kept.id for kept in said]
@@ -233,9 +210,6 @@ class Conversation:
 
         Returns:
             The turn, or None where the last reply ended by itself.
-
-        Raises:
-            SlipstreamError: If it cannot be kept.
         """
         said = self._store.messages(self.chat.id) if self.chat else []
         if len(said) < 2 or not said[-1].unfinished:

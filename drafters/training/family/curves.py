@@ -12,9 +12,6 @@ def curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 
     Args:
         runs: by title, entries with ``tokens``, ``loss`` and ``held_out``.
-
-    Returns:
-        The SVG.
     """
     rows = -(-len(runs) // _COLUMNS)
     panels = [
