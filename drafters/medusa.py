@@ -25,10 +25,10 @@ from slipstream.models.heads.check import TOKEN_IDS
 from slipstream.models.heads.file import HeadsInfo, read_info
 from slipstream.models.llama.ggml import Operations, Tensor
 from slipstream.models.llama.network import Network, threads_of
+from slipstream.models.outside import shown_path
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.sampling.top_k import Doubles
-from slipstream.models.sanitize import shown_path
 from slipstream.models.types import LAST_HIDDEN, Abilities, Floats, History, Token
 
 _SHARED: Final = "output.weight"

@@ -95,11 +95,9 @@ class TreeBuilder:
         nodes.append(_Node(parent, token, prob, source, probe))
         return handle
 
-    def add_path(
-        self, tokens: Sequence[Token], probs: Sequence[float], source: str, parent: int = ROOT
-    ) -> tuple[int, ...]:
-        """Adds a path below ``parent``, merged with what is there, and returns its handles."""
-        handles: list[int] = []
+    def add_path(self, tokens: Sequence[Token], probs: Sequence[float], source: str) -> tuple[int, ...]:
+        """Adds a path, merged with what is there, and returns its handles."""
+        parent, handles = ROOT, list[int]()
         for token, prob in zip(tokens, probs, strict=True):
             parent = self.add(parent, token, prob, source)
             handles.append(parent)

@@ -1,4 +1,4 @@
-"""Parses numbers, JSON and small files that come from outside: options, the hub, files that other programs may change.
+"""Parses and quotes what comes from outside: options, the hub, files that other programs may change.
 
 Python converts at most 4,300 digits, takes ``²`` for a digit, nests JSON until the stack is full, and lets a text hold
 half a character. Each of these is an error here, and always the same one.
@@ -14,8 +14,6 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from slipstream.models.sanitize import quoted
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -26,6 +24,18 @@ _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+
+
+def quoted(text: str | bytes, limit: int = 40) -> str:
+    """Quotes a string from a file: one line, control characters escaped, at most ``limit`` characters of it."""
+    shown = repr(text[:limit])
+    return shown + "…" if len(text) > limit else shown
+
+
+def shown_path(path: str | Path) -> str:
+    """Returns a path as it is when it prints well, quoted and escaped when it does not."""
+    text = str(path)
+    return text if text.isprintable() and text else repr(text)
 
 
 def whole_number(text: str, low: int = -LARGEST, high: int = LARGEST) -> int:

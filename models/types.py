@@ -16,6 +16,7 @@ Floats = NDArray[np.float32]
 
 KvType = Literal["f32", "f16", "q8_0"]  # the number type of a KV cache
 
+_RUN: Final = 4  # tokens that count as a repetition when they stand together again
 ROOT: Final = -1  # the parent of a tree's first nodes: the last committed token, not yet in the KV cache
 
 LAST_HIDDEN: Final = -1  # the hidden point after the last layer and its norm; points >= 0 are the inputs of that layer
@@ -35,6 +36,17 @@ def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0
     while start < end and mine[start] == theirs[start]:
         start += 1
     return start
+
+
+def repeated_share(tokens: Sequence[Token]) -> float:
+    """Share of the tokens that finish a run of four which already stands earlier in the same text."""
+    seen: set[tuple[Token, ...]] = set()
+    repeated = 0
+    for end in range(_RUN, len(tokens) + 1):
+        run = tuple(tokens[end - _RUN : end])
+        repeated += run in seen
+        seen.add(run)
+    return repeated / len(tokens) if tokens else 0.0
 
 
 @dataclass(slots=True)

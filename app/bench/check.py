@@ -168,13 +168,11 @@ def check_drafters(
     request: Load,
     plan: Plan,
     tell: Callable[[str], None],
-    tolerance: float = TOLERANCE,
     stop: Callable[[], bool] = never,
 ) -> CheckReport:
     """Loads a model and compares every reply of every drafter with plain decoding's.
 
     Args:
-        tolerance: How far floating point may move a logit.
         stop: Asked step by step; the report is then of what was compared.
 
     Raises:
@@ -186,7 +184,7 @@ def check_drafters(
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
             raise UsageError("only plain decoding was asked for: there is nothing to compare it with.", "Name others.")
-        report = CheckReport(loaded.name, loaded.promise, tolerance, dict.fromkeys(usable, 0), {}, [], unusable, {})
+        report = CheckReport(loaded.name, loaded.promise, TOLERANCE, dict.fromkeys(usable, 0), {}, [], unusable, {})
         return audit(session, report, plan, loaded.n_ctx, tell, stop)
 
 

@@ -16,7 +16,7 @@ from slipstream.app.bench.stopping import never
 from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_drafters, write
 from slipstream.app.protocol import AUTO, PLAIN, Load
 from slipstream.drafters.none import Plain
-from slipstream.drafters.repetition import repeated_share
+from slipstream.models.types import repeated_share
 
 if TYPE_CHECKING:
     from slipstream.app.bench.turns import Written

@@ -29,7 +29,7 @@ from slipstream.models.inflate.model import inflated_model, model_growth
 from slipstream.models.inflate.shapes import Shape, mix_named, shape_named
 from slipstream.models.llama.devices import Device, devices
 from slipstream.models.memory.fit import fit
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 USUAL_MIX: Final = "Q4_0"
 _SPARE: Final = 1 << 28  # bytes of a disk that are left alone

@@ -28,7 +28,7 @@ from slipstream.app.chats.records import (
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 ROLES = ("user", "assistant")
 

@@ -14,7 +14,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.fit import gigabytes
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"gpu": "GPU", "igpu": "GPU", "cpu": "Processor", "accel": "Helper"}

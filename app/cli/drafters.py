@@ -27,7 +27,7 @@ from slipstream.models.heads.check import METHODS as TRAINED_METHODS
 from slipstream.models.heads.file import identity, read_info
 from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES
 from slipstream.models.heads.published import LoadPickle, import_heads
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 from slipstream.models.types import Abilities
 
 

@@ -22,7 +22,7 @@ from slipstream.drafters.text_index.index import TextIndex, folder_of, forget, o
 from slipstream.drafters.text_index.text import Document
 from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 _SLOT: Final = 8  # bytes on disk
 

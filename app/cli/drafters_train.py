@@ -30,7 +30,7 @@ from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS, Method
 from slipstream.models.heads.file import Text, identity
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 Messages = Sequence[Mapping[str, str]]
 

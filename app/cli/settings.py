@@ -12,7 +12,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.file import SettingsFile, known
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import all_settings
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 
 def settings(options: argparse.Namespace) -> int:

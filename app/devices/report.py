@@ -27,7 +27,7 @@ from slipstream.models.gguf.vocabulary import check_vocabulary
 from slipstream.models.library.records import Installed
 from slipstream.models.llama.devices import Survey, processor_flags, survey
 from slipstream.models.memory.fit import Fit, estimate, fit
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ _PROMISE: Final = "promise"
 _PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
 _WIDTHS: Final = (2, 3, 5, 9, 17)
 _ROWS: Final = 18
+_PLAIN_S: Final = 0.25
 
 
-def measure_plain(target: Target, seconds: float = 0.25) -> float:
+def measure_plain(target: Target) -> float:
     """Times single-row passes, so that the speed-up has something to be measured against.
 
     Returns:
@@ -29,7 +30,7 @@ def measure_plain(target: Target, seconds: float = 0.25) -> float:
     """
     start = min(8, target.abilities.n_ctx - 1)
     target.prefill([_token(target, at) for at in range(start)])
-    until = perf_counter() + seconds
+    until = perf_counter() + _PLAIN_S
     passes: list[tuple[float, float]] = []
     while len(passes) < 24 and (len(passes) < 5 or perf_counter() < until):
         if len(target.tokens) == target.abilities.n_ctx:

@@ -45,7 +45,7 @@ from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.memory.dry_run import DryRun
 from slipstream.models.memory.fit import Fit, fit, room_of
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 from slipstream.models.types import KvType
 
 _TIGHT: Final = (0.7, 1.3)

@@ -17,7 +17,7 @@ from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.check import Method
 from slipstream.models.heads.file import HeadsInfo, identity, read_info, stale
 from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES, TARGET_KEY
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import PairOffer
-from slipstream.models.library.store import Checked, Installed, ModelStore, Removed
+from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.memory.fit import Fit, fit
 
@@ -42,13 +42,12 @@ __all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
 class ModelManager:
     """All actions on models; calls block, so a screen makes them in a thread."""
 
-    def __init__(
-        self, paths: Paths, hub: Hub | None = None, store: ModelStore | None = None, downloads: Downloads | None = None
-    ) -> None:
-        """Takes its parts; the hub's library is loaded at the first request."""
+    def __init__(self, paths: Paths) -> None:
+        """Loads the hub's library at the first request."""
         self.paths = paths
-        self.store = store or store_of(paths)
-        self._hub, self._downloads = hub, downloads
+        self.store = store_of(paths)
+        self._hub: Hub | None = None
+        self._downloads: Downloads | None = None
         self._stays_offline = load(paths.settings).settings.hub.offline
         self._devices: list[Device] | None = None
         self._lock = threading.RLock()

@@ -10,7 +10,7 @@ from typing import Final
 from slipstream.models.errors import UsageError
 from slipstream.models.hub.types import Quant
 from slipstream.models.library.catalog import Catalog, CatalogFile, is_model
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 _ADDRESS: Final = re.compile(r"^(?:hf:|https?://[^/]+/|hf\.co/|huggingface\.co/)")
 _REFERENCE: Final = re.compile(

@@ -11,7 +11,7 @@ from typing import Final
 
 from slipstream.app.platform.paths import Paths, private_folder
 from slipstream.models.errors import SlipstreamError, reason_of
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 NAME: Final = "errors.log"
 _MOST_BYTES: Final = 1 << 20  # a log of this size begins anew

@@ -14,8 +14,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, Settings, all_settings
 from slipstream.models.errors import UsageError, reason_of
-from slipstream.models.outside import read_limited
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import read_limited, shown_path
 
 MOST_BYTES: Final = 1 << 20  # larger files are rejected
 _PLACE: Final = re.compile(

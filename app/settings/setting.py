@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar, cast
 
 from slipstream.models.errors import UsageError
-from slipstream.models.outside import decimal_number, whole_number
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import decimal_number, quoted, whole_number
 
 Value = bool | int | float | str  # what a setting may hold
 When = Literal["at once", "in the next chat", "when a model is loaded next", "at the next start"]

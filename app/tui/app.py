@@ -33,7 +33,7 @@ from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import ChatEngine, EngineService
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models.context import Desk, Models, manager
-from slipstream.app.tui.parts.palette import Palette
+from slipstream.app.tui.parts.dialog import Palette
 from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
 from slipstream.models.errors import UsageError
@@ -56,7 +56,6 @@ class ChatApp(App[int]):
         store: ChatStore,
         chat: str | None = None,
         sampling: Sampling | None = None,
-        model: str = "",
         models: Callable[[], Models] = manager,
         settings: SettingsFile | None = None,
         notes: Sequence[str] = (),
@@ -69,7 +68,6 @@ class ChatApp(App[int]):
             load: The model, and the drafter to begin with.
             store: All chats; the caller closes it after ``run``.
             chat: A chat to continue, or None for a new one.
-            model: What to call the model while it loads; its file's name if empty.
             models: Makes the context of the models screens when it is first needed.
             settings: What its owner has settled; None for what the usual file says.
             shown: Called once the first picture is on the screen.
@@ -87,7 +85,7 @@ class ChatApp(App[int]):
         drawn = sampling or now.sampling.sampling(seed=0)
         asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
         conversation = Conversation(store, drawn, chat, led_by(now.reply), asked)
-        self.chat = ChatScreen(self._engine_room, load, store, conversation, model or Path(load.model).stem, self.desk)
+        self.chat = ChatScreen(self._engine_room, load, store, conversation, Path(load.model).stem, self.desk)
         self.settled = Settled(self, file, self.chat, self.desk)
         self.chat.notes = [*notes, *self.settled.problems]
         self._shown = shown

@@ -26,7 +26,7 @@ from slipstream.drafters.text_index.storage import (
 from slipstream.drafters.text_index.text import Document, Ids, Piece, Text, combined, sorted_contexts
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
 
 _AT_ONCE: Final = 1 << 15  # most tokens that ``add`` merges while its caller waits; larger merges are left to ``tidy``

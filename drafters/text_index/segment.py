@@ -16,7 +16,7 @@ import numpy as np
 from slipstream.drafters.text_index.storage import write_file
 from slipstream.drafters.text_index.text import DEPTH, PADDING, SEPARATOR, Document, Ids, Text
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
 
 _MAGIC: Final = b"SLIPTXT1"

@@ -15,7 +15,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from slipstream.models.errors import SlipstreamError, reason_of
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 Bytes = bytes | memoryview
 

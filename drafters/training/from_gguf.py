@@ -17,7 +17,7 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.parse import TensorInfo, Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 ARCHITECTURES: Final = ("llama", "qwen3")  # architectures that the decoder computes
 

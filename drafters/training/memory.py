@@ -12,7 +12,7 @@ import torch
 from slipstream.drafters.training.from_gguf import shape_of
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 BATCH_TOKENS: Final = 2048  # rows of all windows of one step, for which memory is counted unless said otherwise
 WINDOW: Final = 512  # rows of one window, for which memory is counted unless said otherwise

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 _CONVERTED = "Get the same weights as .safetensors."
 

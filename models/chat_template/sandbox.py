@@ -31,7 +31,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from slipstream.models.errors import ModelFileError
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 MAX_TEXT: Final = 1 << 20
 MAX_NUMBER: Final = 10_000

@@ -29,7 +29,7 @@ from slipstream.models.chat_template.sandbox import (
     compile_template,
 )
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
 THINKING: Final = ("<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>")

@@ -16,7 +16,7 @@ from typing import Final
 from slipstream.models.chat_template.sandbox import compile_template
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.parse import BOOL, F32, I32, STRING, U32, DamagedError, Framing, TensorInfo, Value
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 DEFAULT_ALIGNMENT: Final = 32
 MAX_TOKENS: Final = 1_000_000

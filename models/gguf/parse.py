@@ -11,7 +11,7 @@ from sys import getsizeof
 from types import MappingProxyType
 from typing import BinaryIO, Final
 
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 STRING: Final = 8
 ARRAY: Final = 9

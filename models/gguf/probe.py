@@ -21,8 +21,7 @@ from typing import IO, Any, Final
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.outside import read_json
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, read_json, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
 MOST: Final = 1_000  # files that are remembered; the ones probed first are forgotten first

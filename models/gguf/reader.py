@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.check import NO_TOKEN, alignment_of, check_metadata, check_sizes, data_start
 from slipstream.models.gguf.parse import MAX_HEADER, MAX_TENSORS, DamagedError, Framing, TensorInfo, Value, parse
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 MAX_PARTS: Final = 999
 _NAME: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.models.errors import ModelFileError, reason_of
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 PLAIN: Final = MappingProxyType({24: "<i1", 25: "<i2", 26: "<i4", 27: "<i8", 28: "<f8"})
 """Tensor type id to numpy's name, for the types that are no weights and stay as they are."""

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
 FIRST_COMPARED: Final = 5  # special tokens stand below, under varying names; llama.cpp begins here too

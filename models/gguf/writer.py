@@ -19,7 +19,7 @@ from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf.check import DEFAULT_ALIGNMENT
 from slipstream.models.gguf.parse import ARRAY, BOOL, F64, I64, STRING, Value
 from slipstream.models.gguf.tensors import PLAIN
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 Metadata = Mapping[str, tuple[int, Value]]
 """Key to type id and value; the type id of an array is -1 - its elements', as ``Header.types`` has it."""

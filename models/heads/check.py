@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.models.gguf.parse import DamagedError, TensorInfo, Value
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 from slipstream.models.types import Abilities
 
 Method = Literal["medusa", "kangaroo", "space"]

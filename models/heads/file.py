@@ -25,7 +25,7 @@ from slipstream.models.gguf.tensors import read_tensor, samples
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.gguf.writer import NewTensor, replacing, typed, write_gguf
 from slipstream.models.heads.check import METHODS, TOKEN_IDS, Method, check_heads, check_storage, check_values
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 _MAX_BYTES: Final = 1 << 20
 

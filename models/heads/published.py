@@ -31,7 +31,7 @@ from slipstream.models.gguf.parse import MAX_TENSORS, DamagedError, Value
 from slipstream.models.gguf.reader import Header
 from slipstream.models.heads.check import Method, attention_rows, check_heads
 from slipstream.models.heads.file import HeadsInfo, identity, write_heads
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 MAX_HEADER: Final = 4 << 20
 """Bytes; JSON takes up to twenty times as much in memory, and heads have a few hundred tensors."""

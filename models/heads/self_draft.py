@@ -36,7 +36,7 @@ from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf.tensors import read_stored, samples
 from slipstream.models.gguf.writer import Metadata, NewTensor, write_gguf
 from slipstream.models.heads.file import identity, read_heads, read_info
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 
 TWINS: Final = MappingProxyType({"llama": "deci", "qwen3": "qwen3"})
 """Architectures that can be cut, and the one that runs the cut."""

@@ -11,8 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from slipstream.models.errors import UsageError
 from slipstream.models.hub.types import RemoteFile
-from slipstream.models.outside import whole_number
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted, whole_number
 
 USUAL: Final = "https://huggingface.co"
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})

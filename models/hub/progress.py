@@ -10,7 +10,7 @@ from typing import Final, Literal
 from slipstream.models.errors import DownloadError, reason_of
 from slipstream.models.hub.types import RemoteFile
 from slipstream.models.hub.words import duration
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # where a download of the queue stands
 

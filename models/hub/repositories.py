@@ -33,7 +33,7 @@ from slipstream.models.outside import count_of
 
 if TYPE_CHECKING:
     from slipstream.models.hub.client import Connection
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 _LABEL: Final = re.compile(
     r"""(?<![A-Za-z0-9])
@@ -194,13 +194,13 @@ class Hub:
             )
         return quants
 
-    def card(self, repo: str, revision: str | None = None) -> str:
+    def card(self, repo: str) -> str:
         """The model card as Markdown without its metadata; empty if there is none.
 
         Raises:
             HubError: As above.
         """
-        found = [file for file in self.files(repo, revision) if file.name == "README.md"]
+        found = [file for file in self.files(repo) if file.name == "README.md"]
         if not found or not found[0].size:
             return ""
         with self._connected() as connection:
@@ -282,11 +282,9 @@ class _RemoteStart(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True, within the cached bytes and beyond."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -11,8 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from slipstream.models.errors import HubError, OfflineError
 from slipstream.models.hub.address import USUAL
-from slipstream.models.outside import number_in
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import number_in, shown_path
 
 _LOGIN: Final = "log in: hf auth login (or set HF_TOKEN)"
 _REPO: Final = re.compile(r"/(?:api/models/)?(?P<repo>[^/]+/[^/?]+)")

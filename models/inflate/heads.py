@@ -28,7 +28,7 @@ from slipstream.models.inflate.file import MADE_AS, Inflated, made_as, spare_tok
 from slipstream.models.inflate.model import MATRICES, large_tensor, norm_tensor, tensors_of
 from slipstream.models.inflate.shapes import NONE, Growth, cannot, growth, measures, whole
 from slipstream.models.inflate.tensor import Filler, Layout, beside, matrix, same, vocabulary
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 
 _NORMS: Final = ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm")

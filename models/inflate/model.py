@@ -17,7 +17,7 @@ from slipstream.models.gguf.writer import NewTensor
 from slipstream.models.inflate.file import Inflated, derived_from, made_as, spare_token, target_identity, widened
 from slipstream.models.inflate.shapes import MIXES, Growth, Shape, cannot, growth, kind_of, measures
 from slipstream.models.inflate.tensor import Filler, LargeTensor, Layout, matrix, vocabulary
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 
 NORMS: Final = ("attn_norm", "ffn_norm")

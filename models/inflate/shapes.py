@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 Ints = NDArray[np.int64]
 

@@ -16,8 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from slipstream.models.library.names import split_name
-from slipstream.models.outside import read_limited
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, read_limited, shown_path
 
 _MOST_BYTES: Final = 4 << 20
 _SHA_256: Final = re.compile(r"[0-9a-f]{64}")

@@ -18,7 +18,7 @@ from slipstream.models.gguf.writer import replacing
 from slipstream.models.library.facts import read_facts
 from slipstream.models.library.names import split_name
 from slipstream.models.library.records import Checked, Installed, Record, size_of, write_record
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 LOCAL: Final = "local"  # stands in place of a repository's owner for what was imported
 _CHUNK: Final = 4 << 20

@@ -10,7 +10,7 @@ from typing import Final
 
 from slipstream.models.errors import UsageError
 from slipstream.models.library.records import Installed
-from slipstream.models.sanitize import quoted
+from slipstream.models.outside import quoted
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 _LABEL: Final = re.compile(

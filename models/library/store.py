@@ -25,7 +25,7 @@ from slipstream.models.library.records import (
     write_record,
 )
 from slipstream.models.library.trash import Trash, freed_by
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 __all__ = ["Checked", "Installed", "ModelStore", "Removed"]
 

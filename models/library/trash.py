@@ -14,8 +14,7 @@ from typing import Final
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.gguf.writer import replacing
 from slipstream.models.library.records import Removed, record_path
-from slipstream.models.outside import count_of, number_in, read_json
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import count_of, number_in, read_json, shown_path
 
 _NOTE: Final = "removed.json"
 _MOST_BYTES: Final = 1 << 20

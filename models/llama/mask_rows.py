@@ -12,7 +12,7 @@ import numpy as np
 from slipstream.models.errors import ModelFileError, reason_of
 from slipstream.models.llama.ggml import F32, calls
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 from slipstream.models.types import Floats, Token
 
 MASK_ARCHITECTURES: Final = frozenset(

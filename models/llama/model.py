@@ -18,7 +18,7 @@ from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.llama.library import process_log
 from slipstream.models.llama.repack import weight_params
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
 
 _NORMAL: Final = 1  # kinds of tokens in a file

@@ -28,7 +28,7 @@ from slipstream.models.llama.ggml import (
     Tensor,
     calls,
 )
-from slipstream.models.sanitize import quoted, shown_path
+from slipstream.models.outside import quoted, shown_path
 from slipstream.models.types import Floats
 
 _MOST_NODES: Final = 256  # tensors of one graph

@@ -87,22 +87,15 @@ def spare(room: Room) -> str:
     return f"{gpu} on {on} and {memory} of memory available"
 
 
-def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None, same_size: bool = True) -> str:
-    """Words what would fit instead of a model that does not.
-
-    Args:
-        room: The usable memory.
-        n_ctx: A shorter context with which it would fit, or None.
-        same_size: Whether the model's number of parameters is known.
-    """
+def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:
+    """Words what would fit instead of a model that does not; ``n_ctx`` is a shorter context with which it would."""
     if n_ctx:
         return f"A context of {n_ctx:,} tokens would fit."
     left = room.total / MARGIN - need.kv - need.compute
     bits = 8 * shape.weights / max(1, shape.params)
-    if same_size:
-        for name, size in _BITS.items():
-            if size < 0.95 * bits and size / 8 * shape.params <= left:
-                return f"It would fit as {name} (about {gigabytes(size / 8 * shape.params)})."
+    for name, size in _BITS.items():
+        if size < 0.95 * bits and size / 8 * shape.params <= left:
+            return f"It would fit as {name} (about {gigabytes(size / 8 * shape.params)})."
     largest = 8 * left / _BITS[_USUAL] / 1e9
     if largest < 0.1:
         return "Close other programs; hardly any model fits in what is free."

@@ -26,8 +26,8 @@ from slipstream.app.engine.stats import PlainClock, ReplyStats
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import AUTO, PLAIN, Load
 from slipstream.drafters.base import Step
-from slipstream.drafters.repetition import repeated_share
 from slipstream.models.errors import ContextFullError, UsageError
+from slipstream.models.types import repeated_share
 
 TEXT_DRIVEN: Final = (AUTO, "lookup", "lookahead", "recycle", "retrieval", "lookup+recycle", "lookup|recycle")
 """Replayed where no drafters are named; ``auto`` chooses among those, for no draft model and no heads are loaded."""

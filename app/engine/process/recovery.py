@@ -14,7 +14,7 @@ from typing import Final, Literal
 from slipstream.app.engine.process.watchdog import HANGS
 from slipstream.app.protocol import Load, Loaded
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 Cause = Literal["memory", "gpu", "drafter", "other"]
 

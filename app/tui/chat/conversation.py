@@ -36,7 +36,7 @@ class Turn:
 
 
 class Conversation:
-    """One chat of the store, or one that begins with its first message; raises ``SlipstreamError`` if that cannot be."""
+    """One chat of the store, or one that its first message begins; ``SlipstreamError`` where it cannot be kept."""
 
     def __init__(
         self,

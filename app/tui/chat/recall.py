@@ -39,7 +39,7 @@ class RecallScreen(Dialog[str | None]):
         Binding("pagedown", "move(10)", show=False, priority=True),
     ]
 
-    def __init__(self, prompts: Sequence[str], words: str = "") -> None:
+    def __init__(self, prompts: Sequence[str]) -> None:
         """Keeps what to search.
 
         Args:
@@ -48,19 +48,18 @@ class RecallScreen(Dialog[str | None]):
         super().__init__()
         self._prompts = list(dict.fromkeys(reversed(prompts)))  # each once, newest first
         self._folded = [prompt.casefold() for prompt in self._prompts]
-        self._words = words
         self.found: list[str] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet", id="recall") as sheet:
             sheet.border_title = "Earlier prompts"
             sheet.border_subtitle = sheet_keys("Enter takes it", "Esc back")
-            yield Input(self._words, placeholder="type to search", max_length=1000)
+            yield Input(placeholder="type to search", max_length=1000)
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
         self.query_one(OptionList).can_focus = False
-        self._list(self._words)
+        self._list("")
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:

@@ -6,7 +6,7 @@ Chats and the places where words were found, as the rows of a list.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -138,15 +138,9 @@ class Sidebar(Vertical):
     class Left(Message):
         """The user goes back to the prompt."""
 
-    def __init__(self, store: ChatStore, clock: Callable[[], float] = time.time) -> None:
-        """Keeps what to list.
-
-        Args:
-            clock: Seconds since 1970, for tests.
-        """
+    def __init__(self, store: ChatStore) -> None:
         super().__init__()
         self._store = store
-        self._clock = clock
         self._current: str | None = None
         self._chats: dict[str, StoredChat] = {}
         self._places: dict[str, Hit] = {}
@@ -238,7 +232,7 @@ class Sidebar(Vertical):
             return
         self._places = {f"hit-{number}": hit for number, hit in enumerate(hits)}
         chats = self._chats.values()
-        rows = hit_rows(self._places) if words else chat_rows(chats, self._current, self._clock())
+        rows = hit_rows(self._places) if words else chat_rows(chats, self._current, time.time())
         with self.app.batch_update():
             options.clear_options()
             options.add_options(rows)

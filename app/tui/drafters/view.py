@@ -14,7 +14,7 @@ from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
 from slipstream.app.tui.parts.format import plural, rate
 from slipstream.app.tui.parts.table import GAP, Column
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:
     from slipstream.app.library.drafter_status import Standing

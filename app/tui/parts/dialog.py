@@ -1,11 +1,14 @@
-"""What all screens above the chat share."""
+"""What all screens above the chat share, and the command palette, which is one of them."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from textual.await_complete import AwaitComplete
+from textual.command import CommandPalette
 from textual.screen import ModalScreen, Screen
+from textual.worker import Worker
 
 T = TypeVar("T")
 
@@ -24,3 +27,16 @@ class Sheet(Screen[T]):
 
 class Dialog(ModalScreen[T], Sheet[T]):
     """A sheet below which the other screen is still seen."""
+
+
+class Palette(CommandPalette, Sheet[None]):
+    """Textual's palette, for keys that come faster than it is drawn."""
+
+    def run_worker(self, *arguments: Any, **options: Any) -> Worker[Any]:
+        """Gathers the commands; where the palette is closed meanwhile, that fails and is of no use any more."""
+        return super().run_worker(*arguments, **options | {"exit_on_error": False})
+
+    def _action_command_list(self, action: str) -> None:
+        """Moves in the list, which may not have its lines yet: Textual looks for them and would end the program."""
+        with suppress(KeyError):
+            super()._action_command_list(action)

@@ -22,7 +22,7 @@ from slipstream.app.tui.parts.notice import hint
 from slipstream.app.tui.settings.apply_settings import THEME, Settled
 from slipstream.app.tui.settings.editor import Editor, Row, written
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 WIDE = 104  # columns from which on a setting is explained beside the list; on a narrower screen below it
 Values = Mapping[str, Value | None]  # what was settled, by name; None for the default

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from slipstream.drafters.repetition import repeated_share
 from slipstream.drafters.training import texts
 from slipstream.drafters.training.family import mix, prompt_sets, stages
 from slipstream.drafters.training.family.curves import curves
@@ -16,6 +15,7 @@ from slipstream.drafters.training.family.heads import REPORT_FILE
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.replies import ManyReplies
 from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import repeated_share
 
 CURVES_FILE = "curves.svg"
 DEVELOPMENT_FILE = "development.md"

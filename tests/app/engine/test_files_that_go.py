@@ -22,7 +22,7 @@ from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import EngineDiedError, ModelChangedError, ModelFileError, SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.sanitize import shown_path
+from slipstream.models.outside import shown_path
 
 pytestmark = [pytest.mark.program, pytest.mark.slow]
 

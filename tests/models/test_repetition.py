@@ -1,6 +1,6 @@
 import pytest
 
-from slipstream.drafters.repetition import repeated_share
+from slipstream.models.types import repeated_share
 
 
 @pytest.mark.parametrize(
