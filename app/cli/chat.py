@@ -56,7 +56,7 @@ def chat(
             return _inline(engine, load, store, kept, sampling, settings)
         from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
 
-        app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=_collect)
+        app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=turn_collection_on)
         _run(app, mouse=settings.settings.screen.mouse)
         store.listen(notice)
         return app.return_code or 0
@@ -68,7 +68,7 @@ def _inline(
     from slipstream.app.tui.inline import InlineChat
 
     app = InlineChat(engine, load, store, chat, sampling, settings)
-    _collect()
+    turn_collection_on()
     try:
         _run(app, inline=True, mouse=False)
     finally:
@@ -90,7 +90,7 @@ def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
     sys.stderr.write(printed.getvalue())
 
 
-def _collect() -> None:
+def turn_collection_on() -> None:
     """Turns garbage collection on; loaded modules are exempt, since they stay and would take long to scan."""
     gc.freeze()
     gc.enable()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
+from slipstream.app.cli.parser import Parser
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import SlipstreamError
 
@@ -70,7 +71,7 @@ complete -c slipstream -f -a "(__slipstream_complete)"
 SCRIPTS: Final[Mapping[str, str]] = MappingProxyType({"bash": _BASH, "zsh": _ZSH, "fish": _FISH})
 
 
-def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def candidates(parser: Parser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Lists what may replace the last word.
 
     Args:
@@ -102,16 +103,16 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterato
     return (pair for pair in found if pair[0] == FILES or pair[0].startswith(word))
 
 
-def _places(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if not action.option_strings]
+def _places(parser: Parser) -> list[argparse.Action]:
+    return [action for action in parser.actions if not action.option_strings]
 
 
 def _takes_value(action: argparse.Action) -> bool:
     return isinstance(action, argparse._StoreAction | argparse._AppendAction)
 
 
-def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    for action in parser._actions:
+def _options(parser: Parser) -> Iterator[tuple[str, str]]:
+    for action in parser.actions:
         if action.option_strings and action.help != argparse.SUPPRESS:
             yield action.option_strings[-1], action.help or ""
 
@@ -174,7 +175,7 @@ def _chats() -> Iterator[tuple[str, str]]:
             store.close()
 
 
-def answer(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+def answer(parser: Parser, words: Sequence[str]) -> str:
     lines = []
     for word, about in candidates(parser, words):
         about = " ".join(about.replace("%%", "%").split())

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 the reader of the output left."""
     streams = Streams()
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        code = run_command(list(sys.argv[1:] if arguments is None else arguments))
     except SystemExit as ended:  # after --help and --version
         code = ended.code if isinstance(ended.code, int) else 0
     except SlipstreamError as error:
@@ -52,7 +52,7 @@ def _explained(error: Exception) -> str:
         return f"{error or type(error).__name__}. Where it happened could not be logged."
 
 
-def _run(arguments: list[str]) -> int:
+def run_command(arguments: list[str]) -> int:
     if arguments[:1] == [ASK]:
         from slipstream.app.cli.completion import answer
 

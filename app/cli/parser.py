@@ -36,6 +36,11 @@ class Parser(argparse.ArgumentParser):
             self.register("type", kind, read)
         self._negative_number_matcher = re.compile(r"-(?:[\d.]|inf|nan)", re.IGNORECASE)  # argparse's lacks -1e5
 
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """Its options and places, those of commands included."""
+        return self._actions
+
     def add_subparsers(self, **more: Any) -> argparse._SubParsersAction[Any]:
         """Adds commands; the words behind one are for its own parser to check."""
         commands = super().add_subparsers(**more)

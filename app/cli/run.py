@@ -193,7 +193,7 @@ def _print_reply(
     try:
         for event in keep(engine.reply(generate)):
             if isinstance(event, Stepped):
-                _print_step(event, request.as_json, printer)
+                print_step(event, request.as_json, printer)
                 answer += _text(event.parts.answer)
             elif isinstance(event, Done):
                 if not request.as_json:
@@ -206,7 +206,7 @@ def _print_reply(
     raise AssertionError("a reply ends with Done or an error")
 
 
-def _print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
+def print_step(step: Stepped, as_json: bool, printer: AnswerPrinter) -> None:
     if as_json:
         _print_json(
             text=_text(step.pieces),

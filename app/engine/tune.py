@@ -66,12 +66,12 @@ def _compare(model: LlamaModel) -> bool:
         took: list[list[float]] = [[], []]
         for _ in range(PASSES):  # in turns: a busy machine slows down both
             for target, times in zip(targets, took, strict=True):
-                times.append(_time(target))
+                times.append(pass_time(target))
         flash, scores = (median(times) for times in took)
         return scores < _GAIN * flash
 
 
-def _time(target: Target) -> float:
+def pass_time(target: Target) -> float:
     """Seconds of a pass of one row and of one of four."""
     began = perf_counter()
     for tree in (EMPTY_TREE, _ROWS):

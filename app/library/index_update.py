@@ -170,7 +170,7 @@ class Update:
         if name in self._known:
             self._outdated.add(name)
         self._known[name] = stamp
-        tokens = [token for chunk in _chunks(text) for token in self._tokenize(chunk, False)]
+        tokens = [token for chunk in chunks(text) for token in self._tokenize(chunk, False)]
         self._pieces.append(Piece(name, tokens, stamp))
         self._size += len(tokens)
         if self._size >= _BATCH:
@@ -207,7 +207,7 @@ def is_below(name: str, place: str) -> bool:
     return name == place or name.startswith(place.rstrip(os.sep) + os.sep)
 
 
-def _chunks(text: str) -> Iterator[str]:
+def chunks(text: str) -> Iterator[str]:
     """Cuts text, where it can between lines."""
     at = 0
     while at < len(text):

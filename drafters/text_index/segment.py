@@ -117,10 +117,10 @@ class Segment:
         Returns:
             Where the key would stand, and how many tokens it shares with its best neighbour.
         """
-        at = bisect_left(self._positions, key, key=self._context)
+        at = bisect_left(self._positions, key, key=self.context_at)
         shared = 0
         for neighbour in range(max(at - 1, 0), min(at + 1, len(self._positions))):
-            context = self._context(self._positions[neighbour])
+            context = self.context_at(self._positions[neighbour])
             differ = int.from_bytes(key) ^ int.from_bytes(context)
             shared = max(shared, (8 * _CONTEXT - differ.bit_length()) // 32)
         return at, shared
@@ -128,15 +128,15 @@ class Segment:
     def matching(self, key: bytes, at: int, matched: int) -> tuple[int, int]:
         """The places that share ``matched`` tokens with the key, which stands at ``at``; reads 2 log2(n) contexts."""
         prefix = key[: 4 * matched]
-        low = bisect_left(self._positions, prefix, hi=at, key=self._context)
-        return low, bisect_left(self._positions, prefix + _BEHIND_ALL, lo=at, key=self._context)
+        low = bisect_left(self._positions, prefix, hi=at, key=self.context_at)
+        return low, bisect_left(self._positions, prefix + _BEHIND_ALL, lo=at, key=self.context_at)
 
     def ahead(self, index: int) -> tuple[Token, ...]:
         """The ``DEPTH`` tokens that followed a place, the next one last; -1 is the end of a piece."""
         ahead: tuple[Token, ...] = _AHEAD.unpack_from(self._map, _HEAD.size + 4 * (self._positions[index] - DEPTH))
         return ahead
 
-    def _context(self, place: int) -> bytes:
+    def context_at(self, place: int) -> bytes:
         start = _HEAD.size + 4 * place
         return self._map[start : start + _CONTEXT]
 

@@ -165,14 +165,14 @@ def test_a_search_reads_a_number_of_contexts_that_only_grows_with_the_logarithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
-    whole = Segment._context
+    whole = Segment.context_at
 
     def counted(self: Segment, place: int) -> bytes:
         nonlocal reads
         reads += 1
         return whole(self, place)
 
-    monkeypatch.setattr(Segment, "_context", counted)
+    monkeypatch.setattr(Segment, "context_at", counted)
     for size in (100, 10_000):
         index = opened(tmp_path / str(size))
         text = words(3, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
@@ -14,7 +13,7 @@ import pytest
 
 from slipstream.app.cli.completion import FILES, SCRIPTS, answer, candidates
 from slipstream.app.cli.main import main
-from slipstream.app.cli.parser import EXAMPLES, make_parser
+from slipstream.app.cli.parser import EXAMPLES, Parser, make_parser
 from slipstream.models.errors import SlipstreamError
 
 COMMANDS = ["run", "bench", "race", "drafters", "models", "chats", "settings", "doctor", "paths", "completion"]
@@ -132,11 +131,11 @@ def test_bash_completes(line: str, found: list[str], tmp_path: Path) -> None:
 def parsers() -> dict[str, list[str]]:
     """Every command and what it is followed by on the command line."""
     found: dict[str, list[str]] = {}
-    waiting: list[tuple[argparse.ArgumentParser, list[str]]] = [(make_parser(), [])]
+    waiting: list[tuple[Parser, list[str]]] = [(make_parser(), [])]
     while waiting:
         parser, path = waiting.pop()
         found[parser.prog] = path
-        for action in parser._actions:
+        for action in parser.actions:
             if isinstance(action.choices, dict):
                 waiting += [(each, [*path, name]) for name, each in action.choices.items()]
     return found

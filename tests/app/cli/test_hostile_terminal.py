@@ -33,19 +33,19 @@ def step(text):
 def fails(arguments):
     raise HubError(*arguments)
 
-right, home = cli._run, os.environ["SLIPSTREAM_HOME"]
+right, home = cli.run_command, os.environ["SLIPSTREAM_HOME"]
 os.environ["SLIPSTREAM_HOME"] = f"{home}/empty"  # quicker where nothing is kept
 for number, payload in enumerate(payloads):
     printer = run.AnswerPrinter()
     for character in f"stpQ{number:02d} {payload} ":
-        run._print_step(step(character), False, printer)
-    run._print_step(step(f"jsnQ{number:02d} {payload}"), True, printer)
+        run.print_step(step(character), False, printer)
+    run.print_step(step(f"jsnQ{number:02d} {payload}"), True, printer)
     call("chats", "import", f"filQ{number:02d}{payload}.json")
     call("chats", "show", f"idyQ{number:02d}{payload}")
     call(f"argQ{number:02d}{payload}")
-    cli._run = fails
+    cli.run_command = fails
     call(f"titQ{number:02d}{payload}", f"hntQ{number:02d}{payload}")
-    cli._run = right
+    cli.run_command = right
 os.environ["SLIPSTREAM_HOME"] = home
 call("chats", "list")
 call("chats", "list", "--json")

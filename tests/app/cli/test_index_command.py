@@ -329,7 +329,7 @@ def test_progress_is_shown_on_a_terminal_alone(command: Command, notes: Path, mo
 
 def test_long_text_is_tokenized_in_pieces_between_lines() -> None:
     text = "".join(f"line {number}\n" for number in range(20_000)) + "x" * 100_000
-    chunks = list(index_update._chunks(text))
+    chunks = list(index_update.chunks(text))
     assert "".join(chunks) == text and max(map(len, chunks)) <= index_update._CHUNK
     assert all(chunk.endswith("\n") for chunk in chunks[:5])
 

@@ -18,7 +18,7 @@ from tests.app.cli.test_chat_command import Terminal
 
 import slipstream.app.cli.main
 from slipstream.app.cli.main import main
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.parser import Parser, make_parser
 
 SECRET = "the garden behind the house"
 INTERFACE = f"""
@@ -127,10 +127,10 @@ def test_the_interface_ends_in_one_line(error: str, more: list[str], home: Path)
     assert "in broken\n" in told and (SECRET in told) == (error in ("OSError", "MemoryError"))
 
 
-def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def commands(parser: Parser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Every command with the least that it takes."""
     least, kinds = list(words), None
-    for action in parser._actions:
+    for action in parser.actions:
         if isinstance(action, argparse._SubParsersAction):
             kinds = action
         elif not action.option_strings and action.nargs not in ("?", "*"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slipstream.app.cli.parser import make_parser
+from slipstream.app.cli.parser import Parser, make_parser
 from slipstream.app.cli.values import path
 from slipstream.models.errors import UsageError
 
@@ -32,11 +32,11 @@ NO_NUMBERS = [
 
 def takers() -> Iterator[tuple[list[str], argparse.Action]]:
     """Every option and place of every command that takes a value, with the words before it."""
-    waiting: list[tuple[argparse.ArgumentParser, list[str]]] = [(make_parser(), [])]
+    waiting: list[tuple[Parser, list[str]]] = [(make_parser(), [])]
     while waiting:
         parser, words = waiting.pop()
         places: list[str] = []
-        for action in parser._actions:
+        for action in parser.actions:
             if isinstance(action, argparse._SubParsersAction):
                 waiting += [(each, [*words, name]) for name, each in action.choices.items()]
             elif action.option_strings and action.nargs != 0:
@@ -46,9 +46,9 @@ def takers() -> Iterator[tuple[list[str], argparse.Action]]:
                 places.append("x")
 
 
-def required(parser: argparse.ArgumentParser) -> list[str]:
+def required(parser: Parser) -> list[str]:
     """A value for each place that must be filled."""
-    places = [each for each in parser._actions if not each.option_strings and not isinstance(each.choices, dict)]
+    places = [each for each in parser.actions if not each.option_strings and not isinstance(each.choices, dict)]
     return [str(next(iter(each.choices), "x")) if each.choices else "x" for each in places if each.nargs in (None, "+")]
 
 

@@ -39,14 +39,14 @@ FIRST_SCREEN = """
 import gc, json, sys
 from pathlib import Path
 from slipstream.app.cli import chat, main as cli
-collect = chat._collect
+collect = chat.turn_collection_on
 
 def shown():
     collects = [gc.isenabled(), collect(), gc.isenabled()]
     seen = {"modules": list(sys.modules), "collects": collects, "frozen": gc.get_freeze_count()}
     Path(sys.argv[1]).write_text(json.dumps(seen))
 
-chat._collect = shown
+chat.turn_collection_on = shown
 cli.main(["--as-child"])
 """
 

@@ -31,7 +31,7 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             order.append(target)
         return 1.0 if (order.index(target) % 2 == 1) == (kinds[0] == "scores") else 2.0
 
-    monkeypatch.setattr(attention, "_time", timed)
+    monkeypatch.setattr(attention, "pass_time", timed)
     return kinds
 
 
@@ -47,20 +47,20 @@ def test_the_faster_kind_is_found_and_kept(faster: list[str], tmp_path: Path) ->
 
 
 def test_a_small_difference_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_time", lambda target: 1.0)
+    monkeypatch.setattr(attention, "pass_time", lambda target: 1.0)
     assert not writes_scores(BUNDLED / BUNDLED_TARGET, None)
 
 
 def test_both_kinds_are_really_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     took: dict[int, list[float]] = {}
-    really = attention._time
+    really = attention.pass_time
 
     def timed(target: Target) -> float:
         took.setdefault(id(target), []).append(really(target))
         assert len(target.tokens) == attention.LENGTH  # the next one is timed at the same length
         return took[id(target)][-1]
 
-    monkeypatch.setattr(attention, "_time", timed)
+    monkeypatch.setattr(attention, "pass_time", timed)
     found = writes_scores(BUNDLED / BUNDLED_TARGET, None)
     flash, scores = took.values()
     assert len(flash) == len(scores) == attention.PASSES and min(*flash, *scores) > 0

@@ -90,6 +90,11 @@ class Driver:
     def footnote(self, at: int = -1) -> str:
         return str(self.replies()[at].query_one(".footnote", Static).content)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the program runs, and no error has ended it."""
+        return self.app.is_running and self.app._exception is None
+
     def toasts(self) -> list[str]:
         """What was said in passing and is still shown."""
         return [notification.message for notification in self.app._notifications]

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.download_tests import NAME, QUICK, REPO, job, leftovers
+from tests.models.download_tests import NAME, QUICK, REPO, job, leftovers, quant
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
 from slipstream.models.errors import DownloadError
 from slipstream.models.hub import part_file as download_part
+from slipstream.models.hub.downloads import Download
+from slipstream.models.hub.repositories import Hub
 
 BODY = tiny_gguf()
 
@@ -102,8 +104,7 @@ def test_too_little_room_is_said_before_a_byte_is_fetched(server: HubServer, fol
 
 
 def test_room_that_others_are_about_to_take_does_not_count(server: HubServer, folder: Path) -> None:
-    download = job(folder)
-    download._promised = lambda: 1 << 60
+    download = Download(Hub(), quant().files, folder, QUICK, lambda: 1 << 60)
     with pytest.raises(DownloadError, match=r"not enough room in .*0.0 MB free"):
         download.run()
 

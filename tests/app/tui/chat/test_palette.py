@@ -27,7 +27,7 @@ async def test_keys_that_come_at_once(open_chat: Open, keys: tuple[str, ...]) ->
             for key in keys:
                 chat.app.simulate_key(key)
             await chat.pilot.pause(0.4)
-            assert chat.app.is_running and chat.app._exception is None
+            assert chat.alive
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -40,7 +40,7 @@ async def test_random_keys(open_chat: Open, seed: int) -> None:
             for _ in range(8):
                 chat.app.simulate_key(chance.choice(KEYS))
                 await chat.pilot.pause(chance.choice((0.0, 0.0, 0.05)))
-            assert chat.app.is_running and chat.app._exception is None
+            assert chat.alive
 
 
 @pytest.mark.parametrize("key", ["enter", "escape"])
@@ -52,4 +52,4 @@ async def test_a_screen_is_closed_once(open_chat: Open, opens: str, key: str) ->
         for _ in range(4):
             chat.app.simulate_key(key)
         await chat.until(lambda: not chat.app.message_queue_size)
-        assert chat.app._exception is None and chat.app.screen_stack[0] is chat.screen
+        assert chat.alive and chat.app.screen_stack[0] is chat.screen

@@ -16,14 +16,14 @@ def hints(chat: Driver) -> list[str]:
     return chat.toasts()
 
 
-async def test_every_chat_has_its_own_text(open_chat: Open) -> None:
+async def test_every_chat_has_its_own_text(open_chat: Open, store: ChatStore) -> None:
     async with open_chat() as chat:
         await chat.say("first")
         chat.screen.prompt.put("for the first")
         await chat.press("alt+n")
         assert chat.screen.prompt.text == ""
         chat.screen.prompt.put("for a new one")
-        await chat.screen.chats.open(chat.screen._store.list_chats()[0].id)
+        await chat.screen.chats.open(store.list_chats()[0].id)
         assert chat.screen.prompt.text == "for the first"
         await chat.press("alt+n")
         assert chat.screen.prompt.text == "for a new one"

@@ -186,12 +186,12 @@ async def test_a_file_from_elsewhere_replies_and_a_damaged_one_says_why(
             chat.app.screen.query_one(Input).value = str(path)
             await chat.pilot.press("enter")
             if path is damaged:
-                await chat.until(lambda: any("damaged.gguf" in told.message for told in chat.app._notifications))
+                await chat.until(lambda: any("damaged.gguf" in told for told in chat.toasts()))
         await chat.until(lambda: len(screen.listing.installed) == 4)
         name = next(known.name for known in screen.listing.installed.models if known.origin == "ours")
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
         await chat.pilot.press("v")
-        await chat.until(lambda: any(name in told.message for told in chat.app._notifications))
+        await chat.until(lambda: any(name in told for told in chat.toasts()))
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.app.screen is chat.app.chat and chat.ready())
         assert chat.app.chat.model.loaded and chat.app.chat.model.loaded.name == "Acme Mini"

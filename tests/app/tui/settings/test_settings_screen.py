@@ -17,7 +17,7 @@ from textual.css.stylesheet import Stylesheet
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import Sampling
 from slipstream.app.settings.file import SettingsFile
-from slipstream.app.settings.presets import Presets
+from slipstream.app.settings.presets import Presets, led_by
 from slipstream.app.settings.reading import load
 from slipstream.app.settings.values import Settings, all_settings
 from slipstream.app.tui.settings.screen import SettingsScreen
@@ -201,7 +201,7 @@ async def test_sampling_and_replies_follow_the_settings_but_for_what_a_chat_keep
     settings = SettingsFile(tmp_path / "settings.toml")
     settings.restore({"sampling.temperature": 0.3, "reply.system": "short", "reply.max_tokens": 9})
     async with open_chat() as chat:
-        chat.screen.conversation.settle(Sampling(temperature=0.3), chat.screen.conversation._reply)
+        chat.screen.conversation.settle(Sampling(temperature=0.3), led_by(settings.settings.reply))
         await chat.say("x")
         asked = chat.engine.asked[0]
         assert [m.content for m in asked.messages] == ["Be brief.", "x"] and asked.max_tokens == 9
