@@ -4,6 +4,8 @@
 class SlipstreamError(Exception):
     """An error with a message for people.
 
+    What reads or writes files raises it where the disk refuses; docstrings name only the other reasons.
+
     Attributes:
         title: What failed and why, in one line.
         hint: The next thing to try, in one line; may be empty.

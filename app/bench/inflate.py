@@ -215,11 +215,7 @@ class Made:
 
 
 def inflated_folder(derived: Path) -> Path:
-    """Where inflated models are made and kept; what a killed benchmark left there goes.
-
-    Raises:
-        SlipstreamError: If it cannot be written to.
-    """
+    """Where inflated models are made and kept; what a killed benchmark left there goes."""
     folder = private_folder(derived / _FOLDER)
     for left in (*folder.glob(f"{_PREFIX}*"), *folder.glob("*.part")):
         with suppress(OSError):

@@ -38,11 +38,7 @@ def kept_results(folder: Path) -> list[Kept]:
 
 
 def place_for(folder: Path, when: datetime) -> Path:
-    """The file of a new result, in a folder that is made.
-
-    Raises:
-        SlipstreamError: If the folder cannot be written to.
-    """
+    """The file of a new result, in a folder that is made."""
     stem = when.strftime(_NAME)
     place, count = private_folder(folder) / f"{stem}.json", 1
     while place.exists():
@@ -60,9 +56,6 @@ def keep(written: Path, place: Path) -> Kept | None:
 
     Returns:
         The result; None where the benchmark ended before it had one.
-
-    Raises:
-        SlipstreamError: If it cannot be kept.
     """
     try:
         if not written.exists() or not written.stat().st_size:
@@ -76,11 +69,7 @@ def keep(written: Path, place: Path) -> Kept | None:
 
 
 def delete(kept: Kept) -> None:
-    """Deletes a result.
-
-    Raises:
-        SlipstreamError: If it cannot be deleted.
-    """
+    """Deletes a result."""
     try:
         kept.path.unlink(missing_ok=True)
     except OSError as error:

@@ -23,9 +23,6 @@ def unfinished(folder: Path) -> Iterator[Path]:
     """Gives the file of one benchmark; it is gone afterwards, unless ``keep`` took it.
 
     It is locked meanwhile: what no process holds was left by a chat that was killed, see ``take_left``.
-
-    Raises:
-        SlipstreamError: If it cannot be made.
     """
     path = private_folder(folder) / f"{PREFIX}{os.urandom(4).hex()}"
     try:
@@ -46,9 +43,6 @@ def take_left(folder: Path) -> list[Kept]:
 
     Returns:
         The results that are listed from now on.
-
-    Raises:
-        SlipstreamError: If one cannot be kept.
     """
     taken: list[Kept] = []
     for path in sorted(folder.glob(f"{PREFIX}*")):

@@ -33,11 +33,7 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens or makes the file.
-
-        Raises:
-            SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
-        """
+        """Opens or makes the file."""
         self.path = path
         self._lock = threading.RLock()
         self._tell: Callable[[str], object] = self._note
@@ -66,11 +62,7 @@ class Database:
         self._listened = True
 
     def hold(self, chat: str) -> None:
-        """Keeps a chat in memory as well, so that it survives the loss of the file.
-
-        Raises:
-            SlipstreamError: If it cannot be read.
-        """
+        """Keeps a chat in memory as well, so that it survives the loss of the file."""
         with self.read():
             self._held.hold(self.connection, chat)
 
@@ -84,11 +76,7 @@ class Database:
             pass
 
     def check(self) -> None:
-        """Writes the chats to a new file if another program deleted, replaced or changed theirs.
-
-        Raises:
-            SlipstreamError: If no new file can be written.
-        """
+        """Writes the chats to a new file if another program deleted, replaced or changed theirs."""
         with self._lock:
             if self._hold.closed or (self._connected and self.connection.in_transaction):
                 return
@@ -186,9 +174,6 @@ class Database:
 
         Returns:
             What happened, for the user; empty if nothing was lost or replaced.
-
-        Raises:
-            SlipstreamError: If no file can be written.
         """
         private_folder(self.path.parent)
         if self._files.lost_locks():

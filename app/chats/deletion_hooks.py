@@ -24,11 +24,7 @@ def is_on(root: Path) -> bool:
 
 
 def switch(root: Path, on: bool) -> None:
-    """Switches the index on or off, from the next load of a model on.
-
-    Raises:
-        SlipstreamError: If the folder cannot be written to.
-    """
+    """Switches the index on or off, from the next load of a model on."""
     flag = private_folder(root) / _OFF
     try:
         if on:
@@ -44,9 +40,6 @@ def forget_chat(root: Path | None, chat: str) -> None:
 
     Args:
         root: Folder of all indexes; None for none.
-
-    Raises:
-        SlipstreamError: If an index cannot be read or written.
     """
     if root is None or not root.is_dir():
         return
@@ -82,9 +75,6 @@ def mark_deleted(folder: Path | None, chat: str) -> None:
 
     Args:
         folder: Folder of heads; None for no marks.
-
-    Raises:
-        SlipstreamError: If a mark cannot be written.
     """
     paths = list(folder.glob("*.gguf")) if folder else []
     if not paths:

@@ -66,11 +66,7 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
 
 
 def write_export(path: Path, text: str) -> None:
-    """Writes an export that only its owner can read; an existing file is not overwritten.
-
-    Raises:
-        SlipstreamError: If it cannot be written.
-    """
+    """Writes an export that only its owner can read; an existing file is not overwritten."""
     try:
         with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
             file.write(text)

@@ -138,11 +138,7 @@ _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
 
 
 def read_export(path: Path) -> bytes:
-    """Reads a file to be imported, unless it is too large.
-
-    Raises:
-        SlipstreamError: If it cannot be read or is too large.
-    """
+    """Reads a file to be imported, unless it is too large."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -57,9 +57,6 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
 
     Returns:
         The lock file, to be kept open, and whether no other process had the database open.
-
-    Raises:
-        SlipstreamError: If the lock file cannot be written.
     """
     private_folder(path.parent)
     name = path.with_name(path.name + ".lock")
@@ -91,11 +88,7 @@ class Writers:
     """
 
     def __init__(self, path: Path, patience: float = 5.0) -> None:
-        """Opens or creates the lock file.
-
-        Raises:
-            SlipstreamError: If the place cannot be written to.
-        """
+        """Opens or creates the lock file."""
         self._path, self._patience = path, patience
         name = path.with_name(path.name + ".writer")
         try:

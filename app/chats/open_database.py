@@ -48,9 +48,6 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
 
     Returns:
         The connection, and a line for the user if a damaged file was replaced, else "".
-
-    Raises:
-        SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
     """
     private_folder(path.parent)
     if path.exists() and not (path.is_file() or path.is_dir()):  # to open a pipe would wait for its writer

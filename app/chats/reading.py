@@ -36,11 +36,7 @@ class ChatReader:
         self._path = path
 
     def newest(self) -> dict[str, int]:
-        """Number of the newest finished reply of every chat, the newest first; 0 where there is none.
-
-        Raises:
-            SlipstreamError: If the chats cannot be read.
-        """
+        """Number of the newest finished reply of every chat, the newest first; 0 where there is none."""
         query = f"""
             SELECT chats.id, coalesce(max(messages.id), 0) FROM chats
             LEFT JOIN messages ON messages.chat = chats.id AND {_FINISHED}
@@ -50,11 +46,7 @@ class ChatReader:
             return {str(chat): int(newest) for chat, newest in db.execute(query)} if db else {}
 
     def has(self, chats: Iterable[str]) -> bool:
-        """Whether all these chats are kept.
-
-        Raises:
-            SlipstreamError: If the chats cannot be read.
-        """
+        """Whether all these chats are kept."""
         with self._open() as db:
             query = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)
@@ -64,9 +56,6 @@ class ChatReader:
 
         Args:
             after: Number of the reply before them.
-
-        Raises:
-            SlipstreamError: If the chats cannot be read.
         """
         query = f"""
             SELECT id, coalesce((SELECT content FROM messages AS asked

@@ -31,9 +31,6 @@ class ChatStore:
             states: Folder of the kept KV caches, which go with their chats.
             heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
             index: Folder of the indexes of text, which forget a chat when it is deleted.
-
-        Raises:
-            SlipstreamError: If the place cannot be written to, or a newer slipstream made the file.
         """
         self.database = database = Database(path)
         self.path = path

@@ -52,9 +52,6 @@ class PastChats:
 
         Returns:
             Whether there is more.
-
-        Raises:
-            SlipstreamError: If the chats cannot be read, or the index cannot be written.
         """
         self._index.refresh()
         newest = self._chats.newest()

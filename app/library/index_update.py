@@ -157,11 +157,7 @@ class Update:
             self._gone += len(gone)
 
     def finish(self) -> None:
-        """Writes what is left and merges what was written.
-
-        Raises:
-            SlipstreamError: If the index cannot be written.
-        """
+        """Writes what is left and merges what was written."""
         self._write()
         self._index.tidy()
         self._show(last=True)

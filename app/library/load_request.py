@@ -71,11 +71,7 @@ def usual(paths: Paths) -> str:
 
 
 def make_usual(paths: Paths, model: str) -> None:
-    """Makes a model the default.
-
-    Raises:
-        SlipstreamError: If that cannot be written.
-    """
+    """Makes a model the default."""
     write_private(paths.models / _USUAL, f"{model}\n")
 
 

@@ -95,11 +95,7 @@ class Paths:
 
 
 def private_folder(path: Path) -> Path:
-    """Creates a folder, and its missing parents, that only its owner can enter.
-
-    Raises:
-        SlipstreamError: If it cannot be made or written to.
-    """
+    """Creates a folder, and its missing parents, that only its owner can enter."""
     try:
         for folder in [*reversed([above for above in path.parents if not above.exists()]), path]:
             folder.mkdir(exist_ok=True, mode=0o700)  # mkdir would make parents that every user can read

@@ -26,9 +26,6 @@ def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
 
     Yields:
         The paths, and a notice of what is not kept and why; empty if all is kept.
-
-    Raises:
-        SlipstreamError: If nothing can be written anywhere.
     """
     refused = None
     try:
@@ -54,11 +51,7 @@ def places(paths: Paths, keep: bool = True) -> Iterator[tuple[Paths, str]]:
 
 
 def _try(folder: Path) -> None:
-    """Writes a trial file into a folder and deletes it.
-
-    Raises:
-        SlipstreamError: If it cannot.
-    """
+    """Writes a trial file into a folder and deletes it."""
     private_folder(folder)
     trial = folder / f".trial-{os.getpid()}"
     try:

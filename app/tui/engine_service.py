@@ -35,11 +35,7 @@ class ChatEngine(Protocol):
     """
 
     def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
-        """Loads a model; starts the engine if it is not running.
-
-        Raises:
-            SlipstreamError: If it cannot be loaded.
-        """
+        """Loads a model; starts the engine if it is not running."""
 
     def reply(self, generate: Generate) -> Iterator[Prefilling | Stepped | Done]:
         """Yields the events of one reply, the last of which is ``Done``.

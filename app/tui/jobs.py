@@ -67,9 +67,6 @@ class Background:
         Args:
             say: Called with each line of its progress, on one line and safe to show.
             on_output: Called with each line that it prints, likewise; None keeps them for the end.
-
-        Raises:
-            SlipstreamError: If it cannot be started.
         """
         try:
             self._process = process = await asyncio.create_subprocess_exec(

@@ -109,10 +109,6 @@ def read_record(path: Path) -> Record:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Writes the record of a model file.
-
-    Raises:
-        SlipstreamError: If it cannot be written.
-    """
+    """Writes the record of a model file."""
     with replacing(record_path(path)) as part:
         part.write_text(json.dumps(asdict(record)), "utf-8")

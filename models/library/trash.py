@@ -57,11 +57,7 @@ class Trash:
         return removed
 
     def skip(self, name: str, files: Sequence[Path]) -> Removed:
-        """Deletes a model's files permanently and removes the folders that become empty.
-
-        Raises:
-            SlipstreamError: If one cannot be deleted.
-        """
+        """Deletes a model's files permanently and removes the folders that become empty."""
         removed = Removed(name, freed_by(files), tuple(files))
         try:
             for file in files:

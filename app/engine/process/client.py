@@ -65,11 +65,7 @@ class Engine:
         self._on_count = on_count
 
     def start(self) -> None:
-        """Starts the process if there is none; it imports its libraries while the caller goes on.
-
-        Raises:
-            SlipstreamError: If it cannot be started, or its log not be written.
-        """
+        """Starts the process if there is none; it imports its libraries while the caller goes on."""
         if self._process and self._process.alive:
             return
         self.close()

@@ -69,9 +69,6 @@ class EngineProcess:
         Args:
             on_end: Called in a thread when it has ended.
             on_count: Called in a thread with the size of a prompt that is being typed.
-
-        Raises:
-            SlipstreamError: If it cannot be started, or its log not be written.
         """
         self._log, self._on_end, self._on_count = log, on_end, on_count
         self._note = log.with_suffix(".note")

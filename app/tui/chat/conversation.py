@@ -168,9 +168,6 @@ class Conversation:
         Args:
             chat: The chat, or None for a new one.
             beside: See ``ask``.
-
-        Raises:
-            SlipstreamError: If the chat cannot be read.
         """
         said = self._store.messages(chat.id) if chat else []
         numbers = [kept.id for kept in said]
