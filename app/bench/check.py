@@ -1,9 +1,4 @@
-"""Part ``check``: whether every drafter writes what plain decoding writes, token for token.
-
-Where two texts part: whether a tiny change of the target's logits explains it.
-
-Part ``check`` as text.
-"""
+"""Part ``check``: whether every drafter writes what plain decoding writes; where not, whether rounding explains it."""
 
 from __future__ import annotations
 

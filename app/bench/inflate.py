@@ -1,9 +1,4 @@
-"""Models that the benchmark inflates: the cost of a large model, the text of a small one.
-
-Which inflated models to measure, which files they need, and whether they fit.
-
-Makes the files of an inflated family, lends them to the parts of the benchmark, and takes them away again.
-"""
+"""Inflated models for the benchmark: plans their files, checks disk and memory, makes them, and measures each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The speed-ups as bars in a terminal.
-
-The speed-ups as a picture: an SVG that is readable on light and on dark ground.
-"""
+"""The speed-ups as bars: in a terminal, and as an SVG that is readable on light and on dark ground."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The kinds of text that parts ``drafters`` and ``check`` write: built-in prompts, or those of files.
-
-A prompt and the user's later turns.
-
-Reads files of prompts, as people and the usual benchmarks write them.
-"""
+"""Prompts of parts ``drafters`` and ``check``: built-in sets, and files as people and benchmarks write them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Removes a deleted chat's traces: from text indexes, from kept KV caches, and by marking heads trained on it.
-
-Also holds the switch of the text indexes.
-"""
+"""Removes a deleted chat's traces: from text indexes, from kept KV caches, and by marking heads trained on it."""
 
 from __future__ import annotations
 

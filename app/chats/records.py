@@ -1,7 +1,4 @@
-"""What the chat store keeps, as values.
-
-The branches of a chat: which messages follow which, and which of several are shown.
-"""
+"""What the chat store keeps, as values; and the branches of a chat: what follows what, and what is shown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``slipstream drafters train``: from the wish to a finished file, over any number of stops.
-
-What heads are trained on: the model's own answers, a folder, or, with ``--on chats``, the owner's chats.
-"""
+"""``slipstream drafters train``: from the wish to a finished file, over any number of stops."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is known on this machine of the drafters of a model; ``looking`` finds it out.
-
-Finds out what is known of the drafters of a model: trained files, gains, costs, and what its owner wants.
-"""
+"""Finds out what is known of the drafters of a model: trained files, gains, costs, and which its owner disabled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A file of trained heads, and whether it serves a model.
-
-The files of trained heads: their names, and what may be replaced.
-"""
+"""The files of trained heads: their names, whether they serve a model, and what may be replaced."""
 
 from __future__ import annotations
 

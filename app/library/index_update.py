@@ -1,7 +1,4 @@
-"""Which files below a path are text that is worth indexing.
-
-Brings an index in step with folders: what is new or changed is read, what is gone is removed.
-"""
+"""Brings an index in step with folders: finds what is text, reads what is new or changed, removes what is gone."""
 
 from __future__ import annotations
 

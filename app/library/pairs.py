@@ -1,7 +1,4 @@
-"""The drafters of an installed model, and the request that loads it with the best one.
-
-Also resolves a model's name on the command line.
-"""
+"""The drafters of an installed model, and the request that loads it with the best one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What the chat needs of an engine.
-
-What the engine's thread tells the screen.
-
-The thread that waits for the engine, so that the screen never does.
-"""
+"""The thread that waits for the engine, so that the screen never does; what it needs of one, and what it tells."""
 
 from __future__ import annotations
 

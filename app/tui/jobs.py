@@ -1,7 +1,4 @@
-"""Commands of slipstream that go on beside the chat, each in a process of its own.
-
-What goes on beside the chat: training, importing, indexing or a benchmark, one of them at a time.
-"""
+"""Work beside the chat: training, importing, indexing or a benchmark, one at a time, in a process of its own."""
 
 from __future__ import annotations
 

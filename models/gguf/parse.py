@@ -1,7 +1,4 @@
-"""Reads the framing of a GGUF file: key/value list and tensor list, every read bounded by the file.
-
-Also lists the types of metadata values and tensors.
-"""
+"""Reads the framing of a GGUF file: key/value list and tensor list, every read bounded by the file."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 One pass over the first bytes, each read bounded by the file's size; weights are not touched. The ``gguf`` package's
 reader is not used: a file of 49 bytes makes it hang. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-
-Also finds the files of a split model, and names other formats by their first bytes.
 """
 
 from __future__ import annotations

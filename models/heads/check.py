@@ -1,7 +1,4 @@
-"""Which tensors trained heads consist of, and whether they fit their model.
-
-Whether an EAGLE-3 head fits a target: llama.cpp ends the process where it does not (``src/models/eagle3.cpp``).
-"""
+"""Which tensors trained heads have, and whether they fit their model: where not, llama.cpp may end the process."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The architecture is ``slipstream-heads``; what the heads are stands under ``slipstream.heads.*``, and
 :func:`slipstream.models.heads.check.check_heads` lists the tensors of each method.
-
-Heads that were trained on a chat which its owner has deleted: a list of such chats beside the file of heads.
 """
 
 from __future__ import annotations

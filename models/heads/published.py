@@ -3,10 +3,7 @@
 Medusa: github.com/FasterDecoding/Medusa, medusa/model/medusa_model.py. Kangaroo: github.com/Equationliu/Kangaroo,
 kangaroo/adapter.py and kangaroo_model.py.
 
-Reads safetensors files without ever trusting them.
-
-Eight bytes with the length of a JSON header, the header, the numbers. Format:
-https://huggingface.co/docs/safetensors/index#format
+Safetensors files are not trusted. Format: https://huggingface.co/docs/safetensors/index#format
 """
 
 from __future__ import annotations

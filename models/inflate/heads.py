@@ -1,8 +1,6 @@
 """Inflates trained heads with their target: they cost what heads of the large model's width cost, and guess the same.
 
 They keep the types that they are stored in. They name the inflated target, whatever its quantization.
-
-Inflates an EAGLE-3 head with its target.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The measures of models: published ones, and how a small model stands in a large one.
-
-Which type each matrix of a quantization has: llama.cpp's choices for llama-like models (``src/llama-quant.cpp``).
-"""
+"""Measures of models, how a small one stands in a large one, and each matrix's type (``src/llama-quant.cpp``)."""
 
 from __future__ import annotations
 

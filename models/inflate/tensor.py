@@ -1,7 +1,4 @@
-"""A large matrix that is made while it is written.
-
-Where the numbers of a large matrix come from: the small one, a row of zeros, or chance.
-"""
+"""A large matrix that is made while it is written: from the small one, a row of zeros, or chance."""
 
 from __future__ import annotations
 

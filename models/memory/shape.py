@@ -8,8 +8,6 @@ The peak of tensors alive in a layer is counted in numbers per token of a pass.
 llama.cpp lays the tensors of its graph into one buffer, each in the smallest hole that fits (ggml-alloc), so the buffer
 is as large as the worst moment of the graph, and a little larger for holes that nothing fits. The sums below are those
 moments, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and held against the buffers that it logs.
-
-Typical sizes of models of so many parameters, for those whose header is not at hand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The engine's process: reads requests from its standard input, writes events to its standard output.
-
-What the engine's process does first: it ends with its parent, leaves no core, logs faults without words.
-"""
+"""The engine's process: reads requests from its standard input, writes events to its standard output."""
 
 from __future__ import annotations
 

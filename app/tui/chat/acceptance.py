@@ -1,7 +1,4 @@
-"""How often each drafter is right: at each depth as bars, and over time as a sparkline.
-
-What became of the drafts of a chat: per drafter, at each depth and over time.
-"""
+"""How often each drafter of a chat is right: at each depth as bars, and over time as a sparkline."""
 
 from __future__ import annotations
 

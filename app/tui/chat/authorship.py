@@ -1,7 +1,4 @@
-"""A reply as it was written: every piece in the style of its source.
-
-How the writer of a piece of text is told apart: by colour and, where there is none, by line and weight.
-"""
+"""A reply in the styles of its drafters: by colour and, where there is none, by line and weight."""
 
 from __future__ import annotations
 

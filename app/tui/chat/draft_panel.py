@@ -1,7 +1,4 @@
-"""Shows the draft trees of the last steps, and the acceptance of each drafter.
-
-The last steps of a reply, drawn below each other.
-"""
+"""Shows the draft trees of the last steps below each other, and the acceptance of each drafter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the messages of a chat have in common: they can be selected, and may stand beside others.
-
-What the user said.
-"""
+"""Messages of a chat, which can be selected and may stand beside others; and those of the user."""
 
 from __future__ import annotations
 

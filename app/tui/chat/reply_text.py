@@ -1,7 +1,4 @@
-"""The answer of a reply as Markdown, passage by passage.
-
-A code block that says its language and can be copied.
-"""
+"""The answer of a reply as Markdown, passage by passage; its code blocks say their language and can be copied."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""All chats, beside the one that is open: find, open, rename, pin, delete, export.
-
-Chats and the places where words were found, as the rows of a list.
-"""
+"""All chats, beside the one that is open: find, open, rename, pin, delete, export."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The line at the top: which chat, which model, how much room is left.
-
-How full the context is: a small bar and two numbers.
-"""
+"""The line at the top: which chat, which model, how much room is left in the context."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What was said, newest at the bottom.
-
-Lines of the transcript that say what is not in it.
-"""
+"""What was said, newest at the bottom."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Something the user has to know, where they are reading.
-
-Toasts that tell in passing, for as long as they take to read.
-"""
+"""Something the user has to know, where they are reading; and toasts, which tell in passing."""
 
 from __future__ import annotations
 
