@@ -19,7 +19,7 @@ from slipstream.app.tui.chat.replying import Replying
 from slipstream.app.tui.chat.sidebar import Sidebar
 from slipstream.app.tui.parts.dialogs import LineScreen
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
-from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.errors import UsageError
 
 MOST_RECALLED = 100_000  # prompts that are searched
 
@@ -70,16 +70,13 @@ class ChatList:
             message: Number of a message to go to; None goes to the end.
         """
         other = not self._is_open(chat)
-        try:
+        with self._page.errors_told():
             self._page.conversation.open(chat)
             if message is not None:
                 self._page.conversation.show(message)
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return
-        if other:
-            self._page.status.clear()
-        await self._show_chat(message)
+            if other:
+                self._page.status.clear()
+            await self._show_chat(message)
 
     async def begin(self) -> None:
         self._page.conversation.begin()
@@ -109,20 +106,16 @@ class ChatList:
             await self._delete(chat)
 
     def _rename(self, chat: StoredChat, title: str) -> None:
-        try:
+        with self._page.errors_told():
             self._store.rename(chat.id, title)
             if self._is_open(chat.id):
                 self._page.conversation.open(chat.id)
                 self._page.top_bar.chat = title
-        except SlipstreamError as error:
-            self._page.tell_error(error)
         self._page.list_chats()
 
     def _pin(self, chat: StoredChat) -> None:
-        try:
+        with self._page.errors_told():
             self._store.pin(chat.id, not chat.pinned)
-        except SlipstreamError as error:
-            self._page.tell_error(error)
         self._page.list_chats()
 
     def export_as(self, file: str) -> None:
@@ -134,19 +127,14 @@ class ChatList:
 
     def _export(self, chat: StoredChat, path: str) -> None:
         place = Path(path).expanduser()
-        try:
+        with self._page.errors_told():
             write_export(place, exported(self._store, [chat.id], "json" if place.suffix == ".json" else "md"))
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-        else:
             self._page.hint(f"Wrote {place}.")
 
     async def _delete(self, chat: StoredChat) -> None:
         screen = self._page.screen
-        try:
+        with self._page.errors_told():
             self._store.delete(chat.id)
-        except SlipstreamError as error:
-            self._page.tell_error(error)
         self._deleted = chat
         screen.set_timer(UNDO_WITHIN + 1.0, self._erase)
         screen.app.clear_notifications()
@@ -158,11 +146,7 @@ class ChatList:
 
     def undo_delete(self) -> None:
         deleted, self._deleted = self._deleted, None
-        try:
-            back = bool(deleted and self._store.restore(deleted.id))
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return
+        back = bool(deleted and self._store.restore(deleted.id))
         said = f"“{one_line(deleted.title)}” is back." if deleted and back else "No chat can be brought back."
         self._page.hint(said)
         self._page.list_chats()
@@ -175,11 +159,7 @@ class ChatList:
 
     def recall(self) -> None:
         """Searches what was said in all chats, to be said again."""
-        try:
-            prompts = self._store.prompts(MOST_RECALLED)
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return
+        prompts = self._store.prompts(MOST_RECALLED)
         put = self._page.prompt.put_message
         self._page.screen.app.push_screen(RecallScreen(prompts), lambda text: put(text) if text else None)
 

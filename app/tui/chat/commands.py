@@ -107,15 +107,12 @@ class Commands:
         """Does what was typed behind a slash; what cannot be done stays in the prompt."""
         prompt = self._page.prompt
         before = prompt.text
-        try:
+        with self._page.errors_told():
             command, argument = parsed(text)
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return
-        if await self.do(command.name, argument):
-            prompt.remember_typed(text)
-            if prompt.text == before:
-                prompt.put("")
+            if await self.do(command.name, argument):
+                prompt.remember_typed(text)
+                if prompt.text == before:
+                    prompt.put("")
 
     async def choose(self, command: Command) -> None:
         """Does a command of the palette, or begins it in the prompt where something must follow."""

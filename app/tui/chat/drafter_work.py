@@ -78,12 +78,9 @@ class DrafterWork:
 
     def begin(self, work: Work) -> None:
         """Begins work beside the chat; it goes on wherever its owner looks."""
-        try:
+        with self._page.errors_told():
             self._jobs.check_free()
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return
-        run_beside(self._page, self._run(work))
+            run_beside(self._page, self._run(work))
 
     async def _run(self, work: Work) -> None:
         self.news = ""

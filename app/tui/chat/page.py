@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from textual.screen import Screen
 
@@ -164,3 +164,11 @@ class ChatPage:
 
     def tell_error(self, error: SlipstreamError) -> None:
         trouble(self.screen, error)
+
+    @contextmanager
+    def errors_told(self) -> Iterator[None]:
+        """Says in passing what fails in the body, which ends there."""
+        try:
+            yield
+        except SlipstreamError as error:
+            self.tell_error(error)

@@ -37,11 +37,7 @@ class Races:
 
     def open(self, prompt: str = "") -> None:
         """Opens the screen and begins; the prompt is a story's where none is given."""
-        try:
-            self._jobs.check_free()
-        except SlipstreamError as error:
-            self._page.tell_error(error)
-            return
+        self._jobs.check_free()
         if self._replying.writing or self._engine.busy or self._model.loaded is None:
             what = "A reply is being written" if self._replying.writing else "The model is being loaded"
             self._page.hint(f"{what}; race when it is done.")
