@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slipstream.app.bench.drafter_memory import drafter_memory
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
@@ -17,9 +17,6 @@ from slipstream.app.bench.turns import Turn, Written, play, session_of, usable_d
 from slipstream.app.protocol import AUTO, PLAIN, Load
 from slipstream.drafters.none import Plain
 from slipstream.models.types import repeated_share
-
-if TYPE_CHECKING:
-    from slipstream.app.bench.turns import Written
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
+from slipstream.models.llama.devices import processor
 from slipstream.models.llama.library import device, physical_cores
 
 
@@ -28,7 +28,7 @@ class Machine:
     @staticmethod
     def here() -> Machine:
         return Machine(
-            processor=_processor(),
+            processor=processor(),
             device=device(physical_cores()),
             cores=physical_cores(),
             system=f"{platform.system()} {platform.machine()}",
@@ -47,12 +47,3 @@ class Machine:
             *([f"The machine was busy (load {self.load:.1f}): figures are noisy."] if busy else []),
             "Figures: median (lowest..highest) over the rounds, ratios within a round; [..] is a 95 % interval.",
         ]
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

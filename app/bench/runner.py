@@ -13,7 +13,7 @@ from slipstream.app.bench.drafters import compare_drafters
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.plots import Section, Style, chart
 from slipstream.app.bench.report import drafters_text
-from slipstream.app.bench.stopping import Stop, Stopped
+from slipstream.app.bench.stopping import Stop
 from slipstream.app.protocol import Load
 
 
@@ -36,16 +36,6 @@ class Setup:
     drafter_steps: int  # tokens that are written to measure the memory of each drafter; 0 for not at all
     folder: Path  # for temporary files; deleted after the run
     stop: Stop  # whether to stop; a part returns what it has measured, or raises ``Stopped``
-
-    def tell(self, line: str) -> None:
-        """Reports the progress of a part.
-
-        Raises:
-            Stopped: If it is to stop.
-        """
-        if self.stop():
-            raise Stopped
-        tell(line)
 
 
 Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in which they run

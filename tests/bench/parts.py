@@ -22,7 +22,8 @@ from tests.bench.typing_ahead import measure_typing, typing_text
 from tests.bench.weights import ModelShape, write_model
 
 from slipstream.app.bench.plan import Settings
-from slipstream.app.bench.runner import Outcome, Parts, Setup
+from slipstream.app.bench.runner import Outcome, Parts, Setup, tell
+from slipstream.app.bench.stopping import Stopped
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.target import ContextOptions
@@ -111,6 +112,12 @@ class DevelopersParts:
     peers: PeerChoice
     texts: TextChoice
 
+    def tell(self, line: str) -> None:
+        """Reports the progress of a part; raises ``Stopped`` if it is to stop."""
+        if self.setup.stop():
+            raise Stopped
+        tell(line)
+
     def all(self) -> Parts:
         """Every part by its name."""
         return {
@@ -126,7 +133,7 @@ class DevelopersParts:
         }
 
     def _startup(self) -> Outcome:
-        figures = measure_startup(self.sizes.startup_rounds, self.setup.tell)
+        figures = measure_startup(self.sizes.startup_rounds, self.tell)
         return Outcome(startup_text(figures), asdict(figures))
 
     def _plain(self) -> Outcome:
@@ -137,7 +144,7 @@ class DevelopersParts:
         ):
             with opened(path, options) as target:
                 size, rounds = path.stat().st_size, sizes.plain_rounds
-                rows.append(compare_with_bare(name, size, target, sizes.start, steps, rounds, self.setup.tell))
+                rows.append(compare_with_bare(name, size, target, sizes.start, steps, rounds, self.tell))
         return Outcome(plain_text(rows), [asdict(row) for row in rows])
 
     def _overhead(self) -> Outcome:
@@ -149,28 +156,28 @@ class DevelopersParts:
             for used in sizes.used:
                 for tree in sizes.trees:
                     steps, rounds = sizes.overhead_steps, sizes.overhead_rounds
-                    rows.append(measure_overhead(target, tree, used, steps, rounds, self.setup.tell))
+                    rows.append(measure_overhead(target, tree, used, steps, rounds, self.tell))
         return Outcome(overhead_text(rows, sizes.wide.n_vocab, sizes.wide_ctx), [asdict(row) for row in rows])
 
     def _memory(self) -> Outcome:
         rows = []
         for name, path, options in (self._bundled(), self._large()):
-            self.setup.tell(f"memory: {name}")
+            self.tell(f"memory: {name}")
             rows.append(measure_memory(name, path, options, self.sizes.memory_steps))
         return Outcome(memory_text(rows), [asdict(row) for row in rows])
 
     def _topics(self) -> Outcome:
         rounds = max(self.sizes.topic_rounds, len(self.setup.plan.seeds))
-        report = replay_topics(self.setup.measured, self.setup.plan, rounds, self.setup.tell)
+        report = replay_topics(self.setup.measured, self.setup.plan, rounds, self.tell)
         return Outcome(topics_text(report), asdict(report))
 
     def _replay(self) -> Outcome:
-        report = replay_texts(self.setup.measured, self.setup.plan, self.texts, self.setup.tell)
+        report = replay_texts(self.setup.measured, self.setup.plan, self.texts, self.tell)
         return Outcome(replay_text(report), asdict(report))
 
     def _typing(self) -> Outcome:
         sizes, log = self.sizes, self.setup.folder / "typing.log"
-        figures = measure_typing(self.setup.measured, log, sizes.typing_rounds, sizes.typing_s, self.setup.tell)
+        figures = measure_typing(self.setup.measured, log, sizes.typing_rounds, sizes.typing_s, self.tell)
         return Outcome(typing_text(figures), asdict(figures), figures.passed)
 
     def _interface(self) -> Outcome:
@@ -180,12 +187,12 @@ class DevelopersParts:
             sizes.interface_tokens,
             sizes.interface_messages,
             sizes.interface_rounds,
-            self.setup.tell,
+            self.tell,
         )
         return Outcome(interface_text(figures), asdict(figures))
 
     def _peers(self) -> Outcome:
-        report = compare_peers(self.setup.measured, self.setup.plan, self.peers, self.setup.tell)
+        report = compare_peers(self.setup.measured, self.setup.plan, self.peers, self.tell)
         return Outcome(peers_text(report), asdict(report))
 
     def _bundled(self) -> tuple[str, Path, ContextOptions]:
@@ -199,6 +206,6 @@ class DevelopersParts:
     def _made(self, shape: ModelShape) -> Path:
         path = self.setup.folder / f"{shape.n_vocab}-{shape.n_embd}-{shape.n_layer}.gguf"
         if not path.exists():
-            self.setup.tell("writing a model of random weights")
+            self.tell("writing a model of random weights")
             write_model(path, shape)
         return path
