@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,12 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.drafters.fake_replies import steps_of, text_of
 
-from slipstream.app.engine.budget import FixedBudget
-from slipstream.app.engine.loop import generate
-from slipstream.app.engine.stopping import Rules
 from slipstream.drafters import recycle
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, ShouldExtend, Step
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.none import Plain
 from slipstream.drafters.recycle import RankAccuracy, TokenRecycling
@@ -35,26 +32,6 @@ CHAIN = TokenTree.chain((6, 7))
 
 def always(path: float, depth: int) -> bool:
     return True
-
-
-def steps_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None, size: int = 150
-) -> Iterator[tuple[Step, History]]:
-    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
-    history = History(list(prompt))
-    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
-    budget = FixedBudget(rules)
-    target.prefill(prompt[:-1])
-    drafter.begin(history)
-    for step in generate(target, drafter, sampler, history, should_extend or budget, rules, lambda: False):
-        budget.step += 1
-        yield step, history
-
-
-def text_of(
-    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None
-) -> list[Token]:
-    return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]
 
 
 def observed(tree: TokenTree, path: tuple[int, ...], tokens: tuple[Token, ...], logits: Floats) -> TokenRecycling:

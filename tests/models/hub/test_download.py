@@ -35,11 +35,6 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
         yield server
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "models"
-
-
 def refusal(folder: Path, files: tuple[RemoteFile, ...] | None = None) -> str:
     with pytest.raises(DownloadError) as caught:
         job(folder, files).run()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.download_tests import NAME, QUICK, REPO, job, leftovers, quant
+from tests.models.download_tests import NAME, QUICK, job, leftovers, quant
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
@@ -21,19 +21,6 @@ from slipstream.models.hub.downloads import Download
 from slipstream.models.hub.repositories import Hub
 
 BODY = tiny_gguf()
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    with HubServer() as server:
-        server.add(REPO, {NAME: BODY})
-        server.adopt(monkeypatch, tmp_path / "home")
-        yield server
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "models"
 
 
 def failing(call: Callable[..., Any], after: int, code: int) -> Callable[..., Any]:

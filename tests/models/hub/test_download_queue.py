@@ -63,11 +63,6 @@ def queue(server: HubServer, watch: Watch) -> Iterator[Downloads]:
     queue.close()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "models"
-
-
 def hold(server: HubServer, queue: Downloads, watch: Watch, folder: Path, chosen: Quant, count: int) -> str:
     """Puts a job in line and lets it fetch exactly that many bytes."""
     server.hold_after(server.sent + count)

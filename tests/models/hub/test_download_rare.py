@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,6 @@ from slipstream.models.hub.transfer import Speedometer
 
 BODY = tiny_gguf()
 httpx: Any = importlib.import_module("huggingface_hub.utils").httpx
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    with HubServer() as server:
-        server.add(REPO, {NAME: BODY})
-        server.adopt(monkeypatch, tmp_path / "home")
-        yield server
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "models"
 
 
 @pytest.mark.parametrize("asked", range(12))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.models.download_tests import NAME, QUICK, REPO, job, leftovers, quant, run_until
+from tests.models.download_tests import NAME, QUICK, job, leftovers, quant, run_until
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 
@@ -22,19 +22,6 @@ from slipstream.models.hub.progress import Progress
 BODY = tiny_gguf()
 HALF = len(BODY) // 2
 pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes of POSIX")
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    with HubServer() as server:
-        server.add(REPO, {NAME: BODY})
-        server.adopt(monkeypatch, tmp_path / "home")
-        yield server
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "models"
 
 
 def beside(path: Path, ending: str) -> Path:

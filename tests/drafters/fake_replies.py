@@ -1,0 +1,33 @@
+"""Replies of a target that computes nothing, with a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slipstream.app.engine.budget import FixedBudget
+from slipstream.app.engine.loop import generate
+from slipstream.app.engine.stopping import Rules
+from slipstream.drafters.base import Drafter, ShouldExtend, Step
+from slipstream.models.llama.fake import FakeTarget
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import History, Token
+
+
+def steps_of(
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None, size: int = 150
+) -> Iterator[tuple[Step, History]]:
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 1, 4, 1]
+    history = History(list(prompt))
+    rules = Rules(frozenset(), target.abilities.n_ctx - len(prompt), size, (), lambda token: b"")
+    budget = FixedBudget(rules)
+    target.prefill(prompt[:-1])
+    drafter.begin(history)
+    for step in generate(target, drafter, sampler, history, should_extend or budget, rules, lambda: False):
+        budget.step += 1
+        yield step, history
+
+
+def text_of(
+    drafter: Drafter, target: FakeTarget, sampler: Sampler, should_extend: ShouldExtend | None = None
+) -> list[Token]:
+    return [token for step, _ in steps_of(drafter, target, sampler, should_extend) for token in step.tokens]

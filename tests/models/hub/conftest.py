@@ -1,0 +1,24 @@
+"""A hub with one tiny model, and the folder that it is fetched into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.models.download_tests import NAME, REPO
+from tests.models.hub_models import tiny_gguf
+from tests.models.hub_server import HubServer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        server.add(REPO, {NAME: tiny_gguf()})
+        server.adopt(monkeypatch, tmp_path / "home")
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "models"
