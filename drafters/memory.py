@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
+
+from slipstream.models.files import make_folder, replace_file
 
 
 class Memory:
@@ -36,16 +37,9 @@ class Memory:
 
         A disk that is full or read-only keeps what it had.
         """
-        path = self._path(name)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
         with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            try:
-                with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(self._digest(name, content) + content)
-                os.replace(part, path)
-            finally:
-                part.unlink(missing_ok=True)
+            make_folder(self._folder)
+            replace_file(self._path(name), (self._digest(name, content), content), sync=False)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._model[:16]}.{name}"

@@ -18,6 +18,7 @@ from typing import Final
 
 from slipstream.app.platform.paths import private_folder
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.files import replace_file
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, shared_prefix
 
@@ -63,16 +64,7 @@ def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | by
         return
     packed = struct.pack(f"<{len(tokens)}i", *tokens)
     head = _MAGIC + _digest(key, packed) + hashlib.sha256(state).digest() + struct.pack("<I", len(tokens))
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            for piece in (head, packed, state):
-                file.write(piece)
-        os.replace(part, path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
+    replace_file(path, (head, packed, state), sync=False)
     _make_room(path.parent, path, limit)
 
 

@@ -13,6 +13,7 @@ import platformdirs
 
 from slipstream import models
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.files import make_folder, replace_file, sync_folder
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
@@ -97,8 +98,7 @@ class Paths:
 def private_folder(path: Path) -> Path:
     """Creates a folder, and its missing parents, that only its owner can enter."""
     try:
-        for folder in [*reversed([above for above in path.parents if not above.exists()]), path]:
-            folder.mkdir(exist_ok=True, mode=0o700)  # mkdir would make parents that every user can read
+        make_folder(path)
     except OSError as error:
         raise unwritable(path, error) from error
     if not os.access(path, os.W_OK | os.X_OK):
@@ -117,30 +117,12 @@ def write_private(path: Path, text: str) -> None:
     except RuntimeError as error:
         raise unwritable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
     private_folder(place.parent)
-    new = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        try:
-            handle = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-            try:
-                raw = text.encode("utf-8")
-                while raw:
-                    raw = raw[os.write(handle, raw) :]
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            os.replace(new, place)
-        except OSError:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise
+        replace_file(place, [text.encode("utf-8")])
     except OSError as error:
         raise unwritable(path, error) from error
     with suppress(OSError):  # the file is in place; some file systems cannot flush folders
-        folder = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(place.parent)
 
 
 def unwritable(path: Path, error: OSError) -> SlipstreamError:

@@ -17,14 +17,14 @@ from slipstream.drafters.text_index.storage import (
     due,
     is_ours,
     locked,
-    make_folder,
+    make_private,
     read_manifest,
-    sync_folder,
     worded,
     write_manifest,
 )
 from slipstream.drafters.text_index.text import Document, Ids, Piece, Text, combined, sorted_contexts
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.files import sync_folder
 from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
@@ -74,7 +74,7 @@ class TextIndex:
         self._live: tuple[Segment, ...] = ()
         self._reading = threading.Lock()  # so that no thread puts what it read back over what is newer
         with worded(folder):
-            make_folder(folder)
+            make_private(folder)
             with locked(folder):
                 if not (folder / MANIFEST).exists():
                     write_manifest(folder, self._manifest)
@@ -316,7 +316,7 @@ def open_index(root: Path, header: Header) -> TextIndex:
         SlipstreamError: If it is damaged, in use for long, or cannot be written.
     """
     with worded(root):
-        make_folder(root)
+        make_private(root)
     return TextIndex(folder_of(root, header), fingerprint(header), header.n_vocab)
 
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from slipstream.drafters.text_index.storage import write_file
 from slipstream.drafters.text_index.text import DEPTH, PADDING, SEPARATOR, Document, Ids, Text
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.files import write_file
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,55 +15,23 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.files import make_folder, write_file
 from slipstream.models.outside import shown_path
-
-Bytes = bytes | memoryview
 
 LOCK: Final = "lock"
 _LOCK_SECONDS: Final = 10.0  # to wait for it; it is never held while contexts are sorted
-_LARGEST_WRITE: Final = 1 << 30  # Linux writes at most 2 GiB at once
 MANIFEST: Final = "index.json"
+_NEW_MANIFEST: Final = f"{MANIFEST}.part"
 _FORMAT: Final = 1
 _GROWTH: Final = 2
 _SEGMENT: Final = re.compile(r"[0-9]{1,15}\.segment")
 
 
-def make_folder(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """Makes a folder that only its owner can enter, and closes one that others could."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(folder)
     if sys.platform != "win32" and folder.stat().st_mode & 0o077:
         os.chmod(folder, 0o700)
-
-
-def write_file(path: Path, parts: Iterable[Bytes]) -> None:
-    """Writes a file and waits until it is on the disk."""
-    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        for part in parts:
-            rest = memoryview(part).cast("B")
-            while rest:
-                rest = rest[os.write(handle, rest[:_LARGEST_WRITE]) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Gives a file new content: at any moment it has the old or the new; ``sync_folder`` makes that last."""
-    part = path.with_name(path.name + ".part")
-    write_file(part, [content])
-    os.replace(part, path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk."""
-    if sys.platform == "win32":
-        return  # Windows opens no folders
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -115,7 +83,9 @@ class Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Makes a manifest the one that holds."""
-    replace_file(folder / MANIFEST, json.dumps({"format": _FORMAT, **asdict(manifest)}).encode())
+    part = folder / _NEW_MANIFEST
+    write_file(part, [json.dumps({"format": _FORMAT, **asdict(manifest)}).encode()])
+    os.replace(part, folder / MANIFEST)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -152,7 +122,7 @@ def is_segment(name: str) -> bool:
 
 def is_ours(name: str) -> bool:
     """Whether a file, if no manifest names it, is one that a killed process left."""
-    return is_segment(name) or name == f"{MANIFEST}.part"
+    return is_segment(name) or name == _NEW_MANIFEST
 
 
 def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import IO, Any, Final
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
+from slipstream.models.files import make_folder, replace_file
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.outside import quoted, read_json, shown_path
 
@@ -57,11 +58,8 @@ class ProbeRecord:
         with suppress(SlipstreamError, OSError):
             self._kept.pop(str(path), None)
             self._kept = dict([*self._kept.items(), (str(path), _stamp(path))][-MOST:])
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part = self._file.with_name(f"{self._file.name}.{os.getpid()}.part")
-            with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"build": self._build, "files": self._kept}, file)
-            os.replace(part, self._file)
+            make_folder(self._file.parent)
+            replace_file(self._file, [json.dumps({"build": self._build, "files": self._kept}).encode()], sync=False)
 
 
 def _stamp(path: Path) -> list[list[int]]:

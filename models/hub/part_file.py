@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from slipstream.models.files import make_folder, sync_folder
 from slipstream.models.hub.journal import ENDING, Journal, Ranges
 from slipstream.models.hub.lock import is_at, open_own
 from slipstream.models.hub.progress import Tuning, damaged, disk_error, disk_full, interfered
@@ -47,7 +47,7 @@ class PartFile:
         self._whole = hashlib.sha256()
         self._hashed = 0
         with self._worded():
-            _make_private(self.path.parent)
+            make_folder(self.path.parent)
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             self.journal = Journal(self.path.with_name(self.path.name + ENDING), files, index)
@@ -149,7 +149,7 @@ class PartFile:
             else:
                 os.replace(self.part, self.path)
                 self.placed = True
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
             self.journal.close(remove=True)
 
     def discard(self) -> int:
@@ -263,19 +263,3 @@ def write_all(disk: BinaryIO, offset: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[disk.write(view) :]
-
-
-def _make_private(folder: Path) -> None:
-    """Creates a folder and its missing parents, readable by their owner only."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if sys.platform != "win32":  # Windows cannot open folders
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

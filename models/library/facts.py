@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from slipstream.models.errors import SlipstreamError, reason_of
+from slipstream.models.files import make_folder, replace_file
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
 from slipstream.models.library.names import label_of
@@ -81,11 +81,9 @@ class FactsCache:
         """Writes the facts used since the cache was read and drops the others; a failure only costs time."""
         if self._used == self._kept:
             return
-        part = self._file.with_name(f"{self._file.name}.{os.getpid()}-{threading.get_ident()}.part")
         with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part.write_text(json.dumps({"version": _VERSION, "files": self._used}), "utf-8")
-            os.replace(part, self._file)
+            make_folder(self._file.parent)
+            replace_file(self._file, [json.dumps({"version": _VERSION, "files": self._used}).encode()], sync=False)
 
 
 def _sound(facts: Facts) -> bool:
