@@ -16,6 +16,7 @@ from slipstream.app.chats.open_files import Change, HeldChats, OpenFiles
 from slipstream.app.chats.records import readable
 from slipstream.app.chats.rescue import aside_name, mark, rescue, write_new
 from slipstream.app.chats.rows import Rows, read_rows, rows_in
+from slipstream.app.chats.schema import transaction
 from slipstream.app.platform.paths import private_folder
 from slipstream.models.errors import SlipstreamError
 
@@ -147,14 +148,8 @@ class Database:
         """One transaction; it is on disk at its end if ``durable``, or if there is no write-ahead log."""
         with self.exclusive():
             self.connection.execute(f"PRAGMA synchronous={'FULL' if durable or not self._logged else 'NORMAL'}")
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self.connection):
                 yield
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:  # a full disk has rolled back already
-                    self.connection.execute("ROLLBACK")
-                raise
             self._held.update(self.connection)
 
     # --- files that went away -------------------------------------------------------------------------------------

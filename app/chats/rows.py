@@ -10,6 +10,7 @@ from pathlib import Path
 from slipstream.app.chats.lookup import title_of
 from slipstream.app.chats.records import NAME, Figures, readable
 from slipstream.app.chats.salvage import Value
+from slipstream.app.chats.schema import transaction
 
 Row = dict[str, Value]
 
@@ -83,14 +84,8 @@ def write_rows(db: sqlite3.Connection, rows: Rows) -> None:
     Raises:
         sqlite3.Error: If nothing can be written.
     """
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(db):
         _write(db, rows)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def _write(db: sqlite3.Connection, rows: Rows) -> None:

@@ -8,6 +8,8 @@ before 3.41 lets no trigger write to a full-text index without it.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.app.chats.backups import keep_version
@@ -106,8 +108,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     """
     kept = False
     while _version(db) != len(MIGRATIONS):
-        db.execute("BEGIN IMMEDIATE")  # a second process may be migrating: look again inside the lock
-        try:
+        with transaction(db):  # a second process may be migrating: look again inside the lock
             version = _version(db)
             if version < 0 or version > len(MIGRATIONS) + _FUTURE:
                 raise sqlite3.DatabaseError(f"database corruption: version {version}")
@@ -123,11 +124,19 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
                 for statement in MIGRATIONS[version]:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {version + 1}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """One transaction for writing; an error in the body undoes it."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled back already
+            db.execute("ROLLBACK")
+        raise
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of
+from slipstream.models.files import make_folder
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf.tensors import read_stored, samples
@@ -143,7 +144,7 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
         return path
     own = folder / f"{path.stem}.{os.getpid()}"  # another process may be making the same one
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         cut(target, adapter, own)
         os.replace(own, path)
     except OSError as error:

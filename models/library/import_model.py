@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, UsageError, reason_of
+from slipstream.models.files import make_folder
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
 from slipstream.models.gguf.writer import replacing
@@ -60,7 +61,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
         if os.path.lexists(place / name):
             raise UsageError(f"{shown_path(place / name)} is there already.", "Remove it first, or rename the file.")
     try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(place)
         if how == "copy":
             _check_room(place, size)
         for part, name in zip(header.parts, names, strict=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.files import make_folder
 from slipstream.models.gguf.writer import replacing
 from slipstream.models.library.records import Removed, record_path
 from slipstream.models.outside import count_of, number_in, read_json, shown_path
@@ -113,7 +114,7 @@ class Trash:
 
     def _new_place(self) -> Path:
         """Creates the next numbered folder; another process may take a number first."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         for number in count(1 + max(map(_number, self._folder.glob("[0-9]*")), default=0)):
             with suppress(FileExistsError):
                 (self._folder / str(number)).mkdir(mode=0o700)
@@ -164,7 +165,7 @@ def _refused(name: str, error: OSError, folder: Path) -> SlipstreamError:
 def _move(file: Path, to: Path) -> None:
     """Moves a file or link, if it exists."""
     if os.path.lexists(file):
-        to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(to.parent)
         os.replace(file, to)
 
 
