@@ -14,7 +14,7 @@ from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterRepor
 from slipstream.app.bench.intervals import Ratio
 from slipstream.app.bench.plots import Style, chart
 from slipstream.app.bench.report import drafters_text
-from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import reason_of
 
 _NAME: Final = "%Y-%m-%d %H.%M.%S"
@@ -57,23 +57,19 @@ def keep(written: Path, place: Path) -> Kept | None:
     Returns:
         The result; None where the benchmark ended before it had one.
     """
-    try:
+    with worded(place):
         if not written.exists() or not written.stat().st_size:
             written.unlink(missing_ok=True)
             return None
         written.chmod(0o600)
         written.replace(place)
-    except OSError as error:
-        raise unwritable(place, error) from error
     return _read(place)
 
 
 def delete(kept: Kept) -> None:
     """Deletes a result."""
-    try:
+    with worded(kept.path):
         kept.path.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(kept.path, error) from error
 
 
 def _read(path: Path) -> Kept:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 
 if TYPE_CHECKING:  # loaded when something was left, which is seldom
@@ -25,10 +25,8 @@ def unfinished(folder: Path) -> Iterator[Path]:
     It is locked meanwhile: what no process holds was left by a chat that was killed, see ``take_left``.
     """
     path = private_folder(folder) / f"{PREFIX}{os.urandom(4).hex()}"
-    try:
+    with worded(path):
         handle = open_locked(path)
-    except OSError as error:
-        raise unwritable(path, error) from error
     try:
         yield path
     finally:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
 CHAT: Final = "chat:"  # prefix of a chat's document in an index; files are named by their absolute paths
@@ -23,13 +23,11 @@ def is_on(root: Path) -> bool:
 def switch(root: Path, on: bool) -> None:
     """Switches the index on or off, from the next load of a model on."""
     flag = private_folder(root) / _OFF
-    try:
+    with worded(root):
         if on:
             flag.unlink(missing_ok=True)
         else:
             flag.touch(0o600)
-    except OSError as error:
-        raise unwritable(root, error) from error
 
 
 def forget_chat(root: Path | None, chat: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.platform.paths import unwritable
+from slipstream.app.platform.paths import worded
 from slipstream.app.platform.safe_text import one_line
 
 Format = Literal["md", "json"]
@@ -67,11 +67,9 @@ def markdown(store: ChatStore, chat: str, branches: bool = True, thoughts: bool 
 
 def write_export(path: Path, text: str) -> None:
     """Writes an export that only its owner can read; an existing file is not overwritten."""
-    try:
-        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise unwritable(path, error) from error
+    mode = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    with worded(path), open(os.open(path, mode, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _line(message: StoredMessage, everything: dict[int, StoredMessage], written: set[int]) -> list[StoredMessage]:

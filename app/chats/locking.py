@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
 _REMOTE: Final = re.compile(
@@ -60,10 +60,8 @@ def hold(path: Path) -> tuple[IO[bytes], bool]:
     """
     private_folder(path.parent)
     name = path.with_name(path.name + ".lock")
-    try:
+    with worded(name):
         lock = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
-    except OSError as error:
-        raise unwritable(name, error) from error
     if sys.platform == "win32":  # every process counts as the only one
         return lock, True
     import fcntl
@@ -91,10 +89,8 @@ class Writers:
         """Opens or creates the lock file."""
         self._path, self._patience = path, patience
         name = path.with_name(path.name + ".writer")
-        try:
+        with worded(name):
             self._file: IO[bytes] = os.fdopen(os.open(name, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
-        except OSError as error:
-            raise unwritable(name, error) from error
 
     def close(self) -> None:
         self._file.close()

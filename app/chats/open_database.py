@@ -14,7 +14,7 @@ from slipstream.app.chats.records import readable
 from slipstream.app.chats.rescue import SIDE_FILES, drop_old, finish, is_marked, rescue
 from slipstream.app.chats.salvage import is_log_damaged
 from slipstream.app.chats.schema import migrate
-from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.platform.paths import private_folder, unwritable, worded
 from slipstream.models.errors import SlipstreamError
 
 SETTINGS: Final = (
@@ -54,11 +54,9 @@ def open_database(path: Path, alone: bool) -> tuple[sqlite3.Connection, str]:
         raise SlipstreamError(f"{path} is no file.", "Move it elsewhere and start again.")
     why = ""
     if alone:
-        try:
+        with worded(path):
             finish(path)
             drop_parts(path)
-        except OSError as error:
-            raise unwritable(path, error) from error
         drop_old(path)
         why = _damage(path)
     elif not path.exists():  # deleted under another process, which has it open and would share its log with a new one
@@ -139,15 +137,13 @@ def storage_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> Slip
 
 def _create(path: Path) -> None:
     """Creates the file before SQLite does, with a mode that lets only its owner read it and its side files."""
-    try:
+    with worded(path):
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             if sys.platform != "win32":
                 os.fchmod(handle, 0o600)
         finally:
             os.close(handle)
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def _connect(path: Path, check: bool) -> sqlite3.Connection:

@@ -19,7 +19,7 @@ from slipstream.app.chats.rows import Row, Rows, is_other, rows_in, write_rows
 from slipstream.app.chats.salvage import Value
 from slipstream.app.chats.salvage import rows as rows_of_pages
 from slipstream.app.chats.schema import migrate
-from slipstream.app.platform.paths import unwritable
+from slipstream.app.platform.paths import unwritable, worded
 
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _MARK: Final = ".damaged"
@@ -87,10 +87,8 @@ def write_new(path: Path, rows: Rows) -> None:
         SlipstreamError: If it cannot be written.
         sqlite3.Error: The same, as SQLite reports it.
     """
-    try:
+    with worded(path):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise unwritable(path, error) from error
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         migrate(db, path)
         write_rows(db, rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -95,12 +95,19 @@ class Paths:
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
 
-def private_folder(path: Path) -> Path:
-    """Creates a folder, and its missing parents, that only its owner can enter."""
+@contextmanager
+def worded(path: Path) -> Iterator[None]:
+    """Words the refusal of a file or a folder, see ``unwritable``."""
     try:
-        make_folder(path)
+        yield
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def private_folder(path: Path) -> Path:
+    """Creates a folder, and its missing parents, that only its owner can enter."""
+    with worded(path):
+        make_folder(path)
     if not os.access(path, os.W_OK | os.X_OK):
         raise unwritable(path, PermissionError(13, "permission denied"))
     return path
@@ -117,10 +124,8 @@ def write_private(path: Path, text: str) -> None:
     except RuntimeError as error:
         raise unwritable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
     private_folder(place.parent)
-    try:
+    with worded(path):
         replace_file(place, [text.encode("utf-8")])
-    except OSError as error:
-        raise unwritable(path, error) from error
     with suppress(OSError):  # the file is in place; some file systems cannot flush folders
         sync_folder(place.parent)
 

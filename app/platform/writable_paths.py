@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.platform.paths import HOME_VARIABLE, Paths, private_folder, unwritable
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths, private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
 _TRIAL: Final = 1 << 16  # bytes; a new database of chats has about as many
@@ -54,7 +54,7 @@ def _try(folder: Path) -> None:
     """Writes a trial file into a folder and deletes it."""
     private_folder(folder)
     trial = folder / f".trial-{os.getpid()}"
-    try:
+    with worded(folder):
         try:
             handle = os.open(trial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
             try:
@@ -64,8 +64,6 @@ def _try(folder: Path) -> None:
                 os.close(handle)
         finally:
             trial.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
 
 
 def _passing() -> Path:

@@ -16,7 +16,7 @@ from typing import IO, Final
 from slipstream.app.engine.process.frames import ProtocolError, read_frame, write_frame
 from slipstream.app.engine.process.recovery import End, Note, begin_note, end_of
 from slipstream.app.engine.process.watchdog import Limits, SuspendClock, Watchdog
-from slipstream.app.platform.paths import private_folder, unwritable
+from slipstream.app.platform.paths import private_folder, worded
 from slipstream.app.protocol import Beat, Counted, Frame, Quit, Stop
 from slipstream.models.errors import unstartable
 
@@ -168,10 +168,8 @@ class EngineProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         private_folder(self._log.parent)
-        try:
+        with worded(self._log):
             file = os.open(self._log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        except OSError as error:
-            raise unwritable(self._log, error) from error
         begin_note(self._note)
         try:
             return subprocess.Popen(
