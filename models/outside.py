@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never, TypeGuard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,7 @@ MOST: Final = 1 << 50  # the largest size or count that is believed
 MOST_BYTES: Final = 1 << 20  # size of a small file, by default
 _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
@@ -63,6 +64,11 @@ def decimal_number(text: str) -> float:
     if not plain or not math.isfinite(number := float(text)):
         raise ValueError(f"it must be a number, not {quoted(text)}")
     return number
+
+
+def is_sha256(value: object) -> TypeGuard[str]:
+    """Whether a value is a sha256 in hex."""
+    return isinstance(value, str) and bool(_SHA256.fullmatch(value))
 
 
 def count_of(value: object, most: int = MOST) -> int | None:
@@ -108,6 +114,15 @@ def parse_json(raw: bytes) -> Any:
 def read_json(path: Path, most: int) -> Any:
     """Parses a small file; raises what :func:`read_limited` and :func:`parse_json` do."""
     return parse_json(read_limited(path, most))
+
+
+def read_object(path: Path, most: int) -> dict[str, Any]:
+    """The JSON object in a small file; empty if it is missing, damaged or something else."""
+    try:
+        found = read_json(path, most)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] = open) -> bytes:

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of, unstartable
 from slipstream.models.files import make_folder, replace_file
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.outside import quoted, read_json, shown_path
+from slipstream.models.outside import quoted, read_object, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
 MOST: Final = 1_000  # files that are remembered; the ones probed first are forgotten first
@@ -38,11 +38,9 @@ class ProbeRecord:
             file: The file of the record; it may be deleted at any time.
         """
         self._file, self._build = file, build
-        self._kept: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            kept = read_json(file, _RECORD_BYTES)
-            if isinstance(kept, dict) and kept.get("build") == build and isinstance(kept.get("files"), dict):
-                self._kept = kept["files"]
+        kept = read_object(file, _RECORD_BYTES)
+        files = kept.get("files")
+        self._kept: dict[str, Any] = files if kept.get("build") == build and isinstance(files, dict) else {}
 
     def holds(self, path: Path) -> bool:
         """Whether a file passed in its present state."""

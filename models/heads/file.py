@@ -7,7 +7,6 @@ The architecture is ``slipstream-heads``; what the heads are stands under ``slip
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from slipstream.models.gguf.tensors import read_tensor, samples
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.gguf.writer import NewTensor, replacing, typed, write_gguf
 from slipstream.models.heads.check import METHODS, TOKEN_IDS, Method, check_heads, check_storage, check_values
-from slipstream.models.outside import quoted, shown_path
+from slipstream.models.outside import is_sha256, quoted, shown_path
 
 _MAX_BYTES: Final = 1 << 20
 
@@ -82,7 +81,6 @@ Kind = Literal["q8_0", "f16", "f32"]
 
 _KEY: Final = "slipstream.heads."
 _SETTING: Final = "slipstream.heads.setting."
-_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 _KINDS: Final = {
     "q8_0": gguf.GGMLQuantizationType.Q8_0,
     "f16": gguf.GGMLQuantizationType.F16,
@@ -124,7 +122,7 @@ def identity(header: Header) -> str:
         ModelFileError: If the weights cannot be read.
     """
     source = header.metadata.get(DERIVED_FROM)
-    if isinstance(source, str) and _SHA_256.fullmatch(source):
+    if is_sha256(source):
         return source
     digest = hashlib.sha256(header.fingerprint.encode())
     for sample in samples(header):
@@ -252,7 +250,7 @@ def _info(header: Header) -> HeadsInfo:
     known = next((known for known in METHODS if known == method), None)
     if known is None:
         raise DamagedError(f"holds heads for {quoted(str(method))}, which this Slipstream does not know")
-    if not isinstance(target, str) or not _SHA_256.fullmatch(target) or not isinstance(name, str):
+    if not isinstance(target, str) or not is_sha256(target) or not isinstance(name, str):
         raise DamagedError("is damaged: it does not say which model its heads are for")
     source = next((source for source in TEXTS if source == text), None)
     if source is None or type(made) is not int or not isinstance(chats, list):

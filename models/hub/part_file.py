@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import shutil
 import time
 import zlib
@@ -19,9 +18,9 @@ from slipstream.models.hub.journal import ENDING, Journal, Ranges
 from slipstream.models.hub.lock import is_at, open_own
 from slipstream.models.hub.progress import Tuning, damaged, disk_error, disk_full, interfered
 from slipstream.models.hub.types import RemoteFile
+from slipstream.models.outside import is_sha256
 
 PART: Final = ".part"
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _STEP: Final = 8 << 20  # bytes hashed between two polls of ``cancelled``
 
 
@@ -250,11 +249,6 @@ class Writer:
         self._start = self._position
         self._crc = 0
         self._noted_at = time.monotonic()
-
-
-def is_sha256(text: str) -> bool:
-    """Whether a text is a sha256 in hex."""
-    return bool(_SHA256.fullmatch(text))
 
 
 def write_all(disk: BinaryIO, offset: int, data: bytes) -> None:

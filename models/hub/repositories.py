@@ -33,7 +33,7 @@ from slipstream.models.outside import count_of
 
 if TYPE_CHECKING:
     from slipstream.models.hub.client import Connection
-from slipstream.models.outside import quoted
+from slipstream.models.outside import is_sha256, quoted
 
 _LABEL: Final = re.compile(
     r"""(?<![A-Za-z0-9])
@@ -102,7 +102,6 @@ _SORTS: Final[dict[Sort, str]] = {
     "updated": "lastModified",
 }
 _FACTS: Final = [("expand", name) for name in ("downloads", "likes", "gated", "lastModified", "tags", "gguf")]
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _COMMIT: Final = re.compile(r"[A-Za-z0-9._/-]{1,100}")
 _CARD: Final = 1 << 20
 _METADATA: Final = re.compile(r"\A\ufeff?---\r?\n.*?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -253,7 +252,7 @@ class Hub:
         size, digest = count_of(sibling.get("size")), (sibling.get("lfs") or {}).get("sha256")
         if size is None:
             raise odd_answer(self.endpoint, "a list of files without their sizes")
-        good = isinstance(digest, str) and _SHA256.fullmatch(digest)
+        good = is_sha256(digest)
         return RemoteFile(repo, commit, sibling["rfilename"], size, digest if good else None)
 
     def _connected(self) -> Connection:

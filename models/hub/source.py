@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from slipstream.models.hub.address import file_address, origin
 from slipstream.models.hub.client import HOPS, TooSlowError, content_range, redirected, send, token_header
-from slipstream.models.hub.part_file import PartFile, is_sha256
+from slipstream.models.hub.part_file import PartFile
 from slipstream.models.hub.progress import changed
 from slipstream.models.hub.words import refusal, retry_after, unreachable
-from slipstream.models.outside import number_in
+from slipstream.models.outside import is_sha256, number_in
 
 if TYPE_CHECKING:
     import httpx2 as httpx

@@ -16,10 +16,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from slipstream.models.library.names import split_name
-from slipstream.models.outside import quoted, read_limited, shown_path
+from slipstream.models.outside import is_sha256, quoted, read_limited, shown_path
 
 _MOST_BYTES: Final = 4 << 20
-_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 _REPO: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _PARAMS: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
 _BITS: Final = MappingProxyType(
@@ -200,7 +199,7 @@ def _file(entry: dict[str, Any], key: str) -> CatalogFile:
         raise _WrongError(key, f"{key} needs a model: the name that people know it by")
     if repo and not _REPO.fullmatch(repo):
         raise _WrongError("repo", f"repo is {quoted(repo)}, not owner/name")
-    if sha256 and not _SHA_256.fullmatch(sha256):
+    if sha256 and not is_sha256(sha256):
         raise _WrongError("sha256", "sha256 is not 64 hexadecimal digits")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise _WrongError("bytes", "bytes is not a number of bytes")

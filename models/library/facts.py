@@ -17,7 +17,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import Role, check_vocabulary, role_of, vocabulary_digest
 from slipstream.models.library.names import label_of
 from slipstream.models.library.records import size_of
-from slipstream.models.outside import read_json
+from slipstream.models.outside import read_object
 
 _VERSION: Final = 2
 _MOST_BYTES: Final = 64 << 20
@@ -55,12 +55,10 @@ class FactsCache:
             file: The cache file; it may be deleted at any time.
         """
         self._file = file
-        self._kept: dict[str, Any] = {}
         self._used: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            kept = read_json(file, _MOST_BYTES)
-            if isinstance(kept, dict) and kept.get("version") == _VERSION and isinstance(kept.get("files"), dict):
-                self._kept = kept["files"]
+        kept = read_object(file, _MOST_BYTES)
+        files = kept.get("files")
+        self._kept: dict[str, Any] = files if kept.get("version") == _VERSION and isinstance(files, dict) else {}
 
     def of(self, path: Path) -> Facts:
         """The facts of a model file; those of a broken one are not cached."""

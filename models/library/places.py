@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from slipstream.models.library.records import Origin
-from slipstream.models.outside import read_json, read_limited
+from slipstream.models.outside import is_sha256, read_limited, read_object
 
-_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
 """Where Ollama keeps models when Linux runs it as a service of its own."""
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
@@ -125,7 +124,7 @@ def _lm_studio_folders(home: Path) -> list[Path]:
     with suppress(OSError, ValueError):
         pointer = read_limited(home / ".lmstudio-home-pointer", _MOST_BYTES).decode().strip()
         homes += [Path(pointer)] if pointer else []
-    chosen = [_read(each / "settings.json").get("downloadsFolder") for each in homes]
+    chosen = [read_object(each / "settings.json", _MOST_BYTES).get("downloadsFolder") for each in homes]
     folders = [Path(folder) for folder in chosen if isinstance(folder, str) and os.path.isabs(folder)]
     return [*folders, *(each / "models" for each in homes)]
 
@@ -143,7 +142,7 @@ def _blob_hash(path: Path, blobs: Path) -> str | None:
     """The hash in the name of the blob behind a link; trusted only within the repository's folder of blobs."""
     with suppress(OSError):
         target = Path(os.path.normpath(path.parent / os.readlink(path)))
-        if target.parent == blobs and _SHA_256.fullmatch(target.name):
+        if target.parent == blobs and is_sha256(target.name):
             return target.name
     return None
 
@@ -151,7 +150,7 @@ def _blob_hash(path: Path, blobs: Path) -> str | None:
 def _llama_cpp(folder: Path) -> Iterator[Found]:
     """``<owner>_<repository>_<file>.gguf``, with its address in ``<file>.json`` beside it."""
     for path in gguf_files(folder):
-        address = _read(path.with_name(path.name + ".json")).get("url")
+        address = read_object(path.with_name(path.name + ".json"), _MOST_BYTES).get("url")
         match = _HUB_ADDRESS.match(address) if isinstance(address, str) else None
         name = ""
         if match:
@@ -165,7 +164,7 @@ def _ollama(folder: Path) -> Iterator[Found]:
     with suppress(OSError):
         for manifest in sorted(path for path in manifests.rglob("*") if path.is_file()):
             parts = manifest.relative_to(manifests).parts
-            layers = _read(manifest).get("layers")
+            layers = read_object(manifest, _MOST_BYTES).get("layers")
             if len(parts) < 4 or not isinstance(layers, list):
                 continue
             host, *owner, model, tag = parts
@@ -173,7 +172,7 @@ def _ollama(folder: Path) -> Iterator[Found]:
                 if not isinstance(layer, dict) or layer.get("mediaType") != _OLLAMA_MODEL:
                     continue
                 digest = str(layer.get("digest", "")).removeprefix("sha256:")
-                if not _SHA_256.fullmatch(digest):
+                if not is_sha256(digest):
                     continue
                 place = [] if host == _OLLAMA_HOST else [host]
                 place += [] if owner == [_OLLAMA_OWNER] else owner
@@ -185,12 +184,3 @@ def _ollama(folder: Path) -> Iterator[Found]:
                     repo,
                     digest,
                 )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Reads a small JSON object; empty if it is invalid."""
-    with suppress(OSError, ValueError):
-        found = read_json(path, _MOST_BYTES)
-        if isinstance(found, dict):
-            return found
-    return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Final, Literal
 
 from slipstream.models.gguf.vocabulary import Role
 from slipstream.models.gguf.writer import replacing
-from slipstream.models.outside import count_of, read_json
+from slipstream.models.outside import count_of, is_sha256, read_json
 
 Origin = Literal["ours", "bundled", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
 """Whose folder a model lies in: ours, the package's, or that of another program."""
@@ -72,7 +71,6 @@ class Removed:
 
 
 _MOST_BYTES: Final = 1 << 16
-_SHA_256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def read_record(path: Path) -> Record:
         record = Record(**read_json(record_path(path), _MOST_BYTES))
         texts = (record.sha256, record.repo, record.revision, record.source)
         if count_of(record.size) is not None and all(isinstance(text, str) for text in texts):
-            return record if not record.sha256 or _SHA_256.fullmatch(record.sha256) else Record()
+            return record if not record.sha256 or is_sha256(record.sha256) else Record()
     return Record()
 
 

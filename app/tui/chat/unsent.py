@@ -10,7 +10,7 @@ from typing import Final
 
 from slipstream.app.platform.paths import write_private
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.outside import read_limited
+from slipstream.models.outside import read_object
 
 _LARGEST: Final = 8 << 20  # bytes of the file, and about the characters of all texts together
 NEW: Final = ""  # stands for a chat that has not begun
@@ -25,10 +25,7 @@ class Unsent:
         self._texts: dict[str, str] = {}
         self._kept = True  # whether the file has them as they are
         if path:
-            with suppress(OSError, SlipstreamError, ValueError):
-                found = json.loads(read_limited(path, _LARGEST))
-                if isinstance(found, dict):
-                    self._texts = {chat: text for chat, text in found.items() if isinstance(text, str)}
+            self._texts = {chat: text for chat, text in read_object(path, _LARGEST).items() if isinstance(text, str)}
 
     def of(self, chat: str) -> str:
         """The text that waits in a chat; empty if none does."""
