@@ -55,7 +55,6 @@ class Speed:
 
     @property
     def speedup(self) -> float | None:
-        """See ``speedup``."""
         return speedup(self.tokens, self._seconds, 1 / self.plain_tok_per_s if self.plain_tok_per_s else None)
 
     @property

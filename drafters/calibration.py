@@ -74,7 +74,6 @@ class RankedTokens:
         self._ranked: dict[tuple[Token, ...], tuple[Sequence[Token], Sequence[float]]] = {}  # by the tokens before them
 
     def begin(self, history: History) -> None:
-        """Starts a draft after ``history``."""
         self._at = len(history.tokens)
         self._ranked.clear()
 

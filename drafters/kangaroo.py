@@ -186,7 +186,6 @@ class Kangaroo(Drafter):
         self._drafted_at = _NOWHERE
 
     def close(self) -> None:
-        """Frees the cut."""
         self._opened.close()
 
 

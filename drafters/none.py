@@ -17,7 +17,6 @@ class Plain(Drafter):
     needs = Needs(leaves=0)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Returns the empty draft."""
         return NO_DRAFT
 
 

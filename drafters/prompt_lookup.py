@@ -39,7 +39,6 @@ class SuffixAutomaton:
     __slots__ = ("_last", "_latest_end", "_length", "_link", "_match", "_more", "_only_target", "_only_token", "tokens")
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
-        """Indexes ``tokens``."""
         self.tokens: list[Token] = []
         # Most states have one edge: it stands in two arrays, and only branching states cost a dict.
         self._length, self._link = array("i", [0]), array("i", [_NO_STATE])
@@ -62,7 +61,6 @@ class SuffixAutomaton:
         return self._match
 
     def extend(self, tokens: Iterable[Token]) -> None:
-        """Appends tokens to the text."""
         for token in tokens:
             self._append(token)
 
@@ -191,7 +189,6 @@ class PromptLookup(Drafter):
         return chain_draft(self.index.continuation(end, len(probs)), probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Indexes the step's tokens."""
         if not self._cut and len(self.index) + len(step.tokens) == len(history.tokens):
             self.index.extend(step.tokens)
 

@@ -140,7 +140,6 @@ class TokenRecycling(Drafter):
         self._learned = True
 
     def close(self) -> None:
-        """Saves the table and frees it."""
         self._save()
         self.table, self.sure = self.table[:0].copy(), self.sure[:0].copy()
 

@@ -67,7 +67,6 @@ def keep(written: Path, place: Path) -> Kept | None:
 
 
 def delete(kept: Kept) -> None:
-    """Deletes a result."""
     with worded(kept.path):
         kept.path.unlink(missing_ok=True)
 

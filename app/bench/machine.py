@@ -39,7 +39,6 @@ class Machine:
         )
 
     def lines(self) -> list[str]:
-        """The head of the printed report."""
         busy = self.load is not None and self.load > 0.5
         return [
             f"{self.processor}; {self.cores} cores; models run on: {self.device}; {self.system}",

@@ -42,8 +42,6 @@ Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in wh
 
 
 def parts(setup: Setup) -> Parts:
-    """The parts of ``slipstream bench``."""
-
     def drafters() -> Outcome:
         report = compare_drafters(setup.measured, setup.plan, tell, setup.drafter_steps, setup.stop)
         text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout))

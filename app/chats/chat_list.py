@@ -20,7 +20,6 @@ UNDO_WITHIN = 60.0  # seconds during which a deleted chat can be restored; the n
 
 
 def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
-    """Reads a row of ``CHAT_COLUMNS``."""
     name, title, created, updated, model, pinned = row
     return StoredChat(name, bounded(title), created, updated, bounded(model), bool(pinned))
 

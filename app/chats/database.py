@@ -34,7 +34,6 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens or makes the file."""
         self.path = path
         self._lock = threading.RLock()
         self._tell: Callable[[str], object] = self._note

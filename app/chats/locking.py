@@ -86,7 +86,6 @@ class Writers:
     """
 
     def __init__(self, path: Path, patience: float = 5.0) -> None:
-        """Opens or creates the lock file."""
         self._path, self._patience = path, patience
         name = path.with_name(path.name + ".writer")
         with worded(name):

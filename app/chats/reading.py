@@ -46,7 +46,6 @@ class ChatReader:
             return {str(chat): int(newest) for chat, newest in db.execute(query)} if db else {}
 
     def has(self, chats: Iterable[str]) -> bool:
-        """Whether all these chats are kept."""
         with self._open() as db:
             query = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
             return all(db is not None and db.execute(query, (chat,)).fetchone() for chat in chats)

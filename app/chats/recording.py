@@ -102,7 +102,6 @@ class _Growing:
         self._thread.start()
 
     def add(self, text: str, tokens: list[int]) -> None:
-        """Takes a step's text."""
         with self._changed:
             self._text.append(text)
             self._tokens += tokens

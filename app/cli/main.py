@@ -180,7 +180,6 @@ def _chat(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def _settings(options: argparse.Namespace, paths: Paths) -> SettingsFile:
-    """The settings, overridden by the command line."""
     from slipstream.app.settings.file import SettingsFile, given
 
     return SettingsFile(paths.settings, given(vars(options)))

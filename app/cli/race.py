@@ -113,7 +113,6 @@ class _Lines:
 
     @staticmethod
     def print(lines: list[Line]) -> None:
-        """Prints all but blank lines."""
         print("\n".join(text.rstrip() for text, _ in lines if text.strip()), flush=True)
 
 

@@ -16,7 +16,6 @@ from slipstream.models.outside import shown_path
 
 
 def settings(options: argparse.Namespace) -> int:
-    """Lists, settles or resets."""
     file = SettingsFile(Paths.default().settings)
     if options.settings_command == "set":
         file.change(options.name, known(options.name).read(options.value))

@@ -49,7 +49,6 @@ class TextStream:
 
     @property
     def text(self) -> str:
-        """Everything given out so far."""
         return "".join(self._parts)
 
     def feed(self, raw: bytes, origin: Origin, source: str = "") -> list[Piece]:

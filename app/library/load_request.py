@@ -58,7 +58,6 @@ def load_of(
 
 
 def head_files(paths: Paths) -> list[Path]:
-    """All files that may be trained heads."""
     return [path for folder in (paths.bundled, paths.heads) for path in sorted(folder.glob("*.gguf"))]
 
 
@@ -71,7 +70,6 @@ def usual(paths: Paths) -> str:
 
 
 def make_usual(paths: Paths, model: str) -> None:
-    """Makes a model the default."""
     write_private(paths.models / _USUAL, f"{model}\n")
 
 

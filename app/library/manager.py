@@ -190,7 +190,6 @@ class ModelManager:
         return best if best and best.fit and best.fit.verdict != "too big" else None
 
     def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
-        """Finds repositories on the hub."""
         return self.hub.search(text, sort, limit)
 
     def card(self, repo: str) -> str:

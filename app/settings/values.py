@@ -62,7 +62,6 @@ class SamplingSettings:
     )
 
     def sampling(self, seed: int) -> Sampling:
-        """How tokens are drawn, with a seed."""
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return Sampling(**(values | {"seed": seed, "typical": self.typical or None}))
 

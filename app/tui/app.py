@@ -177,7 +177,6 @@ class ChatApp(App[int]):
             self.push_screen(Palette(id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The commands of the palette."""
         for command in COMMANDS:
             if command.plain or isinstance(screen, ChatScreen):
                 shown = replace(command, key=self.settled.keys.now(command.key))

@@ -39,7 +39,6 @@ class ChatDriver(LinuxDriver):
         self._drawing: list[Any] | None = None  # the terminal's attributes while the chat draws
 
     def start_application_mode(self) -> None:
-        """Switches the terminal to the chat's mode."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._drawing = self._attributes()
 

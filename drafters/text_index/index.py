@@ -101,7 +101,6 @@ class TextIndex:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing can be found in it."""
         return not any(document.tokens for segment in self._live for document in segment.documents)
 
     def search(self, tail: Sequence[Token], least: int = 2, most: int = 64) -> Found:

@@ -135,7 +135,6 @@ class Prober:
             raise kind(str(answer["title"]), str(answer["hint"]))
 
     def close(self) -> None:
-        """Ends the process, if it runs."""
         process, self._process = self._process, None
         if process:
             process.kill()

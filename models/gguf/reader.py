@@ -217,7 +217,6 @@ class Header:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights."""
         return sum(tensor.nbytes for tensor in self.tensors)
 
     def _special(self, name: str, place: int) -> int | None:

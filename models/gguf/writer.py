@@ -41,7 +41,6 @@ class NewTensor:
         yield self.stored()
 
     def stored(self) -> NDArray[Any]:
-        """The values as stored in the file."""
         values = self.values()
         if self.kind in PLAIN:
             return np.ascontiguousarray(values, PLAIN[self.kind])

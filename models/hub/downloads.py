@@ -114,7 +114,6 @@ class Downloads:
             self._stop(self._entries[id])
 
     def resume(self, id: str) -> None:
-        """Queues a paused or failed job again."""
         with self._changing():
             self._go_on(self._entries[id])
 

@@ -86,12 +86,10 @@ class Journal:
         self._append(*self._all())
 
     def note(self, start: int, end: int, crc: int) -> None:
-        """Records a range that has been synced."""
         self._append({"from": start, "to": end, "crc": crc})
         self.written.ranges.append((start, end, crc))
 
     def expect(self, etag: str) -> None:
-        """Records the hub's ETag of the content."""
         self._append({"etag": etag})
         self.written.etag = etag
 

@@ -287,7 +287,6 @@ class _RemoteStart(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to an offset from the start."""
         if whence != io.SEEK_SET or offset < 0:
             raise OSError("a remote file is read from its start")
         self._position = offset

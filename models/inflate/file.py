@@ -41,7 +41,6 @@ class Inflated:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its weights."""
         return sum(map(_nbytes, self.tensors))
 
     def header(self, path: Path) -> Header:

@@ -198,7 +198,6 @@ def _space(header: Header, _info: HeadsInfo, placed: Growth, metadata: Metadata)
 
 
 def _bias(name: str, read: Callable[[], Floats], placed: Growth, *, last: bool) -> NewTensor:
-    """The bias of a residual block."""
     small, large = placed.small.n_embd, placed.large.n_embd
 
     def values() -> Floats:

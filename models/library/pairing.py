@@ -220,7 +220,6 @@ def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]
 
 
 def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOffer]:
-    """The catalogue's drafters that are not installed."""
     offers: list[PairOffer] = []
     for pair in around.pairs:
         drafter = pair.drafter

@@ -107,6 +107,5 @@ def read_record(path: Path) -> Record:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Writes the record of a model file."""
     with replacing(record_path(path)) as part:
         part.write_text(json.dumps(asdict(record)), "utf-8")

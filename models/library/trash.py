@@ -180,7 +180,6 @@ def freed_by(files: Sequence[Path]) -> int:
 
 
 def _sweep(files: Sequence[Path], root: Path) -> None:
-    """Removes the folders that became empty."""
     for file in files:
         for parent in file.parents:
             if parent == root:

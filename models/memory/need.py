@@ -76,7 +76,6 @@ def compute(shape: Shape, opening: Opening) -> int:
 
 
 def outputs(shape: Shape, opening: Opening) -> int:
-    """Bytes of the output logits."""
     return 4 * max(opening.rows, 1 if shape.recurrent else opening.leaves) * shape.vocabulary
 
 

@@ -118,7 +118,6 @@ class Benchmark:
 
 
 def _told(ended: Ended, stopped: bool, kept: Kept | None) -> str:
-    """What came of it, in words."""
     if stopped:
         return "Cancelled; what was measured until then is kept." if kept else "Cancelled before anything was measured."
     if ended.code or kept is None:

@@ -19,7 +19,6 @@ class ContextMeter:
         self._left_out = 0  # messages that the model no longer reads
 
     async def clear(self) -> None:
-        """Forgets the chat that was open."""
         self._left_out = 0
         await self._page.transcript.forget(None)
 

@@ -70,7 +70,6 @@ class Conversation:
         return self.sampling.typical is None
 
     def open(self, chat: str) -> None:
-        """Goes to another chat."""
         self.chat = self._store.get(chat)
         self._store.hold(chat)
         self._draw_as_kept()

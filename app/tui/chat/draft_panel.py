@@ -169,7 +169,6 @@ class DraftPanel(Container):
         yield self.trees
 
     def fill(self, figures: Iterable[Figures]) -> None:
-        """Shows another chat."""
         self.trees.empty()
         self._record.fill(figures)
         self._draw()

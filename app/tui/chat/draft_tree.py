@@ -212,7 +212,6 @@ class _Drawing:
 
 
 def _line(row: list[tuple[int, int, str, str]]) -> Content:
-    """Joins the parts of a line."""
     text, width, spans = "", 0, []
     for column, cells, part, style in sorted(row):
         text += " " * (column - width)

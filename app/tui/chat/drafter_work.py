@@ -109,7 +109,6 @@ def run_beside(page: ChatPage, work: Coroutine[Any, Any, None]) -> None:
 
 
 def _told(work: Work, ended: Ended, stopped: bool) -> str:
-    """What came of it, in words."""
     if not ended.code:
         said = f": {'; '.join(ended.said)}" if ended.said else ""
         return one_line(f"{work.title} is done{said}. r in the list of drafters loads the model again, with it.")

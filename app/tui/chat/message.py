@@ -51,7 +51,6 @@ class Said(Widget):
             self.show_fork()
 
     def show_fork(self) -> None:
-        """Draws ``fork_label`` again."""
         self.refresh(layout=True)
 
     def fork_label(self) -> Content:

@@ -138,7 +138,6 @@ class ChatPage:
             self.unfinished = self.conversation.unfinished
 
     def show_colours(self, on: bool) -> None:
-        """Shows which drafter wrote what, or Markdown."""
         self.transcript.colour(on)
         self.status.explain(on)
 

@@ -99,7 +99,6 @@ class Races:
         run_in_thread(self._page.screen, find, found, self._failed)
 
     async def _run(self, more: list[str]) -> None:
-        """Races, and shows what it tells."""
         from slipstream.app.bench.race_events import decoded
 
         paths, load = Paths.default(), self._model.load

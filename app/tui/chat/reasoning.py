@@ -101,7 +101,6 @@ class ThinkingView(Vertical):
         self._draw()
 
     def on_thinking_head_clicked(self, event: ThinkingHead.Clicked) -> None:
-        """Opens or folds them."""
         event.stop()
         self.toggle()
 

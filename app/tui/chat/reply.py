@@ -153,7 +153,6 @@ class Reply(Said):
         self._footnote.update(label.append(Content("  ")).append(self._note) if self.beside else self._note)
 
     def resume(self) -> None:
-        """Goes on behind the text there is."""
         self._thought, self._thought_ms = self.thinking.tokens, self.thinking.milliseconds
         if self.thinking.opened and not self.answer:
             self.thinking.toggle()
@@ -174,7 +173,6 @@ class Reply(Said):
 
     @property
     def codes(self) -> list[str]:
-        """Its code blocks from top to bottom."""
         return self._markdown.codes
 
     def on_fence_head_clicked(self, event: FenceHead.Clicked) -> None:
@@ -212,5 +210,4 @@ class Reply(Said):
 
     @property
     def coloured(self) -> bool:
-        """Whether the pieces are shown."""
         return self.has_class("coloured")

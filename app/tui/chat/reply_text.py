@@ -83,7 +83,6 @@ class PassageView(Markdown):
         return AwaitComplete(update())
 
     async def draw(self) -> None:
-        """Shows how its passage has changed."""
         source = self._passage.source
         if source.startswith(self.source):
             if new := source[len(self.source) :]:
@@ -144,7 +143,6 @@ class ReplyText(LongColumn):
         await self.fill(self.parts)
 
     def _divide(self) -> None:
-        """Makes parts of the passages that came."""
         if self.parts:
             last, at = self.parts[-1], len(self.parts)
             assert isinstance(last, _Stretch)

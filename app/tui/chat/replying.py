@@ -117,7 +117,6 @@ class Replying:
         return self.writing
 
     def stop(self) -> None:
-        """Ends the reply; what was written stays."""
         if self.turn and self.widget:
             self._engine.stop()
             self.widget.note("stopping")

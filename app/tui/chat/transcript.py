@@ -96,7 +96,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def selected(self) -> Said | None:
-        """The message that has the focus."""
         focused = self.screen.focused
         return focused if isinstance(focused, Said) else None
 
@@ -106,7 +105,6 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def last_reply(self) -> Reply | None:
-        """The newest reply on the screen."""
         return next((said for said in reversed(self.said) if isinstance(said, Reply)), None)
 
     async def fill(self, messages: list[StoredMessage], at: int | None = None) -> None:
@@ -248,7 +246,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self.anchor()
 
     def show_message(self, said: Said, top: bool = False) -> None:
-        """Scrolls to a message."""
         self.release_anchor()
         self.call_after_refresh(self.scroll_to_widget, said, animate=False, top=top)
 

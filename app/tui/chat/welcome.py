@@ -87,5 +87,4 @@ class Welcome(Vertical):
         self._offer.display = True
 
     def failed(self) -> None:
-        """The load failed; a notice says why."""
         self._state.update(Content("no model is loaded"))

@@ -169,7 +169,6 @@ class Browser(Container):
 
     @property
     def key(self) -> str | None:
-        """What names the row under the bar."""
         return None if self.at is None else self.view.key(self.at)
 
     def show(self, view: View) -> None:

@@ -64,7 +64,6 @@ def bar(share: float, width: int) -> tuple[str, str]:
 
 
 def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bool = False) -> str:
-    """The line under a reply."""
     words = []
     if figures and not figures.speed.tokens:
         words = ["no words came"]
@@ -96,5 +95,4 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
 
 
 def kept_footnote(message: StoredMessage) -> str:
-    """The line under a stored reply."""
     return footnote(message.figures, message.drafter, message.reason, message.status == "interrupted")

@@ -112,7 +112,6 @@ class LongColumn(Vertical):
             self.soon()
 
     async def draw(self) -> None:
-        """Draws it now."""
         async with self.lock:
             self._due = False
             if not self.is_attached or not self.display:
@@ -132,7 +131,6 @@ class LongColumn(Vertical):
                 self._make_room()
 
     async def fill(self, parts: Iterable[Part]) -> None:
-        """Shows other parts in place of all."""
         async with self.lock:
             with self.app.batch_update():
                 await self._show(0, 0)

@@ -41,7 +41,6 @@ class Settled:
         self._app.theme_changed_signal.subscribe(self._app, lambda theme: self._theme_chosen(theme.name))
 
     def apply(self) -> None:
-        """Carries what has changed."""
         before, now = self._now, self.file.settings
         self._now = now
         if before is None or before.keys != now.keys:

@@ -77,7 +77,6 @@ class Editor(Vertical):
         self.choices = OptionList(markup=False)
 
     def compose(self) -> ComposeResult:
-        """Both editors; one of them is seen."""
         yield self.line
         yield self.choices
 
@@ -103,7 +102,6 @@ class Editor(Vertical):
         self.display = False
 
     def wrong(self, wrong: bool) -> None:
-        """Shows whether what is typed cannot be."""
         self.line.set_class(wrong, "-invalid")
 
     @on(Input.Changed)

@@ -90,7 +90,6 @@ class SettingsScreen(Sheet[None]):
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def go_to(self, name: str) -> None:
-        """Puts the bar on a setting."""
         self.list.highlighted = self.list.get_option_index(name)
 
     def action_group(self, step: int) -> None:
