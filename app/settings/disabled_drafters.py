@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipstream.app.platform.paths import write_private
-from slipstream.app.platform.safe_text import one_line
-from slipstream.app.settings.reading import parsed, text_of
+from slipstream.app.settings.reading import broken_file, parsed, text_of
 from slipstream.models.errors import UsageError
 
 _OFF: Final = "off"
@@ -26,7 +25,7 @@ def left_out(file: Path, fingerprint: str) -> frozenset[str]:
     """
     names = _table(file).get(fingerprint, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _broken(file, f"{_OFF}.{fingerprint} is no list of names")
+        raise broken_file(file, f"{_OFF}.{fingerprint} is no list of names")
     return frozenset(map(str, names))
 
 
@@ -65,9 +64,5 @@ def leave_out(file: Path, fingerprint: str, name: str, off: bool) -> None:
 def _table(file: Path) -> dict[str, Any]:
     table = parsed(file, text_of(file)).get(_OFF, {})
     if not isinstance(table, dict):
-        raise _broken(file, f"{_OFF} is no table")
+        raise broken_file(file, f"{_OFF} is no table")
     return table
-
-
-def _broken(file: Path, why: str) -> UsageError:
-    return UsageError(f"{file} is broken: {one_line(why)}.", "It was left as it is; mend it in an editor.")

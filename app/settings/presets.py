@@ -12,7 +12,7 @@ from typing import Any, Final
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Sampling
-from slipstream.app.settings.reading import parsed, text_of
+from slipstream.app.settings.reading import broken_file, parsed, text_of
 from slipstream.app.settings.values import ReplySettings
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -124,7 +124,7 @@ class Presets:
         return found
 
     def _wrong(self, why: str) -> UsageError:
-        return UsageError(f"{self._path} is broken: {one_line(why)}.", "It was left as it is; mend it in an editor.")
+        return broken_file(self._path, why)
 
 
 def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, float]:

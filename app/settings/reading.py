@@ -58,17 +58,17 @@ def text_of(path: Path) -> str:
     """
     try:
         if path.exists() and not path.is_file():
-            raise _broken(path, "it is no file")
+            raise broken_file(path, "it is no file")
         raw = read_limited(path, MOST_BYTES) if path.exists() else b""
     except OSError as error:
         if error.errno == errno.EFBIG:
-            raise _broken(path, f"it has over {MOST_BYTES:,} bytes, more than settings ever need") from error
+            raise broken_file(path, f"it has over {MOST_BYTES:,} bytes, more than settings ever need") from error
         raise UsageError(f"cannot read {shown_path(path)}: {reason_of(error)}.", "Fix its rights.") from error
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
-        raise _broken(path, "it is not UTF-8", line, column) from error
+        raise broken_file(path, "it is not UTF-8", line, column) from error
 
 
 def parsed(path: Path, text: str) -> dict[str, Any]:
@@ -84,14 +84,14 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise _broken(path, "it is nested too deeply") from error
+        raise broken_file(path, "it is nested too deeply") from error
     except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
         found = _PLACE.match(str(error))
         if not found:
-            raise _broken(path, str(error)) from error
+            raise broken_file(path, str(error)) from error
         last = text.rstrip().count("\n") + 1
         line, column = found["line"] or last, found["column"] or len(text.rstrip().rsplit("\n", 1)[-1]) + 1
-        raise _broken(path, found["why"], int(line), int(column)) from error
+        raise broken_file(path, found["why"], int(line), int(column)) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -118,7 +118,8 @@ def line_of(text: str, group: str, key: str = "") -> int:
     return 0
 
 
-def _broken(path: Path, why: str, line: int = 0, column: int = 0) -> UsageError:
+def broken_file(path: Path, why: str, line: int = 0, column: int = 0) -> UsageError:
+    """The error for a file of the user that cannot be understood."""
     where = f" at line {line}, column {column}" if line else ""
     return UsageError(
         f"{shown_path(path)} is broken{where}: {one_line(why).rstrip('.')}.",
