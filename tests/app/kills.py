@@ -20,10 +20,8 @@ from tests.app.tui.endings import FIRST, LOST, Chat, lost
 from slipstream.app.chats.store import ChatStore
 
 QUESTION: Final = "Tell me a long story about a fox, an owl and a river."
-RANGE: Final = 250
-"""Steps of a played reply, or milliseconds of a real one, within which it is killed."""
-ENGINE_ENDS: Final = 2.0
-"""Seconds in which the engine of a killed interface ends."""
+RANGE: Final = 250  # steps of a played reply, or milliseconds of a real one, within which it is killed
+ENGINE_ENDS: Final = 2.0  # seconds in which the engine of a killed interface ends
 Moment = Literal["loading", "idle", "writing"]
 MOMENTS: Final[tuple[Moment, ...]] = ("loading", "idle", "writing")
 _WORKER: Final = "slipstream.app.engine.process.worker"
@@ -46,17 +44,11 @@ def kill_played(home: Path, chance: random.Random) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RealKill:
-    """What a kill of the whole program left.
+    """What a kill of the whole program left."""
 
-    Attributes:
-        faults: All that is not as it must be, whatever the machine's speed.
-        engine: Seconds until its engine had ended.
-        late: Words that had been on the screen for 250 ms, and are lost.
-    """
-
-    faults: list[str]
-    engine: float
-    late: int
+    faults: list[str]  # all that is not as it must be, whatever the machine's speed
+    engine: float  # seconds until its engine had ended
+    late: int  # words that had been on the screen for 250 ms, and are lost
 
 
 def kill_real(home: Path, chance: random.Random, reply: str) -> RealKill:

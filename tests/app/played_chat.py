@@ -23,8 +23,7 @@ from slipstream.app.protocol import Done, Generate, Load, Piece, Prefilling, Ste
 from slipstream.app.speed import Speed
 from slipstream.app.tui.app import ChatApp
 
-STEP = 0.004
-"""Seconds a step."""
+STEP = 0.004  # seconds a step
 LEDGER, DATABASE = "ledger", "chats.db"
 
 

@@ -22,8 +22,7 @@ from typing import Any
 import pyte
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
-"""Seconds; a busy machine is slow, a program that shows nothing for so long has failed."""
+PATIENCE = 60.0  # seconds; a busy machine is slow, a program that shows nothing for so long has failed
 _SHELL = 'printf started; "$@"; echo "left $?."; read -r _'
 """Starts a program as a job of its own, as an owner's shell does, and tells how it ended once the terminal is back."""
 _PR_SET_PDEATHSIG = 1
@@ -101,8 +100,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._rest = b""
         self._keyboards = 0
-        self.sent = bytearray()
-        """All that the terminal was sent."""
+        self.sent = bytearray()  # all that the terminal was sent
         self.resize(*size)
         self._before = self.state
         shell = ["sh", "-mc", _SHELL, "sh", *command]

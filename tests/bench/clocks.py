@@ -17,17 +17,11 @@ from slipstream.models.types import Floats, History, Token
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One figure over all rounds.
+    """One figure over all rounds."""
 
-    Attributes:
-        median: The figure to quote.
-        low: The smallest.
-        high: The largest.
-    """
-
-    median: float
-    low: float
-    high: float
+    median: float  # the figure to quote
+    low: float  # the smallest
+    high: float  # the largest
 
     @staticmethod
     def of(values: Sequence[float]) -> Spread:
@@ -40,15 +34,10 @@ class Spread:
 
 
 class TimedTarget(LlamaTarget):
-    """A target that adds up the time inside ``llama_decode``.
+    """A target that adds up the time inside ``llama_decode``."""
 
-    Attributes:
-        decoding: Seconds inside ``llama_decode`` so far.
-        threads: Threads that were chosen; 0 until then.
-    """
-
-    decoding: float = 0.0
-    threads: int = 0
+    decoding: float = 0.0  # seconds inside ``llama_decode`` so far
+    threads: int = 0  # threads that were chosen; 0 until then
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
@@ -93,13 +82,9 @@ class Clock:
 
 @dataclass(frozen=True)
 class TimedSampler(Sampler):
-    """A sampler that adds up the time of its draws.
+    """A sampler that adds up the time of its draws."""
 
-    Attributes:
-        clock: Seconds and draws so far.
-    """
-
-    clock: Clock = field(default_factory=Clock, compare=False)
+    clock: Clock = field(default_factory=Clock, compare=False)  # seconds and draws so far
 
     def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
         """Draws a token."""

@@ -23,10 +23,8 @@ from tests.bench.interface_person import Person, at_the_chat
 from slipstream.app.bench.report import table
 from slipstream.app.chats.store import ChatStore
 
-SLOW: Final = 2.0
-"""Seconds of a step while keys are pressed."""
-FAST: Final = 0.033
-"""Seconds of a step of a long reply: the pictures that the engine sends a second."""
+SLOW: Final = 2.0  # seconds of a step while keys are pressed
+FAST: Final = 0.033  # seconds of a step of a long reply: the pictures that the engine sends a second
 _LETTERS: Final = "αβγδεζηθικλμνξοπρστυφχψωбгджзилпфцчшщъыьэюя"
 """Letters that are nowhere on the screen until they are typed."""
 _BETWEEN: Final = 0.09
@@ -37,37 +35,21 @@ _TITLE: Final = "zebra"
 
 @dataclass(frozen=True, slots=True)
 class InterfaceFigures:
-    """What the screen costs, and how soon it answers.
+    """What the screen costs, and how soon it answers."""
 
-    Attributes:
-        keys: Keys that were pressed while the engine took 2 s a step.
-        key_ms: Milliseconds from a key to its answer.
-        key_p95_ms: The slowest of twenty.
-        tokens: Tokens of the long reply.
-        first_us: Microseconds of processor time a token in the first thousand, with what is done once.
-        last_us: The same in the last thousand.
-        begin_us: The same in the first quarter, the first tokens left out; the median of each five hundred.
-        end_us: The same in the last quarter.
-        first_mb: Memory of the process after the first thousand tokens, in MB of 1,000,000 bytes.
-        begin_mb: Memory after the first quarter.
-        end_mb: The same at the end.
-        messages: Messages of the long chat.
-        open_ms: Milliseconds until a chat of so many messages is on the screen.
-    """
-
-    keys: int
-    key_ms: Spread
-    key_p95_ms: float
-    tokens: int
-    first_us: float
-    last_us: float
-    begin_us: float
-    end_us: float
-    first_mb: float
-    begin_mb: float
-    end_mb: float
-    messages: int
-    open_ms: Spread
+    keys: int  # keys that were pressed while the engine took 2 s a step
+    key_ms: Spread  # milliseconds from a key to its answer
+    key_p95_ms: float  # the slowest of twenty
+    tokens: int  # tokens of the long reply
+    first_us: float  # microseconds of processor time a token in the first thousand, with what is done once
+    last_us: float  # the same in the last thousand
+    begin_us: float  # the same in the first quarter, the first tokens left out; the median of each five hundred
+    end_us: float  # the same in the last quarter
+    first_mb: float  # memory of the process after the first thousand tokens, in MB of 1,000,000 bytes
+    begin_mb: float  # memory after the first quarter
+    end_mb: float  # the same at the end
+    messages: int  # messages of the long chat
+    open_ms: Spread  # milliseconds until a chat of so many messages is on the screen
 
 
 def measure_interface(

@@ -37,12 +37,9 @@ LEDGER: Final = "ledger"
 """A file with a line each ``EVERY`` tokens: the tokens so far, and the seconds of CPU and the bytes of the process."""
 DATABASE: Final = "chats.db"
 EVERY: Final = 500
-TOGETHER: Final = 20
-"""Tokens of a fast step, as the engine joins those that nobody could see one by one."""
-LAST: Final = "omega"
-"""The last word of every reply."""
-_PARAGRAPH: Final = 60
-"""Tokens."""
+TOGETHER: Final = 20  # tokens of a fast step, as the engine joins those that nobody could see one by one
+LAST: Final = "omega"  # the last word of every reply
+_PARAGRAPH: Final = 60  # tokens
 _WRITERS: Final[tuple[tuple[Origin, str], ...]] = (
     ("accepted", "draft"),
     ("recovered", ""),

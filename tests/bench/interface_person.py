@@ -15,8 +15,7 @@ from typing import Final
 from slipstream.app.platform.paths import HOME_VARIABLE
 from slipstream.models.errors import SlipstreamError
 
-SIZE: Final = (40, 120)
-"""Lines and columns of the terminal."""
+SIZE: Final = (40, 120)  # lines and columns of the terminal
 _PATIENCE: Final = 60.0
 _QUIT: Final = b"\x11"
 

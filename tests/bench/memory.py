@@ -20,23 +20,14 @@ from slipstream.models.llama.target import ContextOptions
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """One model in a process of its own; all sizes in MB of 1,000,000 bytes.
+    """One model in a process of its own; all sizes in MB of 1,000,000 bytes."""
 
-    Attributes:
-        model: Its name.
-        file_mb: Size of its file.
-        context: Tokens of context.
-        before_mb: Peak of the process before the model was loaded: Python and the libraries.
-        peak_mb: Peak after loading and writing.
-        over_file_mb: What the peak is above the file's size.
-    """
-
-    model: str
-    file_mb: float
-    context: int
-    before_mb: float
-    peak_mb: float
-    over_file_mb: float
+    model: str  # its name
+    file_mb: float  # size of its file
+    context: int  # tokens of context
+    before_mb: float  # peak of the process before the model was loaded: Python and the libraries
+    peak_mb: float  # peak after loading and writing
+    over_file_mb: float  # what the peak is above the file's size
 
 
 def measure_memory(name: str, path: Path, options: ContextOptions, steps: int) -> MemoryFigures:

@@ -15,29 +15,17 @@ from slipstream.drafters.none import Plain
 
 @dataclass(frozen=True, slots=True)
 class OverheadFigures:
-    """The loop with trees of one shape, from one length of the cache.
+    """The loop with trees of one shape, from one length of the cache."""
 
-    Attributes:
-        nodes: Nodes of the tree.
-        leaves: Its leaves.
-        used: Tokens in the cache at the start.
-        threads: Threads of a pass.
-        tokens_per_step: Tokens that a step emitted.
-        outside_ms: Milliseconds a step outside ``llama_decode``, all in.
-        loop_ms: The same without the sampler's draws.
-        sampling_ms: Milliseconds of one draw at temperature 0.8, one for every emitted token.
-        same_text: Whether the text was plain decoding's in every round.
-    """
-
-    nodes: int
-    leaves: int
-    used: int
-    threads: int
-    tokens_per_step: float
-    outside_ms: Spread
-    loop_ms: Spread
-    sampling_ms: Spread
-    same_text: bool
+    nodes: int  # nodes of the tree
+    leaves: int  # its leaves
+    used: int  # tokens in the cache at the start
+    threads: int  # threads of a pass
+    tokens_per_step: float  # tokens that a step emitted
+    outside_ms: Spread  # milliseconds a step outside ``llama_decode``, all in
+    loop_ms: Spread  # the same without the sampler's draws
+    sampling_ms: Spread  # milliseconds of one draw at temperature 0.8, one for every emitted token
+    same_text: bool  # whether the text was plain decoding's in every round
 
 
 def measure_overhead(
@@ -46,7 +34,6 @@ def measure_overhead(
     """Runs the real loop with a scripted drafter, a warm-up round first.
 
     Args:
-        target: The model.
         shape: The tree that is drafted in every step.
         used: Tokens in the cache at the start of a round.
         steps: Steps a round.

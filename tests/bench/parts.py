@@ -28,8 +28,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.target import ContextOptions
 
-OF_A_MODEL: Final = ("topics", "replay", "typing", "peers")
-"""The parts that measure the model that is asked for."""
+OF_A_MODEL: Final = ("topics", "replay", "typing", "peers")  # the parts that measure the model that is asked for
 NAMES: Final = ("startup", "plain", "overhead", "memory", "topics", "replay", "typing", "interface", "peers")
 
 
@@ -39,56 +38,32 @@ class Sizes:
 
     Rounds are short and many, so that the median is that of rounds that nothing else disturbed; in part ``overhead`` a
     round is whole turns of every script.
-
-    Attributes:
-        plan: How much the parts that write replies write.
-        large: The model whose plain step should take 10 ms or more.
-        wide: The tiny model with a large vocabulary, where everything but the model itself is expensive.
-        threads: Threads of a pass; 0 for as many as the engine chooses.
-        large_ctx: Context of the large model, in tokens.
-        wide_ctx: Context of the wide model, in tokens.
-        plain_rounds: Rounds of part ``plain``; each runs every kind of loop once.
-        large_steps: Steps a round on the large model.
-        bundled_steps: Steps a round on the bundled model.
-        start: Tokens in the cache where part ``plain`` begins.
-        used: Tokens in the cache where the rounds of part ``overhead`` begin.
-        trees: The trees of part ``overhead``.
-        overhead_rounds: Rounds for each tree.
-        overhead_steps: Steps a round.
-        topic_rounds: How often part ``topics`` replays its text with each drafter.
-        memory_steps: Tokens that part ``memory`` writes.
-        startup_rounds: Starts of each program of part ``startup``.
-        typing_rounds: Replies of each kind of part ``typing``.
-        typing_s: Seconds that it types before each.
-        interface_keys: Letters that part ``interface`` types.
-        interface_tokens: Tokens of its long reply.
-        interface_messages: Messages of its long chat.
-        interface_rounds: How often that is opened.
     """
 
-    plan: Settings = field(default_factory=Settings)
-    large: ModelShape = field(default_factory=ModelShape.large)
+    plan: Settings = field(default_factory=Settings)  # how much the parts that write replies write
+    large: ModelShape = field(default_factory=ModelShape.large)  # the model whose plain step should take 10 ms or more
+    # the tiny model with a large vocabulary, where everything but the model itself is expensive
     wide: ModelShape = field(default_factory=ModelShape.wide)
-    threads: int = 0
-    large_ctx: int = 2048
-    wide_ctx: int = 8192
-    plain_rounds: int = 40
-    large_steps: int = 8
-    bundled_steps: int = 48
-    start: int = 64
-    used: tuple[int, ...] = (100, 6000)
-    trees: tuple[TreeShape, ...] = (NODES_1, NODES_4, NODES_16)
-    overhead_rounds: int = 36
-    overhead_steps: int = 12
-    topic_rounds: int = 3
-    memory_steps: int = 64
-    startup_rounds: int = 7
-    typing_rounds: int = 3
-    typing_s: float = 10.0
-    interface_keys: int = 40
-    interface_tokens: int = 20_000
-    interface_messages: int = 500
-    interface_rounds: int = 5
+    threads: int = 0  # threads of a pass; 0 for as many as the engine chooses
+    large_ctx: int = 2048  # context of the large model, in tokens
+    wide_ctx: int = 8192  # context of the wide model, in tokens
+    plain_rounds: int = 40  # rounds of part ``plain``; each runs every kind of loop once
+    large_steps: int = 8  # steps a round on the large model
+    bundled_steps: int = 48  # steps a round on the bundled model
+    start: int = 64  # tokens in the cache where part ``plain`` begins
+    used: tuple[int, ...] = (100, 6000)  # tokens in the cache where the rounds of part ``overhead`` begin
+    trees: tuple[TreeShape, ...] = (NODES_1, NODES_4, NODES_16)  # the trees of part ``overhead``
+    overhead_rounds: int = 36  # rounds for each tree
+    overhead_steps: int = 12  # steps a round
+    topic_rounds: int = 3  # how often part ``topics`` replays its text with each drafter
+    memory_steps: int = 64  # tokens that part ``memory`` writes
+    startup_rounds: int = 7  # starts of each program of part ``startup``
+    typing_rounds: int = 3  # replies of each kind of part ``typing``
+    typing_s: float = 10.0  # seconds that it types before each
+    interface_keys: int = 40  # letters that part ``interface`` types
+    interface_tokens: int = 20_000  # tokens of its long reply
+    interface_messages: int = 500  # messages of its long chat
+    interface_rounds: int = 5  # how often that is opened
 
     @staticmethod
     def brief() -> Sizes:
@@ -98,19 +73,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class DevelopersParts:
-    """All parts, with what they are given; models are made when they are first needed.
+    """All parts, with what they are given; models are made when they are first needed."""
 
-    Attributes:
-        setup: What is measured.
-        sizes: How large and how long.
-        peers: Other engines that write the same replies.
-        texts: Texts that are replayed.
-    """
-
-    setup: Setup
-    sizes: Sizes
-    peers: PeerChoice
-    texts: TextChoice
+    setup: Setup  # what is measured
+    sizes: Sizes  # how large and how long
+    peers: PeerChoice  # other engines that write the same replies
+    texts: TextChoice  # texts that are replayed
 
     def tell(self, line: str) -> None:
         """Reports the progress of a part; raises ``Stopped`` if it is to stop."""

@@ -26,31 +26,18 @@ from slipstream.models.types import History, Token
 
 @dataclass(frozen=True, slots=True)
 class PlainFigures:
-    """Plain decoding of one model.
+    """Plain decoding of one model."""
 
-    Attributes:
-        model: Its name.
-        file_mb: Size of its file in MB.
-        threads: Threads of a pass.
-        steps: Steps a round.
-        rounds: Rounds.
-        bare_ms: Milliseconds a step of the bare loop, no token chosen.
-        greedy_ratio: Speed of our loop at temperature 0 over the bare loop's, round by round; 1 is as fast.
-        sampled_ratio: The same at temperature 0.8 with the default truncations.
-        greedy_added_us: Microseconds that our loop adds to a step at temperature 0.
-        sampled_added_us: The same at temperature 0.8.
-    """
-
-    model: str
-    file_mb: float
-    threads: int
-    steps: int
-    rounds: int
-    bare_ms: Spread
-    greedy_ratio: Spread
-    sampled_ratio: Spread
-    greedy_added_us: Spread
-    sampled_added_us: Spread
+    model: str  # its name
+    file_mb: float  # size of its file in MB
+    threads: int  # threads of a pass
+    steps: int  # steps a round
+    rounds: int  # rounds
+    bare_ms: Spread  # milliseconds a step of the bare loop, no token chosen
+    greedy_ratio: Spread  # speed of our loop at temperature 0 over the bare loop's, round by round; 1 is as fast
+    sampled_ratio: Spread  # the same at temperature 0.8 with the default truncations
+    greedy_added_us: Spread  # microseconds that our loop adds to a step at temperature 0
+    sampled_added_us: Spread  # the same at temperature 0.8
 
 
 @contextmanager
@@ -78,19 +65,12 @@ def ordinary(target: TimedTarget, count: int) -> list[Token]:
 
 @dataclass(frozen=True, slots=True)
 class LoopRun:
-    """Some steps of the real loop.
+    """Some steps of the real loop."""
 
-    Attributes:
-        steps: The steps.
-        text: The tokens they emitted.
-        seconds: Time of the loop.
-        decoding: Seconds of it inside ``llama_decode``.
-    """
-
-    steps: list[Step]
-    text: list[Token]
-    seconds: float
-    decoding: float
+    steps: list[Step]  # the steps
+    text: list[Token]  # the tokens they emitted
+    seconds: float  # time of the loop
+    decoding: float  # seconds of it inside ``llama_decode``
 
 
 def run_loop(target: TimedTarget, drafter: Drafter, sampler: Sampler, prompt: list[Token], steps: int) -> LoopRun:
@@ -114,7 +94,6 @@ def compare_with_bare(
     Args:
         name: The model's name.
         file_bytes: Size of its file.
-        target: The model.
         start: Tokens of the prompt.
         steps: Steps a round.
         rounds: Rounds that count.

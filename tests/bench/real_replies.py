@@ -31,69 +31,43 @@ from slipstream.models.types import repeated_share
 
 TEXT_DRIVEN: Final = (AUTO, "lookup", "lookahead", "recycle", "retrieval", "lookup+recycle", "lookup|recycle")
 """Replayed where no drafters are named; ``auto`` chooses among those, for no draft model and no heads are loaded."""
-DEFAULT_LIMIT: Final = 4
-"""Texts of each domain."""
+DEFAULT_LIMIT: Final = 4  # texts of each domain
 _EVERY: Final = "all of these"
 _DEPTHS_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class TextChoice:
-    """Which texts are replayed.
+    """Which texts are replayed."""
 
-    Attributes:
-        folder: Where they lie; None where none was named.
-        limit: Texts of each domain, chosen evenly; 0 for all.
-    """
-
-    folder: Path | None = None
-    limit: int = DEFAULT_LIMIT
+    folder: Path | None = None  # where they lie; None where none was named
+    limit: int = DEFAULT_LIMIT  # texts of each domain, chosen evenly; 0 for all
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayFigures:
-    """One drafter on one domain.
+    """One drafter on one domain."""
 
-    Attributes:
-        domain: The domain, or "all of these".
-        drafter: Its name.
-        texts: Replies.
-        tokens: Their tokens.
-        repeated: Share of them that finish a run of four which stands earlier in the same reply.
-        speedup: Tokens a second over plain decoding's beside it.
-        tokens_per_step: Tokens emitted a step.
-        by_depth: Acceptance at each depth from 1.
-    """
-
-    domain: str
-    drafter: str
-    texts: int
-    tokens: int
-    repeated: float
-    speedup: Ratio
-    tokens_per_step: float
-    by_depth: list[float | None]
+    domain: str  # the domain, or "all of these"
+    drafter: str  # its name
+    texts: int  # replies
+    tokens: int  # their tokens
+    repeated: float  # share of them that finish a run of four which stands earlier in the same reply
+    speedup: Ratio  # tokens a second over plain decoding's beside it
+    tokens_per_step: float  # tokens emitted a step
+    by_depth: list[float | None]  # acceptance at each depth from 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What part ``replay`` found.
-
-    Attributes:
-        model: The model's own name.
-        reply: Most tokens of a text.
-        rows: A row for each domain and drafter.
-        files: The files that were read: name, checksum, what is said of their source.
-        too_long: Texts that do not fit the context with what was said before.
-        unusable: Drafters that cannot serve the model, and why.
-    """
+    """What part ``replay`` found."""
 
     model: str
-    reply: int
-    rows: list[ReplayFigures]
-    files: list[dict[str, str]]
-    too_long: int
-    unusable: dict[str, str]
+    reply: int  # most tokens of a text
+    rows: list[ReplayFigures]  # a row for each domain and drafter
+    files: list[dict[str, str]]  # the files that were read: name, checksum, what is said of their source
+    too_long: int  # texts that do not fit the context with what was said before
+    unusable: dict[str, str]  # drafters that cannot serve the model, and why
 
 
 @dataclass(slots=True)

@@ -19,40 +19,26 @@ DOMAINS: Final = ("prose", "code", "mathematics")
 _DOMAIN_OF: Final = MappingProxyType(
     {"coding": "code", "code": "code", "math": "mathematics", "mathematics": "mathematics"}
 )
-_SOLVED: Final = re.compile(r"<<[^>]*>>")
-"""GSM8K's notes for a calculator, which nobody says aloud."""
+_SOLVED: Final = re.compile(r"<<[^>]*>>")  # GSM8K's notes for a calculator, which nobody says aloud
 
 
 @dataclass(frozen=True, slots=True)
 class RealText:
-    """A reply that was really written.
+    """A reply that was really written."""
 
-    Attributes:
-        domain: One of ``DOMAINS``.
-        messages: What was said before; the last message is the user's.
-        reply: The text.
-    """
-
-    domain: str
-    messages: tuple[Message, ...]
-    reply: str
+    domain: str  # one of ``DOMAINS``
+    messages: tuple[Message, ...]  # what was said before; the last message is the user's
+    reply: str  # the text
 
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file of such texts.
+    """A file of such texts."""
 
-    Attributes:
-        name: Its path below the folder.
-        sha256: Its checksum.
-        source: What a ``SOURCE.txt`` beside it says: upstream repository and commit; empty where there is none.
-        texts: Its texts.
-    """
-
-    name: str
-    sha256: str
-    source: str
-    texts: tuple[RealText, ...]
+    name: str  # its path below the folder
+    sha256: str  # its checksum
+    source: str  # what a ``SOURCE.txt`` beside it says: upstream repository and commit; empty where there is none
+    texts: tuple[RealText, ...]  # its texts
 
 
 def read_texts(folder: Path) -> list[TextFile]:

@@ -23,19 +23,12 @@ from slipstream.models.types import Evaluation, Floats, History, Token
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One step of a replay.
+    """One step of a replay."""
 
-    Attributes:
-        start: Index of its first token in the script.
-        tokens: Tokens that it wrote.
-        milliseconds: What it took, everything around it included.
-        choice: Who was chosen to draft, "none" for nobody; None where the autopilot only tried somebody.
-    """
-
-    start: int
-    tokens: int
-    milliseconds: float
-    choice: str | None
+    start: int  # index of its first token in the script
+    tokens: int  # tokens that it wrote
+    milliseconds: float  # what it took, everything around it included
+    choice: str | None  # who was chosen to draft, "none" for nobody; None where the autopilot only tried somebody
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +37,10 @@ class Script:
 
     It is an accept rule and its picker; a drafter that guesses the script is right, one that guesses the target may not
     be.
-
-    Attributes:
-        tokens: The text.
-        start: Index in the history of its first token.
     """
 
     tokens: Sequence[Token]
-    start: int
+    start: int  # index in the history of its first token
 
     def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
         """The token that is written after ``history`` and ``ahead``."""
@@ -73,8 +62,6 @@ def replay(
     """Writes ``text`` after ``prompt`` with a drafter, as the engine would a reply, at temperature 0.
 
     Args:
-        target: The model.
-        drafter: Drafts.
         prompt: What is read before.
         text: What is written.
         hear: Called after each step with the milliseconds that it took.

@@ -13,14 +13,10 @@ from slipstream.models.types import ROOT, History, Token, TokenTree
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """A tree without tokens.
+    """A tree without tokens."""
 
-    Attributes:
-        parents: Index of each node's parent, depth first.
-        paths: What the target accepts, turn by turn: nodes from the root down; an empty path rejects everything.
-    """
-
-    parents: tuple[int, ...]
+    parents: tuple[int, ...]  # index of each node's parent, depth first
+    # what the target accepts, turn by turn: nodes from the root down; an empty path rejects everything
     paths: tuple[tuple[int, ...], ...]
 
     @property
@@ -39,8 +35,7 @@ NODES_4: Final = TreeShape((ROOT, 0, ROOT, 2), ((), (0,), (0, 1), (2, 3)))
 NODES_16: Final = TreeShape(
     (ROOT, 0, 1, 2, 2, 1, 0, 6, 0, ROOT, 9, 10, 9, 12, ROOT, 14),
     ((), (0,), (0, 1, 2, 3), (0, 6, 7), (0, 1, 5), (9, 10, 11)),
-)
-"""Eight leaves, three of the six turns along another path than the first."""
+)  # eight leaves, three of the six turns along another path than the first
 
 
 class ScriptedDrafter(Drafter):

@@ -22,32 +22,23 @@ from slipstream.models.errors import SlipstreamError
 PROGRAM: Final = (sys.executable, "-m", "slipstream.app.cli.main")
 TEXTUAL: Final = (sys.executable, "-c", "import textual.app, textual.widgets")
 """The least that a Textual program loads: of the chat's wait, the part that is not ours."""
-SIZE: Final = (40, 120)
-"""Lines and columns of the chat's terminal."""
+SIZE: Final = (40, 120)  # lines and columns of the chat's terminal
 _PATIENCE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class StartupFigures:
-    """Milliseconds from the start of a fresh process.
+    """Milliseconds from the start of a fresh process."""
 
-    Attributes:
-        rounds: Processes of each kind, one more not counted.
-        help_ms: To the end of ``slipstream --help``.
-        textual_ms: To the end of a program that only imports Textual.
-        first_paint_ms: To the last line of the chat's first whole screen; None where there are no pseudo-terminals.
-        new_home_ms: To the first token of ``slipstream run -p hi`` with the bundled model, where nothing was ever kept.
-        first_token_ms: The same once more.
-        compiled: Whether Python may keep the compiled modules; without them every start takes longer.
-    """
-
-    rounds: int
-    help_ms: Spread
-    textual_ms: Spread
+    rounds: int  # processes of each kind, one more not counted
+    help_ms: Spread  # to the end of ``slipstream --help``
+    textual_ms: Spread  # to the end of a program that only imports Textual
+    # to the last line of the chat's first whole screen; None where there are no pseudo-terminals
     first_paint_ms: Spread | None
+    # to the first token of ``slipstream run -p hi`` with the bundled model, where nothing was ever kept
     new_home_ms: Spread
-    first_token_ms: Spread
-    compiled: bool
+    first_token_ms: Spread  # the same once more
+    compiled: bool  # whether Python may keep the compiled modules; without them every start takes longer
 
 
 def measure_startup(rounds: int, tell: Callable[[str], None]) -> StartupFigures:

@@ -34,17 +34,11 @@ _NO_ROWS: Final = Evaluation(np.zeros((1, 1), np.float32))
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What a drafter costs while a text grows by single tokens.
+    """What a drafter costs while a text grows by single tokens."""
 
-    Attributes:
-        history: Tokens of the text before.
-        microseconds: Of drafting and of hearing the next token; the median over the steps.
-        nodes: Drafted tokens a step; the mean.
-    """
-
-    history: int
-    microseconds: float
-    nodes: float
+    history: int  # tokens of the text before
+    microseconds: float  # of drafting and of hearing the next token; the median over the steps
+    nodes: float  # drafted tokens a step; the mean
 
     def __str__(self) -> str:
         """A line."""
@@ -53,26 +47,17 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What an index costs.
+    """What an index costs."""
 
-    Attributes:
-        tokens: Indexed tokens.
-        bytes: Bytes on disk for each of them.
-        memory: Bytes of resident memory for each of them once it is open and searched, file pages included; None where
-            the system does not tell.
-        build: Seconds to add them in batches of a million and to merge those.
-        reply: Milliseconds to add a reply of 400 tokens; the median of 9.
-        remove: Milliseconds to remove one document.
-        steps: Of the drafter.
-    """
-
-    tokens: int
-    bytes: float
+    tokens: int  # indexed tokens
+    bytes: float  # bytes on disk for each of them
+    # bytes of resident memory for each of them once it is open and searched, file pages included; None where the system
+    # does not tell
     memory: float | None
-    build: float
-    reply: float
-    remove: float
-    steps: tuple[StepCost, ...]
+    build: float  # seconds to add them in batches of a million and to merge those
+    reply: float  # milliseconds to add a reply of 400 tokens; the median of 9
+    remove: float  # milliseconds to remove one document
+    steps: tuple[StepCost, ...]  # of the drafter
 
     def __str__(self) -> str:
         """Some lines."""

@@ -17,28 +17,19 @@ AS_GOOD: Final = 0.03
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """One stretch of the text.
+    """One stretch of the text."""
 
-    Attributes:
-        name: What it is.
-        tokens: Its length.
-        rates: Tokens a second of every fixed choice, plain decoding ("none") among them; the median over the rounds.
-        best: The fixed choice with the highest rate, known only afterwards.
-        as_good: The choices that are as good: the best, and those within 3 % of it.
-        auto_rate: The autopilot's tokens a second.
-        steps_until: Steps from the start of the stretch until the autopilot first chose one of those, round by round: 0
-            if it did at once, None if it never did. What it only tried is no choice.
-        share: Share of the autopilot's steps there at which it had chosen one of those.
-    """
-
-    name: str
-    tokens: int
+    name: str  # what it is
+    tokens: int  # its length
+    # tokens a second of every fixed choice, plain decoding ("none") among them; the median over the rounds
     rates: dict[str, float]
-    best: str
-    as_good: list[str]
-    auto_rate: float
+    best: str  # the fixed choice with the highest rate, known only afterwards
+    as_good: list[str]  # the choices that are as good: the best, and those within 3 % of it
+    auto_rate: float  # the autopilot's tokens a second
+    # steps from the start of the stretch until the autopilot first chose one of those, round by round: 0 if it did at
+    # once, None if it never did. What it only tried is no choice
     steps_until: list[int | None]
-    share: float
+    share: float  # share of the autopilot's steps there at which it had chosen one of those
 
 
 def topic_figures(

@@ -21,32 +21,20 @@ from slipstream.models.types import Token
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the text.
+    """A stretch of the text."""
 
-    Attributes:
-        name: What it is: "prose", "quote" or "code".
-        tokens: Its tokens.
-    """
-
-    name: str
-    tokens: list[Token]
+    name: str  # what it is: "prose", "quote" or "code"
+    tokens: list[Token]  # its tokens
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """What part ``topics`` found.
-
-    Attributes:
-        model: The model's own name.
-        rounds: How often the text was replayed with each drafter.
-        segments: A row for each stretch of the text.
-        unusable: Drafters that cannot serve the model, and why.
-    """
+    """What part ``topics`` found."""
 
     model: str
-    rounds: int
-    segments: list[TopicFigures]
-    unusable: dict[str, str]
+    rounds: int  # how often the text was replayed with each drafter
+    segments: list[TopicFigures]  # a row for each stretch of the text
+    unusable: dict[str, str]  # drafters that cannot serve the model, and why
 
 
 def replay_topics(request: Load, plan: Plan, rounds: int, tell: Callable[[str], None]) -> TopicReport:
@@ -55,7 +43,6 @@ def replay_topics(request: Load, plan: Plan, rounds: int, tell: Callable[[str], 
     Afresh, because some drafters remember what they wrote. The order changes from round to round.
 
     Args:
-        request: Which model.
         plan: Which drafters; of each stretch as many tokens as a reply has at most.
         rounds: How often.
         tell: Hears how far it is.

@@ -16,49 +16,30 @@ from slipstream.app.engine.process.client import Engine
 from slipstream.app.protocol import PAUSE, Done, Generate, Load, Message, Prepare, Sampling, Stepped
 from slipstream.models.errors import ContextFullError
 
-PASTE: Final = 2000
-"""Tokens of the paste, or as many as the context has room for."""
-_ROOM: Final = 512
-"""Tokens of the context that are left for what is typed and for the reply."""
-_KEY: Final = 0.12
-"""Seconds between two keys of a word: 60 words a minute, with the pauses between words."""
-_WORD: Final = 0.35
-"""Seconds before a new word: long enough for the word before it to be read."""
+PASTE: Final = 2000  # tokens of the paste, or as many as the context has room for
+_ROOM: Final = 512  # tokens of the context that are left for what is typed and for the reply
+_KEY: Final = 0.12  # seconds between two keys of a word: 60 words a minute, with the pauses between words
+_WORD: Final = 0.35  # seconds before a new word: long enough for the word before it to be read
 _TYPED: Final = "Say in one line how many geese the fox met in all of these years, and where it met the last of them. "
 _REPLY: Final = 32
-_FEW: Final = 20
-"""Sentences by which a sentence's tokens are counted."""
+_FEW: Final = 20  # sentences by which a sentence's tokens are counted
 
 
 @dataclass(frozen=True, slots=True)
 class TypingFigures:
-    """What reading ahead gains.
+    """What reading ahead gains."""
 
-    Attributes:
-        model: Its name.
-        promise: What the engine promises of its text.
-        prompt_tokens: Tokens of the whole prompt.
-        typed_s: Seconds of typing after the paste.
-        rounds: Replies of each kind.
-        without_ms: Milliseconds from Enter to the first token where nothing was read before.
-        ahead_ms: The same where it was.
-        without_tokens: Tokens that were read after Enter, the most of all rounds.
-        ahead_tokens: The same where they were read before.
-        ratio: How many times sooner the first token comes, by the medians.
-        same: Whether both kinds of replies are the same, token for token.
-    """
-
-    model: str
-    promise: str
-    prompt_tokens: int
-    typed_s: float
-    rounds: int
-    without_ms: Spread
-    ahead_ms: Spread
-    without_tokens: int
-    ahead_tokens: int
-    ratio: float
-    same: bool
+    model: str  # its name
+    promise: str  # what the engine promises of its text
+    prompt_tokens: int  # tokens of the whole prompt
+    typed_s: float  # seconds of typing after the paste
+    rounds: int  # replies of each kind
+    without_ms: Spread  # milliseconds from Enter to the first token where nothing was read before
+    ahead_ms: Spread  # the same where it was
+    without_tokens: int  # tokens that were read after Enter, the most of all rounds
+    ahead_tokens: int  # the same where they were read before
+    ratio: float  # how many times sooner the first token comes, by the medians
+    same: bool  # whether both kinds of replies are the same, token for token
 
     @property
     def passed(self) -> bool:

@@ -20,27 +20,16 @@ _Q8_0: Final = gguf.GGMLQuantizationType.Q8_0
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The measures of a llama-shaped model whose output matrix is its token embedding.
-
-    Attributes:
-        name: What tables call it.
-        n_vocab: Size of the vocabulary.
-        n_embd: Width.
-        n_layer: Layers.
-        n_ff: Inner width of the feed-forward network.
-        n_head: Query heads.
-        n_head_kv: Key and value heads.
-        n_ctx: Context it claims to be trained for, in tokens.
-    """
+    """The measures of a llama-shaped model whose output matrix is its token embedding."""
 
     name: str
-    n_vocab: int
+    n_vocab: int  # size of the vocabulary
     n_embd: int
     n_layer: int
-    n_ff: int
-    n_head: int
-    n_head_kv: int
-    n_ctx: int = 8192
+    n_ff: int  # inner width of the feed-forward network
+    n_head: int  # query heads
+    n_head_kv: int  # key and value heads
+    n_ctx: int = 8192  # context it claims to be trained for, in tokens
 
     @staticmethod
     def large() -> ModelShape:

@@ -118,7 +118,6 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right") -> Path
     """Writes a model whose token depends on the last one alone, of about 300 kB.
 
     Args:
-        path: The file.
         architecture: One of ``ARCHITECTURES``.
         guesses: ``right``: the MTP layer passes the token's embedding through, so that it says what the target does.
             ``wrong``: it passes on another token's. ``from the feature``: it passes the feature of the place before the

@@ -21,21 +21,13 @@ Check = Callable[[], object]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A function of a module with one passage of its source replaced.
+    """A function of a module with one passage of its source replaced."""
 
-    Attributes:
-        name: What is wrong with it.
-        module: Where it is.
-        function: Its name there, dotted for a method or property.
-        old: The passage, which stands there once.
-        new: What stands there instead.
-    """
-
-    name: str
-    module: ModuleType
-    function: str
-    old: str
-    new: str
+    name: str  # what is wrong with it
+    module: ModuleType  # where it is
+    function: str  # its name there, dotted for a method or property
+    old: str  # the passage, which stands there once
+    new: str  # what stands there instead
 
     def code(self) -> CodeType:
         """Compiles the function from the changed source."""

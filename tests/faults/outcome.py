@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run of a scenario.
+    """One run of a scenario."""
 
-    Attributes:
-        seen: How many calls there were that could have failed.
-        told: Whether an error was worded for the user.
-        wrong: What went wrong that must not.
-    """
-
-    seen: int
-    told: bool
-    wrong: list[str]
+    seen: int  # how many calls there were that could have failed
+    told: bool  # whether an error was worded for the user
+    wrong: list[str]  # what went wrong that must not

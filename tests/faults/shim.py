@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 CALLS: Final[Mapping[str, int]] = MappingProxyType({"open": 0, "write": 1, "fsync": 2, "ftruncate": 3, "rename": 4})
-KILL: Final = 0
-"""In place of an error: the process is killed at the call."""
+KILL: Final = 0  # in place of an error: the process is killed at the call
 
 
 def compiler() -> str | None:

@@ -31,29 +31,19 @@ SCENARIOS: Final[dict[str, type[Chats] | type[Downloads] | type[Opening]]] = {
     "rescues": Rescues,
     "downloads": Downloads,
 }
-FOR_GOOD: Final = ("ENOSPC",)
-"""Errors that do not pass by themselves: every later call fails, too."""
+FOR_GOOD: Final = ("ENOSPC",)  # errors that do not pass by themselves: every later call fails, too
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What became of one kind of call and error.
+    """What became of one kind of call and error."""
 
-    Attributes:
-        call: The call.
-        error: The error's name.
-        runs: How often it failed, each time at another place.
-        told: How often the user was told.
-        whole: Whether the last run met no failure: there was no later place.
-        wrong: What went wrong, with the place.
-    """
-
-    call: str
-    error: str
-    runs: int
-    told: int
-    whole: bool
-    wrong: list[str]
+    call: str  # the call
+    error: str  # the error's name
+    runs: int  # how often it failed, each time at another place
+    told: int  # how often the user was told
+    whole: bool  # whether the last run met no failure: there was no later place
+    wrong: list[str]  # what went wrong, with the place
 
 
 def sweep(library: Path, scenario: str, most: int, faults: list[str]) -> Iterator[Swept]:

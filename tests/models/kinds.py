@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 WIDTH: Final = 32
 LAYERS: Final = 4
-WINDOW: Final = 24
-"""Of the sliding-window kind; shorter than a test's text, or the window would never matter."""
+WINDOW: Final = 24  # of the sliding-window kind; shorter than a test's text, or the window would never matter
 _FF: Final = 64
 _HEADS: Final = 4
 _HEADS_KV: Final = 2
@@ -222,22 +221,18 @@ _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = Ma
         "llada": _llama,
     }
 )
-TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")
-"""Kinds whose memory is attention alone: trees of any shape."""
+TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")  # kinds whose memory is attention alone: trees of any shape
 CHAINS: Final = ("lfm2", "qwen35", "nemotron_h")
 """Hybrid kinds: short convolutions, gated delta nets, Mamba-2; chains only."""
-PLAIN: Final = ("mamba2",)
-"""Kinds that cannot take back a token."""
+PLAIN: Final = ("mamba2",)  # kinds that cannot take back a token
 KINDS: Final = (*TREES, *CHAINS, *PLAIN)
-DIFFUSES: Final = "llada"
-"""A kind that does not write token by token and has no memory at all."""
+DIFFUSES: Final = "llada"  # a kind that does not write token by token and has no memory at all
 
 
 def write_kind(path: Path, kind: str, *, seed: int = 1, blur: float = 0.0, q8_0: bool = False) -> Path:
     """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words.
 
     Args:
-        path: The file.
         kind: One of ``KINDS``, or ``DIFFUSES``: an architecture's name.
         seed: Chooses the weights.
         blur: How much of other weights is mixed in: a draft model that often agrees with the unblurred one.

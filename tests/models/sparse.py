@@ -296,5 +296,4 @@ MODELS: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType(
         "nemotron_h": lambda: nemotron_h(1536, 5),
         "mamba2-370m": lambda: mamba2(1024, 12),
     }
-)
-"""Widths of real models, with fewer layers: llama.cpp maps and reads whole files, holes too."""
+)  # widths of real models, with fewer layers: llama.cpp maps and reads whole files, holes too

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "torch"}
-"""What a start must not wait for."""
+HEAVY = {"gguf", "huggingface_hub", "jinja2", "llama_cpp", "numpy", "torch"}  # what a start must not wait for
 
 
 @pytest.mark.parametrize(

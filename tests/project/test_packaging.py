@@ -23,8 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-RECIPE = "drafters/training/family/"
-"""Text to train the bundled models on, and what only they need."""
+RECIPE = "drafters/training/family/"  # text to train the bundled models on, and what only they need
 
 
 @pytest.fixture(scope="module")

@@ -23,21 +23,14 @@ SIZES: Final = ("quick", "usual", "release")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command of this folder.
+    """A command of this folder."""
 
-    Attributes:
-        name: What it is called here, and its module unless that is given.
-        about: What it shows.
-        arguments: What it is given at each of ``SIZES``; None where it is left out.
-        module: The module, if it has another name.
-        lines: How many lines it ends with.
-    """
-
-    name: str
-    about: str
+    name: str  # what it is called here, and its module unless that is given
+    about: str  # what it shows
+    # what it is given at each of ``SIZES``; None where it is left out
     arguments: tuple[str | None, str | None, str | None]
-    module: str = ""
-    lines: int = 1
+    module: str = ""  # the module, if it has another name
+    lines: int = 1  # how many lines it ends with
 
     def command(self, size: str) -> list[str] | None:
         """What is run at a size."""

@@ -18,10 +18,8 @@ from tests.app.kills import MOMENTS, Moment, end_engine
 
 from slipstream.app.engine.process.watchdog import Limits
 
-SAID = 1.0
-"""Seconds after which the screen says why it ended."""
-LOOKS = 3.0
-"""More seconds for one that hangs: its last beat, the judge's next look."""
+SAID = 1.0  # seconds after which the screen says why it ended
+LOOKS = 3.0  # more seconds for one that hangs: its last beat, the judge's next look
 
 
 def main(rounds: int = 15) -> int:

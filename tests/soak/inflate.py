@@ -26,8 +26,7 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import LAST_HIDDEN, TokenTree
 
 USUAL = ("1b:Q8_0", "1b:BF16", "3b:Q8_0", "7b:Q8_0")
-EXACT = ("7b", "8b")
-"""Sixteen times as wide as the bundled model."""
+EXACT = ("7b", "8b")  # sixteen times as wide as the bundled model
 
 
 def compare(folder: Path, name: str, mix: str) -> None:

@@ -18,8 +18,7 @@ from typing import Final
 from tests.app.terminal import Terminal
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 1800.0
-"""Seconds for the README's command: it may compile llama.cpp."""
+PATIENCE: Final = 1800.0  # seconds for the README's command: it may compile llama.cpp
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -45,8 +45,7 @@ WORDS = (
     "night",
 )
 OPENS: Final = 1000.0
-SEARCHES: Final = 100.0
-"""Milliseconds that things, and searches, may take."""
+SEARCHES: Final = 100.0  # milliseconds that things, and searches, may take
 BLOCK = "\n\n```python\ndef walk(tree):\n    return [walk(node) for node in tree]\n```\n\n- one\n- two\n\n"
 
 
@@ -68,15 +67,10 @@ def fill(store: ChatStore, messages: int, seed: int) -> str:
 
 @dataclass
 class Times:
-    """How long things took.
+    """How long things took."""
 
-    Attributes:
-        done: Milliseconds of each thing.
-        late: Those that took longer than they may.
-    """
-
-    done: dict[str, float] = field(default_factory=dict)
-    late: list[str] = field(default_factory=list)
+    done: dict[str, float] = field(default_factory=dict)  # milliseconds of each thing
+    late: list[str] = field(default_factory=list)  # those that took longer than they may
 
     def take(self, what: str, call: Callable[[], object], most: float = OPENS) -> None:
         """Does something and prints how long that took."""

@@ -41,18 +41,15 @@ TERMS: Final = (
     "xterm", "xterm-256color", "screen", "tmux-256color", "linux", "vt100", "ansi", "dumb", "no-such-term", "",
 )  # fmt: skip
 LOCALES: Final = ("C", "POSIX", "tr_TR.UTF-8", "no_SUCH.locale")
-CLOCKS: Final = (-56, -10, -1, 1, 8)
-"""Years that the clock is wrong by."""
+CLOCKS: Final = (-56, -10, -1, 1, 8)  # years that the clock is wrong by
 NAMES: Final = (
     "../escape.gguf", "../../escape.gguf", "/escape.gguf", "a/../../escape.gguf", "..\\escape.gguf", "C:\\escape.gguf",
     "..gguf", "\x1b[2J.gguf", "a\nb.gguf", "a\rb.gguf", "\u202egguf.exe", "~/escape.gguf", "$HOME.gguf", "a b.gguf",
     "x" * 300 + ".gguf", ".gguf", "-rf.gguf",
 )  # fmt: skip
 KEYS: Final = 220
-PATIENCE: Final = 300.0
-"""Seconds that a command may take."""
-Found = Iterator[str | None]
-"""One item a try: what is wrong, or None."""
+PATIENCE: Final = 300.0  # seconds that a command may take
+Found = Iterator[str | None]  # one item a try: what is wrong, or None
 
 
 def run(home: Path, *words: str, code: str = MAIN, **more: str) -> subprocess.CompletedProcess[str]:

@@ -31,8 +31,7 @@ OTHER: dict[type[ast.AST], type[ast.AST]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add,
 }  # fmt: skip
-SECONDS = 20
-"""A change that makes the walk endless is caught when the quick tests take so long; they take one or two."""
+SECONDS = 20  # a change that makes the walk endless is caught when the quick tests take so long; they take one or two
 
 
 class EndlessError(BaseException):

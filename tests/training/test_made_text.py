@@ -69,8 +69,7 @@ _SMALL_WORDS_TEXT = """
 a an and the two little small kind good poor sleepy young who wanted to learn could not see named that found its way
 home lost his her wish for lonely please before we go sleep
 """
-_SMALL_WORDS = frozenset(_SMALL_WORDS_TEXT.split())
-"""What a subject may say and its story need not repeat."""
+_SMALL_WORDS = frozenset(_SMALL_WORDS_TEXT.split())  # what a subject may say and its story need not repeat
 
 
 def test_a_noun_stands_in_a_sentence_with_its_article_and_pronouns() -> None:

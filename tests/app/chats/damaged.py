@@ -65,5 +65,4 @@ BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "a page of zeros": lambda raw: raw[: 32 + 2 * FRAME] + bytes(FRAME) + raw[32 + 3 * FRAME :],
     "all garbage": lambda raw: random.Random(1).randbytes(len(raw)),
     "cut short": lambda raw: raw[: len(raw) * 2 // 3],
-}
-"""What may befall a log."""
+}  # what may befall a log

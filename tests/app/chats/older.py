@@ -8,15 +8,13 @@ from typing import Final
 
 from slipstream.app.chats.schema import MIGRATIONS
 
-OLDER: Final = tuple(range(1, len(MIGRATIONS)))
-"""All versions before this one."""
+OLDER: Final = tuple(range(1, len(MIGRATIONS)))  # all versions before this one
 
 
 def older(path: Path, version: int = 1) -> None:
     """Copies a file of an earlier version.
 
     Args:
-        path: The file.
         version: How many migrations it has had.
     """
     path.touch(mode=0o600)

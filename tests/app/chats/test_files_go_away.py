@@ -20,8 +20,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import SlipstreamError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere, open files cannot be deleted")
-OTHERS: Final = 3
-"""Chats that are kept beside the open one."""
+OTHERS: Final = 3  # chats that are kept beside the open one
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.models.errors import UsageError
 
 WORDS = ["fox", "sea", "Zürich", "naïve", "owl's", "C++", "日本", "x"]
-MEMORY = Path("/dev/shm")
-"""A disk that is waited for at every step would make this a test of the disk."""
+MEMORY = Path("/dev/shm")  # a disk that is waited for at every step would make this a test of the disk
 NUMBERS = st.integers(0, 99)
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 

@@ -11,8 +11,7 @@ from tests.faults.sweep import sweep
 pytestmark = pytest.mark.skipif(not compiler(), reason="no C compiler: calls cannot be made to fail")
 
 FAULTS = ("open:EACCES", "open:EIO", "write:EIO", "write:ENOSPC", "fsync:EIO", "ftruncate:EIO", "rename:EACCES")
-MOST = 2000
-"""Far more places than there are: a scenario that never ends is no sweep."""
+MOST = 2000  # far more places than there are: a scenario that never ends is no sweep
 
 
 @pytest.fixture(scope="module")

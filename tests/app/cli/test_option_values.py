@@ -11,8 +11,7 @@ from slipstream.app.cli.parser import Parser, make_parser
 from slipstream.app.cli.values import path
 from slipstream.models.errors import UsageError
 
-MAY_BE_EMPTY = {"--system", "value"}
-"""A chat without a system message; the settings decide about their own values."""
+MAY_BE_EMPTY = {"--system", "value"}  # a chat without a system message; the settings decide about their own values
 NO_NUMBERS = [
     "nan",
     "-nan",

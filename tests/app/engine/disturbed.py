@@ -38,24 +38,15 @@ def bundled(folder: Path) -> Load:
 
 @dataclass
 class Disturbed:
-    """One engine, one store, and what was seen of them.
+    """One engine, one store, and what was seen of them."""
 
-    Attributes:
-        engine: The engine; its process changes.
-        load: What it loads.
-        store: Where replies are kept.
-        chance: Chooses the moments.
-        milliseconds: From each kill to the error, or from each stop to the end.
-        processes: All processes that were killed.
-        phases: How often a kill or a stop fell into each phase; the others came too late, when nothing was asked.
-    """
-
-    engine: Engine
-    load: Load
-    store: ChatStore
-    chance: random.Random
-    milliseconds: list[float] = field(default_factory=list)
-    processes: set[int] = field(default_factory=set)
+    engine: Engine  # the engine; its process changes
+    load: Load  # what it loads
+    store: ChatStore  # where replies are kept
+    chance: random.Random  # chooses the moments
+    milliseconds: list[float] = field(default_factory=list)  # from each kill to the error, or from each stop to the end
+    processes: set[int] = field(default_factory=set)  # all processes that were killed
+    # how often a kill or a stop fell into each phase; the others came too late, when nothing was asked
     phases: dict[str, int] = field(default_factory=dict)
     _ends: queue.SimpleQueue[EngineDiedError] = field(default_factory=queue.SimpleQueue)
     _plain: dict[str, str] = field(default_factory=dict)
@@ -204,8 +195,7 @@ class _Blow:
     """Does something once, a while after it was let fall, from a thread of its own."""
 
     def __init__(self, delay: float, act: Callable[[], None]) -> None:
-        self.at = 0.0
-        """When it was done."""
+        self.at = 0.0  # when it was done
         self._act = act
         self._timer = threading.Timer(delay, self._do)
         self._falls = False

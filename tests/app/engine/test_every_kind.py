@@ -31,8 +31,7 @@ SIZE: Final = 96
 TIE: Final = 1e-3
 """Logits may differ by 1e-5 with F32 weights; a token that changes where none moved by this much is an error."""
 SAMPLERS: Final = [Sampler(temperature=0.0), Sampler(temperature=0.5, seed=1, repetition_penalty=1.1)]
-ALWAYS: Final = {"none", "lookup", "recycle"}
-"""Methods that serve every kind of target that can take back a token."""
+ALWAYS: Final = {"none", "lookup", "recycle"}  # methods that serve every kind of target that can take back a token
 
 
 @dataclass

@@ -46,19 +46,12 @@ class Endless:
 
 @dataclass(frozen=True)
 class Reply:
-    """All that a reply leaves behind.
+    """All that a reply leaves behind."""
 
-    Attributes:
-        done: How it ended.
-        tokens: Its tokens, the end token too.
-        cached: The target's tokens afterwards.
-        accepted: Drafted tokens that each step accepted.
-    """
-
-    done: Done
-    tokens: list[Token]
-    cached: list[Token]
-    accepted: list[int]
+    done: Done  # how it ended
+    tokens: list[Token]  # its tokens, the end token too
+    cached: list[Token]  # the target's tokens afterwards
+    accepted: list[int]  # drafted tokens that each step accepted
 
     def same(self, other: Reply) -> bool:
         return (self.done.text, self.done.tokens, self.done.reason, self.tokens, self.cached) == (

@@ -33,8 +33,7 @@ from slipstream.models.types import LAST_HIDDEN, Floats, History, Token, shared_
 BUNDLED = replace(choose(Paths.default({})), derived=None, index=None, chats=None)
 EARLIER = [Message("user", "Tell me about the sea."), Message("assistant", "The sea is wide and blue.")]
 STORY = " ".join(f"On day {day} the fox met {day + 3} geese, and none of them was afraid of it." for day in range(24))
-FEW = 24
-"""Tokens that may be left to be read after Enter: those that may join with later ones, and the template's end."""
+FEW = 24  # tokens that may be left to be read after Enter: those that may join with later ones, and the template's end
 
 
 def typings(text: str) -> list[str]:

@@ -30,8 +30,7 @@ from slipstream.models.errors import ModelFileError, UsageError
 from slipstream.models.llama.devices import Device
 
 REPO = "acme/Tiny-GGUF"
-PADDING = 3 << 20
-"""Bytes behind the last tensor of a larger file, so that a transfer can be stopped amid it."""
+PADDING = 3 << 20  # bytes behind the last tensor of a larger file, so that a transfer can be stopped amid it
 
 
 class Said(NamedTuple):

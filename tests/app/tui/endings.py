@@ -23,29 +23,19 @@ LAUNCH: Final = (
     "import sys; from slipstream.app.cli.launcher import run; sys.exit(run([sys.executable, *sys.argv[1:]]))"
 )
 SIZES: Final = ((80, 24), (40, 12), (200, 60), (20, 5), (120, 3), (81, 25), (60, 40))
-LOST: Final = 0.25
-"""Seconds of a streaming reply that may be lost."""
-STEPS_LOST: Final = int(2 * LOST / STEP)
-"""Steps that a busy machine may lose: it slows them down, too."""
-FIRST: Final = STEPS_LOST + 25
-"""Steps after which there must be something in the store."""
+LOST: Final = 0.25  # seconds of a streaming reply that may be lost
+STEPS_LOST: Final = int(2 * LOST / STEP)  # steps that a busy machine may lose: it slows them down, too
+FIRST: Final = STEPS_LOST + 25  # steps after which there must be something in the store
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A way to end.
-
-    Attributes:
-        name: What it is called.
-        do: Does it to a chat.
-        code: The exit code that its shell sees; None where no shell is left.
-        clean: Whether the chat ends by itself, with all that came; else it was killed.
-    """
+    """A way to end."""
 
     name: str
-    do: Callable[[Chat], None]
-    code: int | None
-    clean: bool
+    do: Callable[[Chat], None]  # does it to a chat
+    code: int | None  # the exit code that its shell sees; None where no shell is left
+    clean: bool  # whether the chat ends by itself, with all that came; else it was killed
 
 
 class Chat:

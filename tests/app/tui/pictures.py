@@ -37,8 +37,7 @@ _FORMAT: Final = """\
 </g>
 </g>
 </svg>
-"""
-"""Rich's, without fonts from the network."""
+"""  # rich's, without fonts from the network
 _MASK: Final = "N ms"
 _TIMES: Final = re.compile(r"\d[\d,.]* m?s\b *")
 

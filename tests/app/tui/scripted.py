@@ -46,27 +46,16 @@ LOADED = Loaded(
 
 @dataclass
 class Script:
-    """What one reply does.
+    """What one reply does."""
 
-    Attributes:
-        text: The reply.
-        hold: Characters after which it waits for ``ScriptedEngine.go`` or a stop, or None.
-        reason: How it ends.
-        fails: Raised at the hold, or at once where there is none.
-        dropped: Messages left out.
-        opened: Whether the prompt has opened a thinking part.
-        failed: Drafters that fail meanwhile, and why.
-        remarks: What is told of the model's files, and what to do.
-    """
-
-    text: str = "The sea is wide and blue."
-    hold: int | None = None
-    reason: str = "stop"
-    fails: SlipstreamError | None = None
-    dropped: int = 0
-    opened: bool = False
-    failed: dict[str, str] = field(default_factory=dict)
-    remarks: dict[str, str] = field(default_factory=dict)
+    text: str = "The sea is wide and blue."  # the reply
+    hold: int | None = None  # characters after which it waits for ``ScriptedEngine.go`` or a stop, or None
+    reason: str = "stop"  # how it ends
+    fails: SlipstreamError | None = None  # raised at the hold, or at once where there is none
+    dropped: int = 0  # messages left out
+    opened: bool = False  # whether the prompt has opened a thinking part
+    failed: dict[str, str] = field(default_factory=dict)  # drafters that fail meanwhile, and why
+    remarks: dict[str, str] = field(default_factory=dict)  # what is told of the model's files, and what to do
 
 
 @dataclass

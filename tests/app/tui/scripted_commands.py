@@ -35,27 +35,16 @@ sys.exit(int(code))
 
 @dataclass
 class Commands:
-    """What commands do from now on.
+    """What commands do from now on."""
 
-    Attributes:
-        folder: For the pipe that they wait at.
-        asked: The arguments of each.
-        lines: What they tell of their progress.
-        held: Whether they wait for ``go`` then.
-        error: What they end with; empty if all goes well.
-        copies: Files that they write then, from and to.
-        written: What a benchmark writes, or None.
-        nice: How urgent the last one was.
-    """
-
-    folder: Path
-    asked: list[list[str]] = field(default_factory=list)
-    lines: Sequence[str] = ("step 1 of 4",)
-    held: bool = True
-    error: str = ""
-    copies: list[tuple[Path, Path]] = field(default_factory=list)
-    written: Path | None = None
-    nice: int = 0
+    folder: Path  # for the pipe that they wait at
+    asked: list[list[str]] = field(default_factory=list)  # the arguments of each
+    lines: Sequence[str] = ("step 1 of 4",)  # what they tell of their progress
+    held: bool = True  # whether they wait for ``go`` then
+    error: str = ""  # what they end with; empty if all goes well
+    copies: list[tuple[Path, Path]] = field(default_factory=list)  # files that they write then, from and to
+    written: Path | None = None  # what a benchmark writes, or None
+    nice: int = 0  # how urgent the last one was
 
     @property
     def gate(self) -> Path:

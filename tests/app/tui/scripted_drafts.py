@@ -5,8 +5,7 @@ from __future__ import annotations
 from slipstream.app.protocol import DraftTree, Stepped, Watched
 from slipstream.app.speed import Speed
 
-DEPTHS = [[8, 6], [4, 2]]
-"""At each depth: steps that reached it, accepted there."""
+DEPTHS = [[8, 6], [4, 2]]  # at each depth: steps that reached it, accepted there
 
 
 def watched(stepped: Stepped, drafter: str) -> Watched:

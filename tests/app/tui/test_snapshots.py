@@ -29,10 +29,8 @@ SIZES: Final = ((80, 24), (140, 40))
 PICTURES: Final = frozenset(
     ["chat-140x40", "light-80x24", "trees-140x40", "chats-80x24", "prompts-80x24", "commands-80x24"]
     + [f"{name}-140x40" for name in ("help", "drafters", "models", "bench", "settings")]
-)
-"""Kept as SVG, to be looked at."""
-QUIET: Final = 0.5
-"""Seconds without a change after which a screen is kept."""
+)  # kept as SVG, to be looked at
+QUIET: Final = 0.5  # seconds without a change after which a screen is kept
 PATIENCE: Final = 30.0
 REPLY: Final = (
     "# The sea\n\nIt is **wide** and blue, and it has `tides`:\n\n1. one at noon\n2. one at night\n\n"

@@ -14,15 +14,11 @@ from slipstream.models.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class PeerChoice:
-    """Other engines.
+    """Other engines."""
 
-    Attributes:
-        names: Names of ``ENGINES``; one may be followed by a colon and one of its kinds of drafting.
-        python: The interpreter that has the packages of those that did not come with slipstream.
-    """
-
+    # names of ``ENGINES``; one may be followed by a colon and one of its kinds of drafting
     names: tuple[str, ...] = tuple(ENGINES)
-    python: str = sys.executable
+    python: str = sys.executable  # the interpreter that has the packages of those that did not come with slipstream
 
     @staticmethod
     def of(names: Sequence[str], python: str | None) -> PeerChoice:

@@ -35,7 +35,6 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
     writes has the model loaded.
 
     Args:
-        request: Which model.
         plan: Which replies, and with which of slipstream's drafters.
         peers: Which engines.
         tell: Hears how far it is.

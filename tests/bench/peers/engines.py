@@ -14,19 +14,12 @@ from tests.bench.peers.sweep import Variant
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine.
-
-    Attributes:
-        name: Its name.
-        file: What its process runs, see ``serving``.
-        groups: Variants by kind; of each kind the fastest counts.
-        install: How to get it; empty where it came with slipstream.
-    """
+    """One engine."""
 
     name: str
-    file: Path
-    groups: Mapping[str, Sequence[Variant]]
-    install: str = ""
+    file: Path  # what its process runs, see ``serving``
+    groups: Mapping[str, Sequence[Variant]]  # variants by kind; of each kind the fastest counts
+    install: str = ""  # how to get it; empty where it came with slipstream
 
     @staticmethod
     def named(name: str) -> Engine:
@@ -59,5 +52,4 @@ ENGINES: Final[Mapping[str, Engine]] = MappingProxyType(
             _engine(llama_cpp_python),
         )
     }
-)
-"""All engines by name."""
+)  # all engines by name

@@ -18,106 +18,61 @@ OUR_PLAIN: Final = Variant(OURS, Plain.name)
 
 @dataclass(frozen=True, slots=True)
 class PeerFigures:
-    """One engine with one way to draft, over all prompts.
+    """One engine with one way to draft, over all prompts."""
 
-    Attributes:
-        engine: Its name; "slipstream" for our own.
-        version: Its version.
-        drafter: Who drafts, by the engine's own name; "none" for plain decoding.
-        settings: What was set of it: the fastest of those that were tried.
-        tok_per_s: Tokens a second by the engine's own clock, the prompts' reading left out.
-        wall_tok_per_s: The same by the time of whole requests, the prompts' reading included.
-        against_our_plain: Its speed over that of slipstream's plain decoding of the same turns.
-        against_own_plain: Its speed over that of its own plain decoding; None where that was left out.
-        ours: Slipstream's fastest drafter of the same kind; empty where none was measured, and for slipstream itself.
-        ours_against_it: Its speed over this one's; None where there is none.
-        acceptance: Accepted over drafted tokens; None where nothing was drafted, or the engine does not say.
-        tokens: Tokens that were timed.
-        equal_texts: Replies that were the same as slipstream's plain ones.
-        texts: Replies.
-    """
-
-    engine: str
-    version: str
-    drafter: str
-    settings: dict[str, float]
-    tok_per_s: float
-    wall_tok_per_s: float
-    against_our_plain: Ratio
-    against_own_plain: Ratio | None
-    ours: str
-    ours_against_it: Ratio | None
-    acceptance: float | None
-    tokens: int
-    equal_texts: int
-    texts: int
+    engine: str  # its name; "slipstream" for our own
+    version: str  # its version
+    drafter: str  # who drafts, by the engine's own name; "none" for plain decoding
+    settings: dict[str, float]  # what was set of it: the fastest of those that were tried
+    tok_per_s: float  # tokens a second by the engine's own clock, the prompts' reading left out
+    wall_tok_per_s: float  # the same by the time of whole requests, the prompts' reading included
+    against_our_plain: Ratio  # its speed over that of slipstream's plain decoding of the same turns
+    against_own_plain: Ratio | None  # its speed over that of its own plain decoding; None where that was left out
+    ours: str  # Slipstream's fastest drafter of the same kind; empty where none was measured, and for slipstream itself
+    ours_against_it: Ratio | None  # its speed over this one's; None where there is none
+    acceptance: float | None  # accepted over drafted tokens; None where nothing was drafted, or the engine does not say
+    tokens: int  # tokens that were timed
+    equal_texts: int  # replies that were the same as slipstream's plain ones
+    texts: int  # replies
 
 
 @dataclass(frozen=True, slots=True)
 class BestPair:
-    """An engine at its best against slipstream at its best, plain decoding included on both sides.
+    """An engine at its best against slipstream at its best, plain decoding included on both sides."""
 
-    Attributes:
-        engine: The other engine.
-        drafter: Its fastest way to write.
-        ours: Slipstream's.
-        ratio: Slipstream's speed over its.
-    """
-
-    engine: str
-    drafter: str
-    ours: str
-    ratio: Ratio
+    engine: str  # the other engine
+    drafter: str  # its fastest way to write
+    ours: str  # Slipstream's
+    ratio: Ratio  # Slipstream's speed over its
 
 
 @dataclass(frozen=True, slots=True)
 class PeerReport:
-    """What part ``peers`` found.
-
-    Attributes:
-        model: The model's own name.
-        threads: Threads of every pass, in every engine.
-        kv: Type of every KV cache.
-        flash: Flash attention on, off, or None for llama.cpp's choice.
-        reply: Most tokens of a reply.
-        temperature: At which all of them draw, each with its own noise; at 0 the best token is taken.
-        prompts: Prompts of each kind of text that were replied to.
-        too_long: Prompts of each kind of text with a turn that does not fit the context.
-        builds: What each engine's llama.cpp was built for.
-        rows: Slipstream's rows, then the others'.
-        best: Best against best.
-        tried: Settings that were tried before, and how fast they were.
-        left_out: Who is missing, refused or died, and why.
-    """
+    """What part ``peers`` found."""
 
     model: str
-    threads: int
-    kv: str
-    flash: bool | None
-    reply: int
-    temperature: float
-    prompts: dict[str, int]
-    too_long: dict[str, int]
-    builds: dict[str, str]
-    rows: list[PeerFigures]
-    best: list[BestPair]
-    tried: list[Tried]
-    left_out: list[str]
+    threads: int  # threads of every pass, in every engine
+    kv: str  # type of every KV cache
+    flash: bool | None  # flash attention on, off, or None for llama.cpp's choice
+    reply: int  # most tokens of a reply
+    temperature: float  # at which all of them draw, each with its own noise; at 0 the best token is taken
+    prompts: dict[str, int]  # prompts of each kind of text that were replied to
+    too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
+    builds: dict[str, str]  # what each engine's llama.cpp was built for
+    rows: list[PeerFigures]  # Slipstream's rows, then the others'
+    best: list[BestPair]  # best against best
+    tried: list[Tried]  # settings that were tried before, and how fast they were
+    left_out: list[str]  # who is missing, refused or died, and why
 
 
 @dataclass(slots=True)
 class Replies:
-    """What one variant has written.
+    """What one variant has written."""
 
-    Attributes:
-        timings: Every reply.
-        pairs: Per prompt: the sums of its replies, and of slipstream's plain ones.
-        equal: Replies that were the same as slipstream's plain ones.
-    """
-
-    timings: list[Timing] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)  # every reply
+    # per prompt: the sums of its replies, and of slipstream's plain ones
     pairs: dict[tuple[str, int], Paired] = field(default_factory=dict)
-    equal: int = 0
+    equal: int = 0  # replies that were the same as slipstream's plain ones
 
     def add(self, prompt: tuple[str, int], timing: Timing, plain: Timing) -> None:
         """Takes a reply; one that ended with its first token has no speed and counts only as a text."""

@@ -17,8 +17,7 @@ GROUPS = {
     "n-gram": [
         ("prompt-lookup", {"max_ngram_size": size, "num_pred_tokens": count}) for size in (2, 3) for count in (2, 5, 10)
     ],
-}
-"""Settings to try, of which the fastest of each group counts."""
+}  # settings to try, of which the fastest of each group counts
 _KV = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
 
 

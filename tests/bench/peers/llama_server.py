@@ -23,8 +23,7 @@ GROUPS = {
         ),
         ("ngram-cache", {}),
     ],
-}
-"""Settings to try, of which the fastest of each group counts; the last of each kind of n-gram are the defaults."""
+}  # settings to try, of which the fastest of each group counts; the last of each kind of n-gram are the defaults
 
 
 class LlamaServer:

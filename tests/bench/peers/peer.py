@@ -18,25 +18,15 @@ _WARM_UP: Final = 8  # tokens
 
 @dataclass(frozen=True, slots=True)
 class PeerModel:
-    """How all engines load a model.
+    """How all engines load a model."""
 
-    Attributes:
-        model: Path of the GGUF.
-        draft_model: Path of the draft model's GGUF, or None.
-        n_ctx: Context in tokens.
-        kv: Type of the KV cache.
-        flash: Flash attention on, off, or None for llama.cpp's choice.
-        threads: Threads of every pass.
-        temperature: Of the sampling, with our other defaults (top-k 40, top-p 0.95, min-p 0.05); at 0 the best
-            token is taken.
-    """
-
-    model: str
-    draft_model: str | None
-    n_ctx: int
-    kv: str
-    flash: bool | None
-    threads: int
+    model: str  # path of the GGUF
+    draft_model: str | None  # path of the draft model's GGUF, or None
+    n_ctx: int  # context in tokens
+    kv: str  # type of the KV cache
+    flash: bool | None  # flash attention on, off, or None for llama.cpp's choice
+    threads: int  # threads of every pass
+    # of the sampling, with our other defaults (top-k 40, top-p 0.95, min-p 0.05); at 0 the best token is taken
     temperature: float = 0.0
 
 

@@ -20,17 +20,11 @@ Settings = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run an engine.
+    """One way to run an engine."""
 
-    Attributes:
-        engine: The engine's name.
-        drafter: Who drafts, by the engine's own name; "none" for plain decoding.
-        settings: What is set of it.
-    """
-
-    engine: str
-    drafter: str
-    settings: Settings = ()
+    engine: str  # the engine's name
+    drafter: str  # who drafts, by the engine's own name; "none" for plain decoding
+    settings: Settings = ()  # what is set of it
 
     @property
     def kind(self) -> str:
@@ -51,23 +45,14 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One reply.
+    """One reply."""
 
-    Attributes:
-        tokens: Tokens that were timed.
-        seconds: Time of them; reading the prompt is left out.
-        wall: Seconds of the whole request, the prompt read from its start.
-        text: The reply.
-        drafted: Tokens drafted; None where the engine does not say.
-        accepted: Tokens of them that were accepted.
-    """
-
-    tokens: int
-    seconds: float
-    wall: float
-    text: str
-    drafted: int | None
-    accepted: int | None
+    tokens: int  # tokens that were timed
+    seconds: float  # time of them; reading the prompt is left out
+    wall: float  # seconds of the whole request, the prompt read from its start
+    text: str  # the reply
+    drafted: int | None  # tokens drafted; None where the engine does not say
+    accepted: int | None  # tokens of them that were accepted
 
     @staticmethod
     def of(answer: Mapping[str, Any], engine: str) -> Timing:
@@ -101,21 +86,13 @@ def rate(timings: Sequence[Timing]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One variant that was tried.
+    """One variant that was tried."""
 
-    Attributes:
-        engine: The engine's name.
-        drafter: The name of the drafter.
-        settings: What was set of it.
-        tok_per_s: Tokens a second.
-        replies: Replies that it wrote before others were faster.
-    """
-
-    engine: str
-    drafter: str
-    settings: dict[str, float]
-    tok_per_s: float
-    replies: int
+    engine: str  # the engine's name
+    drafter: str  # the name of the drafter
+    settings: dict[str, float]  # what was set of it
+    tok_per_s: float  # tokens a second
+    replies: int  # replies that it wrote before others were faster
 
 
 class Sweep:

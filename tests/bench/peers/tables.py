@@ -22,8 +22,7 @@ _LEVELS: Final = (
     "MATMUL_INT8",
     "DOTPROD",
     "NEON",
-)
-"""Names in llama.cpp's own description of a build, the widest first."""
+)  # names in llama.cpp's own description of a build, the widest first
 
 _HEAD: Final = (
     "engine",

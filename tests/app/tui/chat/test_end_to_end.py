@@ -17,8 +17,7 @@ pytestmark = pytest.mark.program
 
 FIRST, STORY, MORE = "Tell me about the sea.", "Tell me a long story about a fox and an owl.", " They are friends."
 ALT_UP, LEFT, RIGHT, F5, CTRL_G, CTRL_Q = "\x1b[1;3A", "\x1b[D", "\x1b[C", "\x1b[15~", "\x07", "\x11"
-ESC = "\x1b[27u"
-"""As a terminal sends it that was asked to tell it from the beginning of other keys."""
+ESC = "\x1b[27u"  # as a terminal sends it that was asked to tell it from the beginning of other keys
 
 
 class Person:

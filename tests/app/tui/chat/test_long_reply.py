@@ -23,8 +23,7 @@ from slipstream.app.tui.parts.long_column import Room
 pytestmark = pytest.mark.slow
 
 PARTS = 30
-MOST = 210
-"""Widgets that a reply may have mounted, however long it is."""
+MOST = 210  # widgets that a reply may have mounted, however long it is
 STEPS = 110
 CODE = "\n\n".join(f"def step_{number}(x):\n    return x + {number}" for number in range(STEPS))
 
