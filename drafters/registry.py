@@ -15,6 +15,7 @@ from slipstream.drafters.resources import Method, Resources
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.types import LAST_HIDDEN
 
+# the files of this folder that hold a method, each as ``METHOD``; a new method is one more line here
 _FILES: Final = (
     "none",
     "draft_model",
@@ -27,7 +28,7 @@ _FILES: Final = (
     "eagle3",
     "mtp",
     "retrieval",
-)  # the files of this folder that hold a method, each as ``METHOD``; a new method is one more line here
+)
 
 
 def _methods() -> dict[str, Method]:

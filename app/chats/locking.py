@@ -14,10 +14,11 @@ from typing import IO, Final
 from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import SlipstreamError
 
+# file systems shared between machines, which do not share the memory of a write-ahead log
 _REMOTE: Final = re.compile(
     r"nfs4?|cifs|smb[23]?|smbfs|9p|virtiofs|afs|afpfs|ceph|glusterfs|lustre|gpfs|beegfs|ncpfs|davfs|webdav"
     r"|fuse\.(sshfs|rclone|s3fs|glusterfs|ceph.*|davfs.*|gvfsd.*|smbnetfs)"
-)  # file systems shared between machines, which do not share the memory of a write-ahead log
+)
 _MACOS_FLAGS, _MACOS_LOCAL = 64, 0x1000  # where ``struct statfs`` has its flags, and the one of a local disk
 _WINDOWS_REMOTE = 4
 _AGAIN: Final = 0.005

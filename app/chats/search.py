@@ -12,9 +12,10 @@ from slipstream.app.platform.safe_text import one_line
 
 AROUND: Final = 12  # words of a snippet
 _OPEN, _CLOSE = "\ue000", "\ue001"  # private use: no text that one can see has them
+# scripts without spaces between words: a word may be anywhere in a run of letters
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)  # scripts without spaces between words: a word may be anywhere in a run of letters
+)
 _LONGEST: Final = 2 * TITLE_LIMIT
 _SIDE: Final = 30  # characters of a snippet before a word of such a script
 

@@ -162,6 +162,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     )
 
 
+# a command, by its whole name, to (what to type, what it does)
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
     {
         "slipstream": (
@@ -253,7 +254,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream doctor": (("slipstream doctor --json > machine.json", "for a report"),),
         "slipstream paths": (("slipstream paths", "one place a line"),),
     }
-)  # a command, by its whole name, to (what to type, what it does)
+)
 
 ENVIRONMENT: Final = (
     ("SLIPSTREAM_HOME", "keep everything below this folder"),

@@ -144,6 +144,7 @@ def known(name: str) -> Setting:
     return every[name]
 
 
+# the setting that stands behind an option, by the option's name
 OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "model": "model.name",
@@ -160,7 +161,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "max_tokens": "reply.max_tokens",
         "read_ahead": "ahead.read",
     }
-)  # the setting that stands behind an option, by the option's name
+)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Value]:

@@ -18,6 +18,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 
 FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
 """What a preset may set, by the names of ``Sampling``; the rest is the usual."""
+# built-in presets; the user's own of the same name replace them
 BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "default": {},
@@ -25,7 +26,7 @@ BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         "careful": {"temperature": 0.3},
         "creative": {"temperature": 1.2, "min_p": 0.1},
     }
-)  # built-in presets; the user's own of the same name replace them
+)
 OLD_NAMES: Final[Mapping[str, str]] = MappingProxyType({"usual": "default", "sober": "careful", "lively": "creative"})
 """Former names of built-in presets, which are still accepted."""
 NONE: Final = "none"  # the word for no system prompt; it cannot be a name

@@ -24,6 +24,7 @@ ARCHITECTURES: Final = ("llama", "qwen3")  # architectures that the decoder comp
 _LARGEST_SIZE: Final = 1 << 24
 _INSTEAD: Final = "Train medusa or kangaroo: they need no gradients through the target."
 
+# keys that can change what a model computes, and the values with which the decoder still computes the same
 _CHANGES_NOTHING: Final = MappingProxyType(
     {
         "expert_count": (0,),
@@ -43,7 +44,7 @@ _CHANGES_NOTHING: Final = MappingProxyType(
         "rope.scaling.attn_factor": (1,),
         "rope.scaling.type": ("none", "linear"),
     }
-)  # keys that can change what a model computes, and the values with which the decoder still computes the same
+)
 
 
 def load_gguf(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:

@@ -19,9 +19,10 @@ BOOL: Final = 7
 I64: Final = 11
 F64: Final = 12
 
+# metadata type id to its ``struct`` code; strings (8) and arrays (9) are framed otherwise
 SCALARS: Final = MappingProxyType(
     {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
-)  # metadata type id to its ``struct`` code; strings (8) and arrays (9) are framed otherwise
+)
 
 TENSOR_TYPES: Final = MappingProxyType(
     {

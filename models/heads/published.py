@@ -125,13 +125,14 @@ Tensors = Mapping[str, NDArray[Any]]
 LoadPickle = Callable[[Path], Tensors]
 """Reads a PyTorch file; ``slipstream.drafters.training.pickles.load_pickle`` is the one there is."""
 
+# files that a folder of published heads may hold, the safe ones first
 _NAMES: Final = (
     "medusa_lm_head.safetensors",
     "model.safetensors",
     "medusa_lm_head.pt",
     "medusa_lm_head.bin",
     "pytorch_model.bin",
-)  # files that a folder of published heads may hold, the safe ones first
+)
 
 _PICKLES: Final = (".pt", ".pth", ".bin")
 _CONVERT: Final = (

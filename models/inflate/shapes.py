@@ -152,6 +152,7 @@ def growth(small: Shape, large: Shape) -> Growth:
     return Growth(small, large, heads, kv_heads, layers)
 
 
+# quantization to the type of most matrices, and what the file calls itself
 MIXES: Final[Mapping[str, tuple[Kind, LlamaFileType]]] = MappingProxyType(
     {
         "F32": (Kind.F32, LlamaFileType.ALL_F32),
@@ -161,7 +162,7 @@ MIXES: Final[Mapping[str, tuple[Kind, LlamaFileType]]] = MappingProxyType(
         "Q4_0": (Kind.Q4_0, LlamaFileType.MOSTLY_Q4_0),
         "Q4_K_M": (Kind.Q4_K, LlamaFileType.MOSTLY_Q4_K_M),
     }
-)  # quantization to the type of most matrices, and what the file calls itself
+)
 
 _FINER: Final = MappingProxyType({Kind.Q4_K: Kind.Q5_0, Kind.Q6_K: Kind.Q8_0, Kind.Q4_0: Kind.F16, Kind.Q8_0: Kind.F16})
 """What rows become that are not whole blocks."""

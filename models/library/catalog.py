@@ -21,9 +21,10 @@ from slipstream.models.outside import is_sha256, quoted, read_limited, shown_pat
 _MOST_BYTES: Final = 4 << 20
 _REPO: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _PARAMS: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
+# bits that a weight takes, embeddings included, about: from files whose size is known
 _BITS: Final = MappingProxyType(
     {"Q4_K_M": 4.9, "UD-Q4_K_M": 4.9, "UD-Q4_K_XL": 5.0, "Q4_0": 4.6, "Q8_0": 8.5, "MXFP4": 4.9, "F16": 16.0}
-)  # bits that a weight takes, embeddings included, about: from files whose size is known
+)
 _NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggml", "unsloth", "hf", "it", "instruct"})
 """Words that a repository adds to a model's name and that make no other model of it."""
 

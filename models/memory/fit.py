@@ -59,9 +59,10 @@ def room_of(devices: Sequence[Device]) -> Room:
     return Room(gpu, memory, shared and bool(gpus), len(gpus))
 
 
+# bits that a weight takes in the usual quantizations, embeddings included, about
 _BITS: Final = MappingProxyType(
     {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "IQ4_XS": 4.4, "Q3_K_M": 4.0, "Q2_K": 3.2}
-)  # bits that a weight takes in the usual quantizations, embeddings included, about
+)
 _USUAL: Final = "Q4_K_M"
 
 

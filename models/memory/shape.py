@@ -86,10 +86,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 """A layer's tensors by name, without their ``blk.N.``; sizes fastest first: the width of the input, of the output."""
 
 _BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
+# architectures that keep copies of their states (``llm_arch_supports_rs_rollback`` of ``src/llama-arch.cpp``)
 _ROLLS_BACK: Final = frozenset(
     {"kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h", "nemotron_h_moe"}
     | {"lfm2", "lfm2moe", "bailingmoe3"}
-)  # architectures that keep copies of their states (``llm_arch_supports_rs_rollback`` of ``src/llama-arch.cpp``)
+)
 _FIRST_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
 """Layers that have keys and values of their own, where the file does not say so."""
 _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
@@ -235,6 +236,7 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
 
 
 _USUAL_BITS: Final = 4.9  # of a weight, where the number of parameters is not known: Q4_K_M
+# dense models of the usual kind; the first one whose limit is not below is taken
 _FAMILY: Final = (
     # parameters, layers, width, keys of a token, width of the network, tokens
     (0.15e9, 30, 576, 192, 1536, 49_152),  # SmolLM2 135M
@@ -249,7 +251,7 @@ _FAMILY: Final = (
     (50e9, 64, 5120, 1024, 25_600, 151_936),  # Qwen3 32B
     (100e9, 80, 8192, 1024, 28_672, 128_256),  # Llama 3.3 70B
     (float("inf"), 88, 12_288, 1024, 28_672, 32_768),  # Mistral Large 123B
-)  # dense models of the usual kind; the first one whose limit is not below is taken
+)
 
 
 def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:

@@ -32,10 +32,11 @@ class TreeShape:
 
 NODES_1: Final = TreeShape((ROOT,), ((), (0,)))
 NODES_4: Final = TreeShape((ROOT, 0, ROOT, 2), ((), (0,), (0, 1), (2, 3)))
+# eight leaves, three of the six turns along another path than the first
 NODES_16: Final = TreeShape(
     (ROOT, 0, 1, 2, 2, 1, 0, 6, 0, ROOT, 9, 10, 9, 12, ROOT, 14),
     ((), (0,), (0, 1, 2, 3), (0, 6, 7), (0, 1, 5), (9, 10, 11)),
-)  # eight leaves, three of the six turns along another path than the first
+)
 
 
 class ScriptedDrafter(Drafter):

@@ -274,6 +274,7 @@ def mamba2(width: int, layers: int) -> Model:
 
 
 _POSTS: Final = ("post_attention_norm", "post_ffw_norm")
+# widths of real models, with fewer layers: llama.cpp maps and reads whole files, holes too
 MODELS: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType(
     {
         "llama-135m": lambda: dense("llama", 576, 12, 9, 3, 64, 1536, 49_152, True),
@@ -296,4 +297,4 @@ MODELS: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType(
         "nemotron_h": lambda: nemotron_h(1536, 5),
         "mamba2-370m": lambda: mamba2(1024, 12),
     }
-)  # widths of real models, with fewer layers: llama.cpp maps and reads whole files, holes too
+)

@@ -22,6 +22,7 @@ DRAFTED = "underline $success"  # what a model or its heads drafted
 COPIED = "underline italic $secondary"  # what was copied from text that was there already
 PURPLE = "#a678de"  # beside the theme's own colours; to be read on light and on dark
 
+# the styles of the drafters: upright where a model drafted, slanted where something was copied
 DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "draft": DRAFTED,
@@ -35,7 +36,7 @@ DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
         "recycle": "underline italic $success",
         "lookahead": f"underline italic {PURPLE}",
     }
-)  # the styles of the drafters: upright where a model drafted, slanted where something was copied
+)
 
 
 def style_of(piece: Piece) -> str:

@@ -65,6 +65,7 @@ IN_THE_LIST = frozenset({"search", "thoughts", "retry", "page", "go", "top", "bo
 """Actions and commands whose keys mean something else while the list of chats has the focus."""
 
 
+# the keys of the chat; the settings give them others
 KEYS: Final[list[BindingType]] = named(
     [
         Binding("escape", "command('stop')", "Stop", id="stop", key_display="Esc"),
@@ -105,7 +106,7 @@ KEYS: Final[list[BindingType]] = named(
         Binding("ctrl+home", "command('top')", "Top", show=False, priority=True, id="top"),
         Binding("ctrl+end", "command('bottom')", "Newest", show=False, priority=True, id="bottom"),
     ]
-)  # the keys of the chat; the settings give them others
+)
 
 
 class ChatScreen(Screen[None]):

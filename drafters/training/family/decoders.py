@@ -48,9 +48,8 @@ def keep_memory() -> None:
 def weighted_loss(model: nn.Module, ids: Tensor, weights: Tensor, chats: Tensor) -> Tensor:
     """Mean cross-entropy over the ids that weigh anything, in nats."""
     with torch.autocast(ids.device.type, torch.bfloat16):
-        logits = model(
-            ids[:, :-1], chats[:, :-1]
-        )  # of all rows: a shape that changes with every batch fills oneDNN's cache
+        # of all rows: a shape that changes with every batch fills oneDNN's cache
+        logits = model(ids[:, :-1], chats[:, :-1])
     weight = weights[:, 1:].flatten()
     losses = functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
     return (losses * weight).sum() / weight.sum()

@@ -14,6 +14,7 @@ from slipstream.models.sampling.sampler import Sampler
 
 _PARTS = ("ids", "weights", "offsets")
 
+# parts of the training tokens by source; ``answers`` are the target's own, about half where they are there
 SHARES = {
     "gpteacher": 0.06,
     "synthetic_persona_chat": 0.03,
@@ -63,7 +64,7 @@ SHARES = {
     "plain_listing": 0.05,
     "plain_shorttales_a": 0.05,
     "answers": 1.0,
-}  # parts of the training tokens by source; ``answers`` are the target's own, about half where they are there
+}
 
 
 def encode(made: dict[str, list[Chat]], encoder: ChatEncoder) -> dict[str, Source]:

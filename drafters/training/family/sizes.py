@@ -44,6 +44,7 @@ class Family:
         return (LAST_HIDDEN, *sorted({*self.exits, *eagle.layers(self.target)}))
 
 
+# what ships
 BUNDLED = Family(
     target=TARGET,
     draft=DRAFT,
@@ -65,8 +66,9 @@ BUNDLED = Family(
     masks=3,
     compiled=True,
     own_text=True,
-)  # what ships
+)
 
+# the same recipe in a minute, to see that it works
 TINY = Family(
     target=Shape(width=64, layers=4, heads=2, kv_heads=1, head_size=32, ffn=96, vocabulary=512, context=256),
     draft=Shape(width=32, layers=1, heads=1, kv_heads=1, head_size=32, ffn=64, vocabulary=512, context=256),
@@ -88,4 +90,4 @@ TINY = Family(
     masks=2,
     compiled=False,
     own_text=False,
-)  # the same recipe in a minute, to see that it works
+)

@@ -56,6 +56,7 @@ def _flipped(raw: bytes, at: int) -> bytes:
     return raw[:at] + bytes([raw[at] ^ 0xFF]) + raw[at + 1 :]
 
 
+# what may befall a log
 BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "header": lambda raw: b"\xff" * 32 + raw[32:],
     "magic": lambda raw: _flipped(raw, 0),
@@ -65,4 +66,4 @@ BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "a page of zeros": lambda raw: raw[: 32 + 2 * FRAME] + bytes(FRAME) + raw[32 + 3 * FRAME :],
     "all garbage": lambda raw: random.Random(1).randbytes(len(raw)),
     "cut short": lambda raw: raw[: len(raw) * 2 // 3],
-}  # what may befall a log
+}

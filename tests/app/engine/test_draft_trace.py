@@ -15,9 +15,10 @@ from slipstream.drafters.base import NO_DRAFT, Draft, Step
 from slipstream.models.types import Evaluation, TokenTree
 
 NOTHING = Evaluation(np.zeros((1, 1), np.float32))
+# nodes 2 and 3 are probes
 TREE = Draft(
     TokenTree((1, 2, 9, 9, 3), (-1, 0, 1, 0, -1), frozenset({2, 3})), (0.9, 0.5, 0, 0, 0.1), ("a", "b") * 2 + ("a",)
-)  # nodes 2 and 3 are probes
+)
 
 
 class Words:

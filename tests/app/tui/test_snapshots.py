@@ -26,10 +26,11 @@ from slipstream.app.chats.store import ChatStore
 
 KEPT: Final = Path(__file__).parent / "snapshots"
 SIZES: Final = ((80, 24), (140, 40))
+# kept as SVG, to be looked at
 PICTURES: Final = frozenset(
     ["chat-140x40", "light-80x24", "trees-140x40", "chats-80x24", "prompts-80x24", "commands-80x24"]
     + [f"{name}-140x40" for name in ("help", "drafters", "models", "bench", "settings")]
-)  # kept as SVG, to be looked at
+)
 QUIET: Final = 0.5  # seconds without a change after which a screen is kept
 PATIENCE: Final = 30.0
 REPLY: Final = (

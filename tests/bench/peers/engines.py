@@ -39,6 +39,7 @@ def _engine(file: ModuleType, install: str = "") -> Engine:
     return Engine(file.NAME, Path(str(file.__file__)), groups, install)
 
 
+# all engines by name
 ENGINES: Final[Mapping[str, Engine]] = MappingProxyType(
     {
         engine.name: engine
@@ -52,4 +53,4 @@ ENGINES: Final[Mapping[str, Engine]] = MappingProxyType(
             _engine(llama_cpp_python),
         )
     }
-)  # all engines by name
+)

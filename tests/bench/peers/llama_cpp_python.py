@@ -12,12 +12,13 @@ from slipstream.models.llama.repack import weight_params
 
 NAME = "llama-cpp-python"
 PACKAGE = "llama_cpp"
+# settings to try, of which the fastest of each group counts
 GROUPS = {
     "plain": [("none", {})],
     "n-gram": [
         ("prompt-lookup", {"max_ngram_size": size, "num_pred_tokens": count}) for size in (2, 3) for count in (2, 5, 10)
     ],
-}  # settings to try, of which the fastest of each group counts
+}
 _KV = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
 
 

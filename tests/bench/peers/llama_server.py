@@ -8,6 +8,7 @@ from typing import Any
 
 NAME = "llama-server"
 PACKAGE = "xllamacpp"
+# settings to try, of which the fastest of each group counts; the last of each kind of n-gram are the defaults
 GROUPS = {
     "plain": [("none", {})],
     "draft": [
@@ -23,7 +24,7 @@ GROUPS = {
         ),
         ("ngram-cache", {}),
     ],
-}  # settings to try, of which the fastest of each group counts; the last of each kind of n-gram are the defaults
+}
 
 
 class LlamaServer:

@@ -11,6 +11,7 @@ from slipstream.app.bench.intervals import Ratio
 from slipstream.app.bench.report import table
 from slipstream.app.platform.safe_text import one_line
 
+# names in llama.cpp's own description of a build, the widest first
 _LEVELS: Final = (
     "AMX_INT8",
     "AVX512_BF16",
@@ -22,7 +23,7 @@ _LEVELS: Final = (
     "MATMUL_INT8",
     "DOTPROD",
     "NEON",
-)  # names in llama.cpp's own description of a build, the widest first
+)
 
 _HEAD: Final = (
     "engine",
