@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import ScriptedEngine
+from textual.app import App
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -23,6 +24,11 @@ from slipstream.app.tui.parts.notice import Notice
 
 M = TypeVar("M", bound=Message)
 PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long has failed
+
+
+def toasts_of(app: App[Any]) -> list[str]:
+    """What an app said in passing and still shows."""
+    return [notification.message for notification in app._notifications]
 
 
 @dataclass
@@ -97,7 +103,7 @@ class Driver:
 
     def toasts(self) -> list[str]:
         """What was said in passing and is still shown."""
-        return [notification.message for notification in self.app._notifications]
+        return toasts_of(self.app)
 
     def shown(self) -> str:
         """The screen as text."""

@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from slipstream.app.chats.records import joined_runs
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.tui.chat.authorship import Pieces
 from slipstream.app.tui.chat.reply import Reply
 
 TEXT = "The sea is wide and blue, and it is never quite still."
@@ -17,7 +18,7 @@ TEXT = "The sea is wide and blue, and it is never quite still."
 def styled(chat: Driver) -> list[tuple[str, str]]:
     """The styled stretches of the last reply's pieces."""
     reply = [*chat.screen.query(Reply)][-1]
-    found = [*reply._pieces.query(Static)]
+    found = [*reply.query_one(Pieces).query(Static)]
     if not found:
         return []
     content = found[0].content

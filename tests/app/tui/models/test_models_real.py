@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.app.tui.driver import toasts_of
 from tests.app.tui.pictures import drawn
 from tests.drafters.changed_file import changed
 from tests.models.hub_server import HubServer
@@ -186,12 +187,12 @@ async def test_a_file_from_elsewhere_replies_and_a_damaged_one_says_why(
             chat.app.screen.query_one(Input).value = str(path)
             await chat.pilot.press("enter")
             if path is damaged:
-                await chat.until(lambda: any("damaged.gguf" in told for told in chat.toasts()))
+                await chat.until(lambda: any("damaged.gguf" in told for told in toasts_of(chat.app)))
         await chat.until(lambda: len(screen.listing.installed) == 4)
         name = next(known.name for known in screen.listing.installed.models if known.origin == "ours")
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
         await chat.pilot.press("v")
-        await chat.until(lambda: any(name in told for told in chat.toasts()))
+        await chat.until(lambda: any(name in told for told in toasts_of(chat.app)))
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.app.screen is chat.app.chat and chat.ready())
         assert chat.app.chat.model.loaded and chat.app.chat.model.loaded.name == "Acme Mini"
