@@ -35,8 +35,9 @@ def _add_group(
     """Adds a command that has commands of its own; without one it is ``list``."""
     description = f"{sentence(about)} Without a command, it {alone}."
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description, **more)
-    parser.set_defaults(**{f"{name}_command": "list", "json": False})
-    return parser, parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND")
+    kinds = parser.add_subparsers(dest=f"{name}_command", metavar="COMMAND")
+    parser.set_defaults(**{kinds.dest: "list", "json": False})  # afterwards: or the commands' own default would win
+    return parser, kinds
 
 
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
