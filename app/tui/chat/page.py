@@ -68,7 +68,9 @@ class ChatPage:
             self.prompt.put(text)
 
     def adopt_prompt(self) -> None:
-        """What is typed from now on belongs to the chat that has just begun."""
+        """What is typed from now on belongs to the chat that has just begun; its first message waits nowhere."""
+        if self._typed_in is not None:
+            self._unsent.put(self._typed_in, "")
         self._typed_in = self.conversation.chat.id if self.conversation.chat else NEW
 
     def keep_prompt(self) -> None:

@@ -32,6 +32,16 @@ async def test_every_chat_has_its_own_text(open_chat: Open, store: ChatStore) ->
         assert chat.screen.prompt.text == ""
 
 
+async def test_a_first_message_that_was_typed_slowly_waits_in_no_other_chat(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.screen.prompt.put("first")
+        chat.screen.page.keep_prompt()  # as the clock does
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.asked) == 1 and chat.idle())
+        await chat.press("alt+n")
+        assert chat.screen.prompt.text == ""
+
+
 async def test_a_restart_brings_it_back(open_chat: Open, store: ChatStore) -> None:
     file = store.database.path.with_name("unsent.json")
     async with open_chat() as chat:
