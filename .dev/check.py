@@ -8,10 +8,12 @@ from pathlib import Path
 CHECKS = (
     ("style", ["ruff", "check", "."]),
     ("format", ["ruff", "format", "--check", "."]),
+    ("imports", ["lint-imports"]),
     ("types", ["mypy"]),
+)
+OTHER_SYSTEMS = (
     ("types on macOS", ["mypy", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin"]),
     ("types on Windows", ["mypy", "--platform", "win32", "--cache-dir", ".mypy_cache/win32", ".dev/slipstream"]),
-    ("imports", ["lint-imports"]),
 )
 PARALLEL = ["pytest", "--numprocesses=auto", "--dist=worksteal"]
 
@@ -20,11 +22,14 @@ def main() -> int:
     """Runs them in order; returns the exit code of the first that fails, or 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     marks = parser.add_mutually_exclusive_group()
-    marks.add_argument("--quick", action="store_true", help="only tests that start no program and take no minute")
+    marks.add_argument("--quick", action="store_true", help="types of this system, and the tests that take least")
     marks.add_argument("--slow", action="store_true", help="only the tests marked slow, and no other check")
     arguments = parser.parse_args()
-    tests = "slow" if arguments.slow else "not slow and not program" if arguments.quick else "not slow"
-    checks = [] if arguments.slow else list(CHECKS)
+    tests, checks = "not slow", [*CHECKS, *OTHER_SYSTEMS]
+    if arguments.slow:
+        tests, checks = "slow", []
+    elif arguments.quick:
+        tests, checks = "not slow and not program and not long", [*CHECKS]
     programs = Path(sys.executable).parent
     for name, (program, *options) in [*checks, ("tests", [*PARALLEL, "-m", tests])]:
         print(f"--- {name}: {program} {' '.join(options)}".rstrip(), flush=True)
