@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from slipstream.models.errors import UsageError
+from slipstream.models.sampling.dry import repetitions
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.top_k import NONE, Doubles, Ids, best, cleaned, with_penalties
 from slipstream.models.types import Floats, History, Token
@@ -25,7 +26,9 @@ _CONFIDENCE_TOP: Final = 64
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws tokens: penalties, top-k, top-p, min-p, temperature, noise, in this order; ties go to the lowest id.
+    """Draws tokens: bias, penalties, DRY, top-n-sigma, top-k, top-p, min-p, temperature, noise, in this order.
+
+    Ties go to the lowest id.
 
     Raises:
         UsageError: If a value is out of its range.
@@ -38,6 +41,13 @@ class Sampler:
     repetition_penalty: float = 1.0  # divides positive and multiplies negative logits of tokens in the window; 1 is off
     presence_penalty: float = 0.0  # subtracted from logits of tokens in the window; 0 is off
     penalty_window: int = 256  # how many of the last tokens the penalties look at
+    top_n_sigma: float = 0.0  # keeps tokens within so many standard deviations of the best logit; 0 is off
+    dry: float = 0.0  # strength of the penalty for repetitions, see ``slipstream.models.sampling.dry``; 0 is off
+    dry_base: float = 1.75  # to the power of a repetition's tokens beyond ``dry_allowed``, times ``dry``
+    dry_allowed: int = 2  # tokens of a repetition that is still free
+    dry_window: int = 1024  # how many of the last tokens DRY looks at
+    breakers: frozenset[Token] = frozenset()  # tokens that no repetition goes across
+    bias: tuple[tuple[Token, float], ...] = ()  # what is added to logits; minus infinity forbids a token
     seed: int = 0  # any integer; its low 64 bits count
 
     def __post_init__(self) -> None:
@@ -49,6 +59,9 @@ class Sampler:
             ("repetition penalty", self.repetition_penalty, 0.01 <= self.repetition_penalty <= 100, "0.01 to 100"),
             ("presence penalty", self.presence_penalty, -100 <= self.presence_penalty <= 100, "-100 to 100"),
             ("penalty window", self.penalty_window, self.penalty_window >= 0, "0 or more"),
+            ("top-n-sigma", self.top_n_sigma, 0 <= self.top_n_sigma < math.inf, "0 (off) or more"),
+            ("dry", self.dry, 0 <= self.dry <= 100, "0 (off) to 100"),
+            ("dry base", self.dry_base, 1 <= self.dry_base <= 4, "1 to 4"),
         )
         for name, value, fits, wanted in ranges:
             if not fits:  # a NaN fits nowhere
@@ -65,7 +78,7 @@ class Sampler:
             SlipstreamError: If no logit is a finite number.
         """
         if self.temperature == 0:
-            ids, _ = best(logits, 1, *self._penalised(logits, history, ahead))
+            ids, _ = best(logits, 1, *self._adjusted(logits, history, ahead))
             return int(ids[0])
         ids, scaled = self._tempered(logits, history, ahead)
         return int(ids[self._winner(ids, scaled, history.position + len(ahead))])
@@ -77,7 +90,7 @@ class Sampler:
         at temperature 1.
         """
         if self.temperature == 0:
-            ids, values = best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))
             return int(ids[0]), float(1.0 / np.exp(values - values[0]).sum())
         ids, scaled = self._tempered(logits, history, ahead)
         winner = self._winner(ids, scaled, history.position + len(ahead))
@@ -94,7 +107,7 @@ class Sampler:
             from wrong as well as the best other measure at every temperature, and was calibrated at all of them.
         """
         if self.temperature == 0:
-            ids, values = best(logits, _CONFIDENCE_TOP, *self._penalised(logits, history, ahead))
+            ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))
             weights = np.exp(values - values[0])
             return ids[:count].tolist(), (weights[:count] / weights.sum()).tolist()
         ids, scaled = self._tempered(logits, history, ahead)
@@ -112,7 +125,7 @@ class Sampler:
             Ids [n] that can be drawn, best first, and their probabilities [n]; one id at temperature 0.
         """
         if self.temperature == 0:
-            ids, _ = best(logits, 1, *self._penalised(logits, history, ahead))
+            ids, _ = best(logits, 1, *self._adjusted(logits, history, ahead))
             return ids, np.ones(1)
         ids, scaled = self._tempered(logits, history, ahead)
         order = np.argsort(-scaled, kind="stable")
@@ -126,15 +139,20 @@ class Sampler:
 
     def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
         """Kept ids and their logits below the best one, divided by the temperature."""
-        penalised, adjusted = self._penalised(logits, history, ahead)
+        changed, adjusted = self._adjusted(logits, history, ahead)
+        sigmas = math.inf
+        if self.top_n_sigma > 0:
+            sigmas = self.top_n_sigma * _deviation(with_penalties(cleaned(logits), changed, adjusted))
         if self.top_k:
-            ids, values = best(logits, self.top_k, penalised, adjusted, self._reach)
+            ids, values = best(logits, self.top_k, changed, adjusted, min(self._reach, sigmas))
             if len(ids) == 1:
                 return ids, np.zeros(1)
             below = values - values[0]
+            near = len(below) if sigmas == math.inf else int((-below).searchsorted(sigmas, side="right"))
+            ids, below = ids[:near], below[:near]
             mass = np.exp(below).sum() if self.top_p < 1 else 1.0
         else:
-            ids, below, mass = self._best_by_mass(logits, penalised, adjusted)
+            ids, below, mass = self._best_by_mass(logits, changed, adjusted, sigmas)
         keep = len(ids)
         if self.top_p < 1:
             keep = int(np.exp(below).cumsum().searchsorted(self.top_p * mass)) + 1
@@ -143,13 +161,17 @@ class Sampler:
         with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
             return ids[:keep], below[:keep] / self.temperature
 
-    def _best_by_mass(self, logits: Floats, penalised: Ids, adjusted: Floats) -> tuple[Ids, Doubles, float]:
+    def _best_by_mass(
+        self, logits: Floats, changed: Ids, adjusted: Floats, sigmas: float
+    ) -> tuple[Ids, Doubles, float]:
         """Without top-k: ids that top-p and min-p could keep, their logits below the best, the mass of the whole row.
 
         The ids come best first where top-p or min-p is on.
         """
-        row = with_penalties(cleaned(logits), penalised, adjusted)
+        row = with_penalties(cleaned(logits), changed, adjusted)
         highest = float(row.max())
+        if sigmas < math.inf:
+            row = np.where(highest - row.astype(np.float64) <= sigmas, row, np.float32(-np.inf))
         mass = float(np.exp(row.astype(np.float64) - highest).sum()) if self.top_p < 1 else 1.0
         if self.top_p < 1 and self.min_p == 0:
             ids, values = best(row, _HEAD, NONE, row[:0])
@@ -172,16 +194,36 @@ class Sampler:
         ties = (scores == scores.max()).nonzero()[0]
         return int(ties[ids[ties].argmin()])
 
-    def _penalised(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
-        """Ids in the penalty window, ascending, and what their logits become."""
-        if self.penalty_window == 0 or (self.repetition_penalty == 1 and self.presence_penalty == 0):
+    def _adjusted(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
+        """Ids whose logits bias, penalties and DRY change, ascending, and what they become."""
+        penalises = self.penalty_window and (self.repetition_penalty != 1 or self.presence_penalty != 0)
+        if not (penalises or self.bias or self.dry):
             return NONE, logits[:0]
-        window = {*ahead[-self.penalty_window :]}
-        if len(ahead) < self.penalty_window:
-            window.update(history.tokens[len(ahead) - self.penalty_window :])
-        ids = np.array(list(window), np.int64)
+        window = set(_last(self.penalty_window, history, ahead)) if penalises else set[Token]()
+        repeated: dict[Token, int] = {}
+        if self.dry and self.dry_window:
+            repeated = repetitions(_last(self.dry_window, history, ahead), self.breakers, self.dry_allowed)
+        ids = np.array(list(window.union(repeated, (token for token, _ in self.bias))), np.int64)
         ids.sort()
         ids = ids[(ids >= 0) & (ids < logits.size)]
         values = np.fmax(logits[ids], np.float32(-np.inf))  # a NaN becomes minus infinity
-        values = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
-        return ids, (values - self.presence_penalty).astype(np.float32)
+        for token, bias in self.bias:
+            values[ids == token] += np.float32(bias)
+        if penalises:
+            inside = np.isin(ids, list(window))
+            with_rate = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
+            values = np.where(inside, with_rate - self.presence_penalty, values).astype(np.float32)
+        for token, size in repeated.items():
+            values[ids == token] -= np.float32(self.dry * self.dry_base ** (size - self.dry_allowed))
+        return ids, values
+
+
+def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
+    """The last tokens of what is committed and ahead."""
+    rest = count - len(ahead)
+    return [*(history.tokens[-rest:] if rest > 0 else ()), *ahead[-count:]]
+
+
+def _deviation(row: Floats) -> float:
+    """Standard deviation of the logits that are numbers."""
+    return float(row[row > -np.inf].std(dtype=np.float64))

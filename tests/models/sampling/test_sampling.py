@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.sampling.dry import LONGEST
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History
@@ -21,15 +22,25 @@ def naive(
 ) -> tuple[list[int], list[float]]:
     """What ``distribution`` should return, by a full sort and plain loops."""
     row = [-math.inf if math.isnan(x) else float(x) for x in logits]
+    for token, bias in sampler.bias:
+        if 0 <= token < len(row):
+            row[token] = float(np.float32(row[token]) + np.float32(bias))
     window = [*history.tokens, *ahead][-sampler.penalty_window :] if sampler.penalty_window else []
     for token in set(window):
         if 0 <= token < len(row):
             x = np.float32(row[token])
             rate = np.float32(sampler.repetition_penalty)
             row[token] = float((x / rate if x > 0 else x * rate) - np.float32(sampler.presence_penalty))
+    for token, size in naive_repetitions([*history.tokens, *ahead][-sampler.dry_window :], sampler).items():
+        if sampler.dry and 0 <= token < len(row):
+            penalty = np.float32(sampler.dry * sampler.dry_base ** (size - sampler.dry_allowed))
+            row[token] = float(np.float32(row[token]) - penalty)
     ids = sorted((i for i in range(len(row)) if row[i] > -math.inf), key=lambda i: (-row[i], i))
     if sampler.temperature == 0:
         return ids[:1], [1.0]
+    sigma = float(np.std([row[i] for i in ids]))
+    if sampler.top_n_sigma:
+        ids = [i for i in ids if row[ids[0]] - row[i] <= sampler.top_n_sigma * sigma]
     ids = ids[: sampler.top_k or len(ids)]
     below = [row[i] - row[ids[0]] for i in ids]
     keep, mass, total = 0, 0.0, sum(map(math.exp, below))
@@ -39,6 +50,18 @@ def naive(
     ids = [i for i, x in zip(ids[:keep], below, strict=False) if x >= (math.log(sampler.min_p or 1e-300))]
     weights = [math.exp((row[i] - row[ids[0]]) / sampler.temperature) for i in ids]
     return ids, [w / sum(weights) for w in weights]
+
+
+def naive_repetitions(text: list[int], sampler: Sampler) -> dict[int, int]:
+    """The longest end of the text that stands before each token, by comparing every pair of stretches."""
+    found: dict[int, int] = {}
+    for place in range(1, len(text)):
+        for size in range(1, min(place, LONGEST) + 1):
+            end = text[len(text) - size :]
+            repeats = text[place - size : place] == end and not sampler.breakers.intersection(end)
+            if repeats and size >= sampler.dry_allowed:
+                found[text[place]] = max(size, found.get(text[place], 0))
+    return found
 
 
 def naive_pick(sampler: Sampler, logits: Floats, history: History, ahead: Sequence[int] = ()) -> int:
@@ -65,10 +88,17 @@ def random_case(rng: np.random.Generator) -> tuple[Sampler, Floats, History, lis
         repetition_penalty=float(np.float32(rng.choice([1.0, 0.8, 1.5]))),
         presence_penalty=float(rng.choice([0.0, -0.5, 0.5, 4.0])),
         penalty_window=int(rng.choice([0, 1, 8, 256])),
+        top_n_sigma=float(rng.choice([0.0, 0.0, 0.5, 1.5])),
+        dry=float(rng.choice([0.0, 0.0, 0.8])),
+        dry_allowed=int(rng.choice([1, 2])),
+        dry_window=int(rng.choice([1, 30, 1024])),
+        breakers=frozenset(rng.choice(size, 2).tolist()),
+        bias=((int(rng.integers(size)), float(rng.choice([-4.0, 4.0]))),) if rng.random() < 0.3 else (),
         seed=int(rng.integers(-(2**62), 2**62)),
     )
     best = np.argsort(-logits)[:40]  # penalties must reach what would win without them
-    tokens = [int(t) for t in rng.choice(np.concatenate((best, rng.integers(0, size + 5, 40))), 60)]
+    few = best[:3] if rng.random() < 0.5 else np.concatenate((best, rng.integers(0, size + 5, 40)))
+    tokens = [int(t) for t in rng.choice(few, 60)]
     cut = int(rng.integers(0, 61))
     return sampler, logits, History(tokens[:cut], int(rng.integers(5))), tokens[cut:]
 

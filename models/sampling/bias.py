@@ -1,0 +1,79 @@
+"""Tokens that are favoured or avoided: as a person writes them, and as a model's token ids."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from slipstream.models.errors import UsageError
+from slipstream.models.outside import quoted
+
+if TYPE_CHECKING:  # it loads numpy, and settings are read without
+    from slipstream.models.types import Token
+
+_MOST: Final = 100.0
+_ENTRY: Final = re.compile(
+    r'\s*(?P<token>"(?:[^"\\]|\\.)+"|[^",=\s](?:[^",=]*[^",=\s])?)\s*=\s*'
+    r"(?P<value>[+-]?(?:inf|[0-9]+(?:\.[0-9]+)?))\s*(?:,|$)"
+)
+
+
+def entries_of(text: str) -> list[tuple[Token | str, float]]:
+    """Reads a list such as ``the=-2, " fox"=1.5, 123=-inf``.
+
+    Returns:
+        Each token by its number or its text, and what is added to its logit. A text stands in double quotes where it
+        has a space at an end, a comma, a quote or ``=``, or is a number.
+
+    Raises:
+        UsageError: If it cannot be read, or a number is out of range.
+    """
+    found: list[tuple[Token | str, float]] = []
+    at = 0
+    while at < len(text):
+        entry = _ENTRY.match(text, at)
+        try:
+            token, value = (entry["token"], float(entry["value"])) if entry else ("", math.nan)
+            name = json.loads(token) if token.startswith('"') else int(token) if _is_number(token) else token
+        except ValueError:
+            value = math.nan
+        if not entry or not (-_MOST <= value <= _MOST or value == -math.inf):
+            raise UsageError(
+                f"logit-bias cannot be read from {quoted(text[at:], 40)}.",
+                'Write tokens and numbers from -100 to 100, or -inf, such as the=-2, " fox"=1.5, 123=-inf.',
+            )
+        found.append((name, value))
+        at = entry.end()
+    return found
+
+
+def bias_of(text: str, tokenize: Callable[[str], list[Token]], n_vocab: int) -> tuple[tuple[Token, float], ...]:
+    """The token ids of a list and what is added to their logits.
+
+    Args:
+        text: See ``entries_of``.
+        tokenize: Turns text into tokens.
+        n_vocab: Tokens of the vocabulary.
+
+    Raises:
+        UsageError: If it cannot be read, or names what is not one token of this model.
+    """
+    found: list[tuple[Token, float]] = []
+    for name, value in entries_of(text):
+        tokens = [name] if isinstance(name, int) else tokenize(name)
+        if len(tokens) != 1:
+            raise UsageError(
+                f"logit-bias: {quoted(str(name))} is {len(tokens)} tokens of this model, not one.",
+                f"Name one token; its parts are {', '.join(map(str, tokens[:8]))}.",
+            )
+        if not 0 <= tokens[0] < n_vocab:
+            raise UsageError(f"logit-bias: this model has no token {name}.", f"Its tokens are 0 to {n_vocab - 1:,}.")
+        found.append((tokens[0], value))
+    return tuple(found)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
