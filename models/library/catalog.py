@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
@@ -27,6 +27,9 @@ _BITS: Final = MappingProxyType(
 )
 _NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggml", "unsloth", "hf", "it", "instruct"})
 """Words that a repository adds to a model's name and that make no other model of it."""
+
+
+_SAMPLING: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,21 @@ class CatalogPair:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogSampling:
+    """The sampling that the makers of a family recommend."""
+
+    family: str  # the models' name without their sizes: ``gemma-3``
+    values: Mapping[str, float]  # fields of ``Sampler``, by name
+    note: str = ""  # where it is recommended
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """All pairs, the user's first."""
 
     pairs: tuple[CatalogPair, ...]
     problem: str = ""  # the first mistake in the user's file, with its line; empty if there is none
+    samplings: tuple[CatalogSampling, ...] = ()  # how families want to be sampled, the user's first
 
     def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
         """The pairs for a target.
@@ -89,6 +102,19 @@ class Catalog:
         names = list(names)
         return [pair for pair in self.pairs if is_model(pair.target, names, sha256)]
 
+    def sampling(self, names: Iterable[str]) -> dict[str, float]:
+        """The sampling that is recommended for a model, by fields of ``Sampler``; empty if none is known.
+
+        Args:
+            names: The model's names, as ``names_of`` lists them.
+        """
+        wanted = [_words(name) for name in names]
+        for entry in self.samplings:
+            family = _words(entry.family)
+            if any(words[:-1] == family and _PARAMS.fullmatch(words[-1]) for words in wanted if words):
+                return dict(entry.values)
+        return {}
+
 
 def catalog(own: Path | None = None) -> Catalog:
     """Reads the catalogue.
@@ -96,17 +122,17 @@ def catalog(own: Path | None = None) -> Catalog:
     Args:
         own: The user's file; None or missing for none.
     """
-    pairs: list[CatalogPair] = []
-    problem = ""
+    pairs, samplings, problem = list[CatalogPair](), list[CatalogSampling](), ""
     if own:
         try:
-            pairs, problem = _read(read_limited(own, _MOST_BYTES).decode(), shown_path(own))
+            pairs, samplings, problem = _read(read_limited(own, _MOST_BYTES).decode(), shown_path(own))
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
             reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
             problem = f"{shown_path(own)} cannot be read: {getattr(error, 'strerror', None) or reason}."
-    return Catalog((*(replace(pair, own=True) for pair in pairs), *_shipped()), problem)
+    shipped, known = _shipped()
+    return Catalog((*(replace(pair, own=True) for pair in pairs), *shipped), problem, (*samplings, *known))
 
 
 def is_model(file: CatalogFile, names: Iterable[str], sha256: str | None = None) -> bool:
@@ -128,32 +154,36 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 @cache
-def _shipped() -> tuple[CatalogPair, ...]:
+def _shipped() -> tuple[tuple[CatalogPair, ...], tuple[CatalogSampling, ...]]:
     text = resources.files("slipstream.models.library").joinpath("catalog.toml").read_text("utf-8")
-    pairs, problem = _read(text, "catalog.toml")
+    pairs, samplings, problem = _read(text, "catalog.toml")
     if problem:
         raise ValueError(problem)
-    return tuple(pairs)
+    return tuple(pairs), tuple(samplings)
 
 
-def _read(text: str, name: str) -> tuple[list[CatalogPair], str]:
-    """Reads the pairs up to the first mistake, and words the mistake."""
+def _read(text: str, name: str) -> tuple[list[CatalogPair], list[CatalogSampling], str]:
+    """Reads the entries up to the first mistake, and words the mistake."""
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of too many digits and deep nesting are no TOMLDecodeError
-        return [], f"{name} is no TOML file: {error}."
-    entries = found.get("pair", [])
-    if unknown := [key for key in found if key != "pair"]:
-        return [], f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue."
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        return [], f"{name}, line {_line(text, 'pair')}: pairs are written as [[pair]]."
-    pairs: list[CatalogPair] = []
-    for number, entry in enumerate(entries):
-        try:
-            pairs.append(_pair(entry))
-        except _WrongError as error:
-            return pairs, f"{name}, line {_line(text, error.key, number)}: {error.reason}."
-    return pairs, ""
+        return [], [], f"{name} is no TOML file: {error}."
+    if unknown := [key for key in found if key not in ("pair", "sampling")]:
+        return [], [], f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue."
+    pairs, samplings = list[CatalogPair](), list[CatalogSampling]()
+    for kind in ("pair", "sampling"):
+        entries = found.get(kind, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            return [], [], f"{name}, line {_line(text, kind)}: {kind}s are written as [[{kind}]]."
+        for number, entry in enumerate(entries):
+            try:
+                if kind == "pair":
+                    pairs.append(_pair(entry))
+                else:
+                    samplings.append(_sampling(entry))
+            except _WrongError as error:
+                return pairs, samplings, f"{name}, line {_line(text, error.key, number, kind)}: {error.reason}."
+    return pairs, samplings, ""
 
 
 class _WrongError(Exception):
@@ -189,6 +219,18 @@ def _pair(entry: dict[str, Any]) -> CatalogPair:
     )
 
 
+def _sampling(entry: dict[str, Any]) -> CatalogSampling:
+    _only(entry, {"family", "note", *_SAMPLING})
+    family = _text(entry, "family")
+    if not family:
+        raise _WrongError("family", "a sampling needs a family: the name of its models without their sizes")
+    values: dict[str, Any] = {key: entry[key] for key in _SAMPLING if key in entry}
+    for key, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _WrongError(key, f"{key} is not a number")
+    return CatalogSampling(family, MappingProxyType(values), _text(entry, "note"))
+
+
 def _file(entry: dict[str, Any], key: str) -> CatalogFile:
     table = entry[key]
     if not isinstance(table, dict):
@@ -220,10 +262,10 @@ def _text(table: dict[str, Any], key: str) -> str:
     return value
 
 
-def _line(text: str, key: str, entry: int | None = None) -> int:
+def _line(text: str, key: str, entry: int | None = None, kind: str = "pair") -> int:
     """The line of a key in an entry; the entry's own line if the key is not found."""
     lines = text.splitlines()
-    heads = [number for number, line in enumerate(lines, 1) if line.strip().startswith("[[pair]]")]
+    heads = [number for number, line in enumerate(lines, 1) if line.strip().startswith(f"[[{kind}]]")]
     first, last = 1, len(lines)
     if entry is not None and entry < len(heads):
         first, last = heads[entry], (heads[entry + 1] - 1 if entry + 1 < len(heads) else len(lines))

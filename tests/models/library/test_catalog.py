@@ -107,3 +107,22 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
     assert "not UTF-8" in catalog(tmp_path / "catalog.toml").problem
     (tmp_path / "folder.toml").mkdir()
     assert "cannot be read" in catalog(tmp_path / "folder.toml").problem
+
+
+def test_the_owners_file_may_say_how_a_family_is_sampled(tmp_path: Path) -> None:
+    found = own(tmp_path, '[[sampling]]\nfamily = "gemma-3"\ntemperature = 0.5\n')
+    assert not found.problem and found.sampling(["gemma-3-4b-it"]) == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[[sampling]]\ntemperature = 1\n", 1, "needs a family"),
+        ('[[sampling]]\nfamily = "x"\ntemperature = "hot"\n', 3, "temperature is not a number"),
+        ('[[sampling]]\nfamily = "x"\nwarmth = 1\n', 3, "there is no 'warmth'"),
+        ("sampling = 1\n", 1, "samplings are written as [[sampling]]"),
+    ],
+)
+def test_a_mistake_in_how_a_family_is_sampled_is_told(tmp_path: Path, text: str, line: int, words: str) -> None:
+    found = own(tmp_path, text)
+    assert f"line {line}: " in found.problem and words in found.problem
