@@ -1,8 +1,8 @@
 """Separates reasoning from answer.
 
-Models that reason write their thoughts first, between marks: ``<think>`` (Qwen, DeepSeek), ``[THINK]`` (Magistral), a
-channel of their own (Gemma, gpt-oss). Some prompts end with the opening mark, so that the reply begins inside. Marks
-behind the first words of the answer are words: one may talk about them.
+Models that reason write their thoughts first, between marks, see ``slipstream.models.chat_template.marks``, or in a
+channel of their own (gpt-oss). Some prompts end with the opening mark, so that the reply begins inside. Marks behind
+the first words of the answer are words: one may talk about them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from slipstream.app.protocol import Divided, Message, Piece
+from slipstream.models.chat_template.marks import ANSWER_CHANNEL, CLOSING
 
-_CLOSING: Final = {"<think>": "</think>", "[THINK]": "[/THINK]", "<|channel>": "<channel|>"}
+_CHANNEL: Final = "<|channel>"  # its name follows
 _NEXT: Final = "<|start|>"  # of a channel; it belongs to the mark that opens the next one
 _HARMONY: Final = ("<|end|>", _NEXT)  # llama.cpp writes the second alone. Source: OpenAI's harmony format
 _OPENING: Final = re.compile(
-    r"\s*(?:(?P<mark><think>|\[THINK\])|(?P<named><\|channel>)[a-z]{0,16}\n"
+    rf"\s*(?:(?P<mark>{'|'.join(re.escape(mark) for mark in CLOSING if mark != _CHANNEL)})"
+    r"|(?P<named><\|channel>)[a-z]{0,16}\n"
     r"|(?:<\|start\|>assistant)?<\|channel\|>(?P<channel>[a-z]{1,16})[^<]{0,64}<\|message\|>)"
 )
-_BEGINNINGS: Final = ("<think>", "[THINK]", "<|channel>", "<|channel|>", "<|start|>assistant<|channel|>")
+_BEGINNINGS: Final = (*CLOSING, "<|channel|>", "<|start|>assistant<|channel|>")
 _LONGEST: Final = 120  # characters of an opening mark, the name of its channel included
 
 
@@ -32,29 +34,54 @@ class Thinking:
         under_way: Whether it thinks.
     """
 
-    def __init__(self, opened: bool = False) -> None:
+    def __init__(self, opened: bool | str = False) -> None:
         """Begins a reply.
 
         Args:
-            opened: Whether the prompt ended with an opening mark.
+            opened: Whether the prompt ended with an opening mark; the closing one where it is known.
         """
-        self.under_way = opened
-        self._closing = tuple(_CLOSING.values()) if opened else ()
+        self.under_way = bool(opened)
+        self._closing = (opened,) if isinstance(opened, str) else tuple(CLOSING.values())
         self._answering = False
-        self._thought = opened  # whether a mark was met
+        self._thought = bool(opened)  # whether a mark was met
         self._held = ""  # may be the beginning of a mark
 
     @classmethod
-    def after(cls, messages: Sequence[Message], opened: bool) -> Thinking:
+    def after(cls, messages: Sequence[Message], opened: bool | str) -> Thinking:
         """Begins where the reply to a chat begins: in its thoughts or not, also where the last message goes on.
 
         Args:
-            opened: Whether the prompt ended with an opening mark.
+            opened: See ``__init__``.
         """
         mind = cls(opened)
         if messages[-1].role == "assistant":
             mind.feed(messages[-1].content)
         return mind
+
+    @property
+    def over(self) -> bool:
+        """Whether all that follows is the answer."""
+        return self._answering
+
+    @property
+    def thought(self) -> bool:
+        """Whether it thinks, or has thought."""
+        return self._thought
+
+    @property
+    def answers_next(self) -> bool:
+        """Whether the answer begins with the next words, unless they open more thoughts."""
+        return not (self.under_way or self._answering or self._held.strip()) and self._closing != _HARMONY
+
+    @property
+    def amid_mark(self) -> bool:
+        """Whether the last characters may begin the mark that ends these thoughts."""
+        return any(_overlap(self._held, mark) for mark in self._closing)
+
+    @property
+    def closing(self) -> str:
+        """What ends these thoughts and begins the answer."""
+        return ANSWER_CHANNEL if self._closing == _HARMONY else self._closing[0]
 
     def divide(self, pieces: Sequence[Piece]) -> Divided | None:
         """Divides the new text of a step; None where all of it is the answer's."""
@@ -110,7 +137,7 @@ class Thinking:
         else:
             self.under_way = True
             mark = opening["mark"] or opening["named"]
-            self._closing = (_CLOSING[mark],) if mark else _HARMONY
+            self._closing = (CLOSING[mark],) if mark else _HARMONY
 
     def _until_closed(self) -> tuple[str, bool]:
         found = [(at, mark) for mark in self._closing if (at := self._held.find(mark)) >= 0]
@@ -166,12 +193,6 @@ def begins_inside(text: str, thought: int) -> bool:
         thought: Tokens of its thinking part, see ``protocol.Speed``; there were some, but no mark opens it.
     """
     return thought > 0 and not _OPENING.match(text)
-
-
-def leaves_open(prompt: str) -> bool:
-    """Whether the end of a prompt opens a thinking part and does not close it."""
-    last = max((prompt.rfind(opening), closing) for opening, closing in _CLOSING.items())
-    return last[0] >= 0 and last[1] not in prompt[last[0] :]
 
 
 def in_channels(text: str) -> bool:

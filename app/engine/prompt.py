@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from slipstream.app.chats.reasoning import in_channels, leaves_open, split
+from slipstream.app.chats.reasoning import in_channels, split
 from slipstream.app.protocol import Message, check_size, least_tokens
+from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
+from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.types import Token
@@ -36,7 +39,9 @@ class Prompt:
     # tokens that it begins with up to the first message that is not the system's, which other chats with the same
     # system prompt share; 0 where there is none
     system: int = 0
-    thinks: bool = False  # whether it ends inside a thinking part, so that the reply begins there
+    thinks: str = ""  # the mark that closes the thinking part that the reply begins in; empty where it begins in none
+    said: int = 0  # tokens at its end of the reply that goes on
+    openers: frozenset[Token] = frozenset()  # tokens with which the reply may open its thoughts itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,11 @@ class _Rendered:
     """Messages as the template writes them: tokens of each part, and which message it is (None: the template's own)."""
 
     messages: Sequence[Message]
+    switch: Switch
     parts: list[tuple[int | None, list[Token]]]
     tokens: list[Token]
-    thinks: bool
+    thinks: str
+    openers: frozenset[Token]
 
     @property
     def begun(self) -> int:
@@ -78,6 +85,16 @@ class PromptBuilder:
         self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
         self._thread = ThreadPoolExecutor(1, "prompt")
         self._made: Future[Prompt] | None = None  # in the thread
+        self._kept_thoughts: dict[str, bool] = {}
+
+    @cached_property
+    def reasoning(self) -> Reasoning:
+        """What the template offers to switch reasoning with."""
+        return reasoning_of(self._template)
+
+    def control_tokens(self, text: str) -> list[Token]:
+        """Turns a mark of the template's own into tokens, control tokens among them."""
+        return self._tokenize(text, True)
 
     def tokens_of(self, text: str) -> list[Token]:
         """Turns what a person or a model wrote into tokens, none of them special."""
@@ -107,12 +124,17 @@ class PromptBuilder:
         """Waits for a prompt that is still being made."""
         self._thread.shutdown(cancel_futures=True)
 
-    def build(self, messages: Sequence[Message], n_ctx: int) -> Prompt:
+    def build(self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
 
         They leave a quarter of the context at a time, so that the next turns find the cache as it was. Where the last
         message is a reply, the prompt ends with it, so that it goes on. While there is room, the same turns stay as
         when it began: it then goes on as if it had never stopped.
+
+        Args:
+            messages: The chat.
+            n_ctx: Context in tokens.
+            reasoning: How much the model is to think, see ``Sampling``.
 
         Raises:
             UsageError: If there is nothing to answer.
@@ -123,7 +145,7 @@ class PromptBuilder:
         check_size(messages[-1].content if messages[-1].role == "user" else "", self._token_bytes, n_ctx)
         said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
         asked = messages[:-1] if messages[-1].role == "assistant" else messages
-        whole = self._rendered(asked)
+        whole = self._rendered(asked, self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch())
         kept = self._fitting(whole, n_ctx, _room(n_ctx))
         if len(kept.tokens) + len(said) >= n_ctx and said:  # not one token more would fit
             kept = self._fitting(whole, n_ctx, _room(n_ctx) - len(said))
@@ -131,15 +153,18 @@ class PromptBuilder:
         if len(tokens) >= n_ctx:
             raise self._too_long(kept, len(said), n_ctx)
         left = len(asked) - len(kept.messages)
-        return Prompt(
-            tokens, len(whole.tokens) - len(kept.tokens), left, len(tokens), self._system_size(kept), kept.thinks
-        )
+        trimmed = len(whole.tokens) - len(kept.tokens)
+        system = self._system_size(kept)
+        return Prompt(tokens, trimmed, left, len(tokens), system, kept.thinks, len(said), kept.openers)
 
-    def beginning(self, messages: Sequence[Message], n_ctx: int, *, typed: bool = True) -> Prompt:
+    def beginning(
+        self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, typed: bool = True
+    ) -> Prompt:
         """What a prompt most likely begins with once its last message is written to its end.
 
         Args:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
+            reasoning: See ``build``.
             typed: Whether to take what is typed of the last message, too.
 
         Raises:
@@ -150,7 +175,8 @@ class PromptBuilder:
         if least >= n_ctx:
             return Prompt([], 0, 0, least)
         empty = not last.content.strip()
-        whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last])
+        switch = self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch()
+        whole = self._rendered([*messages[:-1], Message(last.role, ".") if empty else last], switch)
         kept = self._fitting(whole, n_ctx, _room(n_ctx))
         until = kept.begun if kept.begun >= 0 else len(kept.parts)
         written = kept.parts[until][1] if until < len(kept.parts) else []
@@ -178,7 +204,7 @@ class PromptBuilder:
         def shorter(count: int) -> _Rendered:
             if count not in made:
                 system = messages[:1] if messages[0].role == "system" else []
-                made[count] = self._rendered([*system, *messages[cuts[count - 1] :]])
+                made[count] = self._rendered([*system, *messages[cuts[count - 1] :]], whole.switch)
             return made[count]
 
         def fewest(size: int) -> int:
@@ -192,12 +218,48 @@ class PromptBuilder:
             wanted -= 1
         return shorter(wanted)
 
-    def _rendered(self, messages: Sequence[Message]) -> _Rendered:
-        answers = [_sent(message) for message in messages]
-        written = self._template.parts([{"role": m.role, "content": m.content} for m in answers])
-        parts = [(part.content, self._tokens_of(part, answers)) for part in written]
+    def _rendered(self, messages: Sequence[Message], switch: Switch) -> _Rendered:
+        sent = [self._sent(message) for message in messages]
+        turns = [{"role": m.role, "content": m.content, **thoughts} for m, thoughts in sent]
+        if switch.word and turns[-1]["role"] == "user":
+            turns[-1]["content"] = with_word(turns[-1]["content"], switch.word)
+        written = self._template.parts(turns, variables=switch.variables)
+        parts = [(part.content, self._tokens_of(part, [message for message, _ in sent])) for part in written]
         ending = written[-1].text if written and written[-1].content is None else ""
-        return _Rendered(messages, parts, self._opened(_joined(parts)), leaves_open(ending))
+        tokens, thinks = self._opened(_joined(parts)), CLOSING.get(left_open(ending), "")
+        openers = frozenset() if any(mark in ending for mark in THINKING) else self._openers
+        return _Rendered(messages, switch, parts, tokens, thinks, openers)
+
+    @cached_property
+    def _openers(self) -> frozenset[Token]:
+        """Tokens with which replies may open their thoughts, as far as the template names the marks."""
+        marks = [mark for mark in (*CLOSING, CHANNEL) if mark in self._template.source]
+        return frozenset(tokens[0] for mark in marks if len(tokens := self._tokenize(mark, True)) == 1)
+
+    def _sent(self, message: Message) -> tuple[Message, dict[str, str]]:
+        """A message as the template gets it, and its thoughts where they are apart.
+
+        A template that cuts thoughts at their marks gets them with the reply, gpt-oss's takes the answer alone. Any
+        other gets them as ``reasoning_content``, which it keeps or leaves out.
+        """
+        if message.role != "assistant":
+            return message, {}
+        if in_channels(message.content):
+            return Message(message.role, split(message.content).answer), {}
+        text, opens = message.content.lstrip(), self.reasoning.opens
+        opening = next((mark for mark in CLOSING if text.startswith(mark)), "")
+        inside = not opening and opens and CLOSING[opens] in text
+        if not (opening or inside) or not self._keeps_thoughts(opening or opens):
+            return message, {}
+        parts = split(message.content, bool(inside))
+        if not parts.answer:  # it was cut short
+            return message, {}
+        return Message(message.role, parts.answer), {"reasoning_content": parts.thoughts}
+
+    def _keeps_thoughts(self, opening: str) -> bool:
+        if opening not in self._kept_thoughts:
+            self._kept_thoughts[opening] = keeps_thoughts(self._template, opening)
+        return self._kept_thoughts[opening]
 
     def _tokens_of(self, part: TemplatePart, messages: Sequence[Message]) -> list[Token]:
         message = messages[part.content] if part.content is not None else None
@@ -244,13 +306,6 @@ class PromptBuilder:
 
 def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
     return [token for _, tokens in parts for token in tokens]
-
-
-def _sent(message: Message) -> Message:
-    """A message as the template gets it: those that look for thoughts drop them, gpt-oss's takes the answer alone."""
-    if message.role == "assistant" and in_channels(message.content):
-        return Message(message.role, split(message.content).answer)
-    return message
 
 
 def _cuts(messages: Sequence[Message]) -> list[int]:

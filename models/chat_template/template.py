@@ -7,7 +7,9 @@ measuring, splitting and upper-casing, so it is always known whose each characte
 
 - Whitespace stays itself, because templates trim it; it cannot form a control token.
 - The marks of thinking in an *assistant* message stay themselves, because templates cut earlier thoughts at them.
-- Templates that change letters (``upper``) or look for words in a message have no effect on it or do not find them.
+- Words that switch reasoning, such as ``/no_think``, stay themselves where the template looks for them.
+- Templates that change letters (``upper``) or look for other words in a message have no effect on it or do not find
+  them.
 - A template that forges private-use characters only turns its own text into plain content.
 """
 
@@ -21,6 +23,7 @@ from typing import Final
 
 from jinja2 import Template
 
+from slipstream.models.chat_template.marks import SWITCHES, THINKING
 from slipstream.models.chat_template.sandbox import (
     TIME_LIMIT,
     TemplateRefusal,
@@ -32,9 +35,6 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.outside import quoted
 
 ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
-THINKING: Final = ("<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>")
-"""What templates look for in replies, to drop earlier thoughts from the prompt."""
-
 CHATML: Final = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -46,7 +46,9 @@ _LAST_MARK: Final = 0x10FFFD
 _LANES: Final = 16  # messages share characters with every 16th: room for 8,000 different ones in each
 _MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010fffd]+)*)")
 _THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
-_BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in THINKING) + ")*")
+_BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in (*THINKING, *SWITCHES)) + ")*")
+_TEXTS: Final = ("content", "reasoning_content")
+"""What of a message is text that a person or a model wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class ChatTemplate:
         source: Text of the template.
         bos: Text of the token that begins a conversation; the rendered text holds it if the template wants it.
         eos: Text of the token that ends a reply.
+        words: The ``SWITCHES`` that the template looks for in messages.
     """
 
     def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:
@@ -85,6 +88,7 @@ class ChatTemplate:
             ModelFileError: If it is too long or does not compile.
         """
         self.source, self.bos, self.eos = source, bos, eos
+        self.words = tuple(word for word in SWITCHES if f"'{word}'" in source or f'"{word}"' in source)
         self._sandbox = TemplateSandbox(time_limit)
         self._template: Template = compile_template(source, self._sandbox)
 
@@ -93,12 +97,19 @@ class ChatTemplate:
         """Returns ChatML, for a model whose file has no template."""
         return cls(CHATML, eos="<|im_end|>")
 
-    def parts(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True) -> list[TemplatePart]:
+    def parts(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
+    ) -> list[TemplatePart]:
         """Renders a conversation.
 
         Args:
-            messages: Each with a ``role`` of ``ROLES`` and a ``content``; other keys are left out.
+            messages: Each with a ``role`` of ``ROLES`` and a ``content``, an assistant's perhaps with a
+                ``reasoning_content``; other keys are left out.
             add_generation_prompt: Whether the text ends where the assistant's reply begins.
+            variables: More variables of the template, such as ``enable_thinking``.
 
         Returns:
             The rendered text in pieces; joined, they are the whole text.
@@ -110,20 +121,21 @@ class ChatTemplate:
         unknown = {message["role"] for message in messages} - ROLES
         if unknown:
             raise ValueError(f"unknown roles: {sorted(unknown)}")
-        marks = _Marks(messages)
-        pieces = _Pieces.of(self._render(marks.messages, add_generation_prompt), marks)
+        given = {**(variables or {}), "add_generation_prompt": add_generation_prompt}
+        marks = _Marks(messages, self.words)
+        pieces = _Pieces.of(self._render(marks.messages, given), marks)
         if any("".join(_edges(message["content"])) for message in messages):
-            stripped = _Marks([{**message, "content": message["content"].strip()} for message in messages])
-            bare = _Pieces.of(self._render(stripped.messages, add_generation_prompt), stripped)
+            stripped = _Marks([{**message, "content": message["content"].strip()} for message in messages], self.words)
+            bare = _Pieces.of(self._render(stripped.messages, given), stripped)
             pieces = pieces.with_edges(bare, messages)
         return pieces.parts()
 
-    def _render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
+    def _render(self, messages: Sequence[Mapping[str, str]], given: Mapping[str, object]) -> str:
         meter = self._sandbox.meter
-        meter.start(sum(len(message["content"]) for message in messages))
+        meter.start(sum(len(message.get(key, "")) for message in messages for key in _TEXTS))
         variables = {
+            **given,
             "messages": [dict(message) for message in messages],
-            "add_generation_prompt": add_generation_prompt,
             "bos_token": self.bos,
             "eos_token": self.eos,
             "tools": None,
@@ -149,12 +161,14 @@ class ChatTemplate:
 class _Marks:
     """Messages with a private-use character in place of each of theirs, and the way back."""
 
-    def __init__(self, messages: Sequence[Mapping[str, str]]) -> None:
+    def __init__(self, messages: Sequence[Mapping[str, str]], words: Sequence[str]) -> None:
         self._codes: dict[tuple[int, str], int] = {}
         self._lanes: dict[str, int] = {}
         self._chars: dict[int, str] = {}
+        self._words = re.compile("(" + "|".join(map(re.escape, words)) + ")") if words else None
         self.messages = [
-            {"role": message["role"], "content": self._marked(index, message["role"], message["content"])}
+            {"role": message["role"]}
+            | {key: self._marked(index, message["role"], message[key]) for key in _TEXTS if key in message}
             for index, message in enumerate(messages)
         ]
 
@@ -178,9 +192,10 @@ class _Marks:
             yield current, text.translate(self._chars)
 
     def _marked(self, index: int, role: str, content: str) -> str:
-        if role != "assistant":
+        plain = _THINKING if role == "assistant" else self._words
+        if not plain:
             return self._translated(index, content)
-        pieces = _THINKING.split(content)  # the odd ones are the marks of thinking themselves
+        pieces = plain.split(content)  # the odd ones are the marks of thinking, or the words, themselves
         return "".join(piece if n % 2 else self._translated(index, piece) for n, piece in enumerate(pieces))
 
     def _translated(self, index: int, text: str) -> str:

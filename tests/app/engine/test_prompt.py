@@ -140,3 +140,64 @@ def test_what_a_long_prompt_raises_is_raised() -> None:
     with pytest.raises(ContextFullError):
         made.unless(lambda: False, 60_000, lambda: made.build(long, N_CTX))
     made.close()
+
+
+def test_a_level_of_reasoning_goes_to_the_template() -> None:
+    qwen = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+        "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% else %}<think>{% endif %}"
+    )
+    messages = [Message("user", "Hi")]
+    made = builder(qwen)
+    assert list(made.reasoning.switches) == ["off", "on"]
+    for level, ending, thinks in (
+        ("auto", "<think>", "</think>"),
+        ("off", "<think></think>", ""),
+        ("high", "<think>", "</think>"),
+    ):
+        prompt = made.build(messages, N_CTX, level)
+        assert text_of(prompt.tokens) == f"<user>Hi<assistant>{ending}"
+        assert prompt.thinks == thinks
+        beginning = made.beginning(messages, N_CTX, level)
+        assert text_of(prompt.tokens).startswith(text_of(beginning.tokens))
+    long = made.build(chat(30, 40), N_CTX, "off")
+    assert long.dropped and text_of(long.tokens).endswith("<think></think>")
+
+
+def test_a_word_switches_a_template_that_has_no_variable() -> None:
+    nemotron = (
+        "{% set ns = namespace(on=true) %}{% for m in messages %}{% if '/no_think' in m.content %}"
+        "{% set ns.on = false %}{% endif %}<{{ m.role }}>{{ m.content.replace('/no_think', '').strip() }}{% endfor %}"
+        "<assistant>{{ '<think>' if ns.on else '<think></think>' }}"
+    )
+    made, messages = builder(nemotron), [Message("user", "Hi")]
+    assert text_of(made.build(messages, N_CTX).tokens) == "<user>Hi<assistant><think>"
+    assert text_of(made.build(messages, N_CTX, "off").tokens) == "<user>Hi<assistant><think></think>"
+    typed = [Message("user", "Hi /no_think")]
+    assert text_of(made.build(typed, N_CTX).tokens) == "<user>Hi<assistant><think></think>"
+
+
+@pytest.mark.parametrize(
+    ("template", "kept"),
+    [
+        ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>", False),
+        (
+            "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}[{{ m.reasoning_content }}]{% endif %}"
+            "{{ m.content }}{% endfor %}<assistant>",
+            True,
+        ),
+    ],
+)
+@pytest.mark.parametrize("said", ["<think>\nWell.\n</think>\n\nHello.", "[THINK]Well.[/THINK]Hello."])
+def test_a_template_without_marks_gets_the_thoughts_apart(template: str, kept: bool, said: str) -> None:
+    messages = [Message("user", "Hi"), Message("assistant", said, [1, 2]), Message("user", "So?")]
+    thoughts = "[Well.]" if kept else ""
+    text = text_of(builder(template).build(messages, N_CTX).tokens)
+    assert text == f"<user>Hi<assistant>{thoughts}Hello.<user>So?<assistant>"
+
+
+def test_an_answer_that_names_a_mark_is_left_as_it_is() -> None:
+    messages = [Message("user", "Hi"), Message("assistant", "Close it with </think>."), Message("user", "So?")]
+    assert "Close it with </think>." in text_of(builder().build(messages, N_CTX).tokens)
+    cut_short = [Message("user", "Hi"), Message("assistant", "<think>\nWell"), Message("user", "So?")]
+    assert "<think>\nWell" in text_of(builder().build(cut_short, N_CTX).tokens)

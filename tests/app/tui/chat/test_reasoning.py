@@ -11,10 +11,11 @@ from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
 
 from slipstream.app.chats.exporting import exported
-from slipstream.app.chats.reasoning import Thinking, begins_inside, leaves_open, split
+from slipstream.app.chats.reasoning import Thinking, begins_inside, split
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import Divided, Piece
 from slipstream.app.tui.chat.reasoning import ThinkingHead, ThinkingView
+from slipstream.models.chat_template.marks import left_open
 
 ANSWER = "The sea is wide and blue."
 REPLY = f"<think>\nThe user asks about the sea.\nI will be brief.\n</think>\n\n{ANSWER}"
@@ -113,9 +114,9 @@ def test_no_character_is_lost_or_made_up(text: str, opened: bool, size: int) -> 
 
 
 def test_a_prompt_that_opens_a_thinking_part_is_known() -> None:
-    assert leaves_open("<|Assistant|><think>\n")
-    assert not leaves_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert not leaves_open("<|im_start|>assistant\n")
+    assert left_open("<|Assistant|><think>\n") == "<think>"
+    assert not left_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert not left_open("<|im_start|>assistant\n")
 
 
 def head(chat: Driver, at: int = -1) -> str:

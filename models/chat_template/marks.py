@@ -1,0 +1,45 @@
+"""The marks between which models write their reasoning, and the words that switch it in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+CLOSING: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "<think>": "</think>",  # Qwen, DeepSeek, GLM, MiniMax M2, SmolLM3 and most others
+        "[THINK]": "[/THINK]",  # Magistral, Ministral
+        "<|channel>": "<channel|>",  # Gemma 4; the channel's name follows
+        "<seed:think>": "</seed:think>",  # Seed-OSS
+        "<mm:think>": "</mm:think>",  # MiniMax M3
+        "<think:opensource>": "</think:opensource>",  # Hunyuan 3
+        "<|START_THINKING|>": "<|END_THINKING|>",  # Command
+        "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
+    }
+)
+"""Each opening mark with the one that closes it; gpt-oss's channels are apart."""
+
+THINKING: Final = tuple(mark for pair in CLOSING.items() for mark in pair)
+"""What templates look for in replies, to drop earlier thoughts from the prompt."""
+
+CHANNEL: Final = "<|channel|>"
+"""What opens a channel of gpt-oss."""
+
+ANSWER_CHANNEL: Final = "<|end|><|start|>assistant<|channel|>final<|message|>"
+"""What closes a channel of thoughts of gpt-oss and opens that of its answer. Source: OpenAI's harmony format."""
+
+AUTO_LEVEL: Final = "auto"
+"""The level of reasoning that leaves the choice to the template."""
+
+LEVELS: Final = ("off", "on", "low", "medium", "high", "max")
+"""All levels of reasoning that some template has."""
+
+SWITCHES: Final = ("/no_think", "/nothink", "/think")
+"""Words of a message that some templates look for: each turns reasoning off or on."""
+
+
+def left_open(prompt: str) -> str:
+    """The mark that the end of a prompt opens a thinking part with; empty where it leaves none open."""
+    at, opening = max((prompt.rfind(mark), mark) for mark in CLOSING)
+    return opening if at >= 0 and CLOSING[opening] not in prompt[at:] else ""
