@@ -181,3 +181,17 @@ class TreeBuilder:
             return self._nodes[handle].probe, -self._nodes[handle].prob, handle
 
         return sorted(siblings, key=rank, reverse=True)
+
+
+def some_of(draft: Draft, nodes: Sequence[int]) -> Draft:
+    """The draft of some nodes, none of them a probe, each parent before its children."""
+    tree, size = draft.tree, len(nodes)
+    if not nodes:
+        return NO_DRAFT
+    if tree.leaves == 1:
+        return Draft(TokenTree.chain(tree.tokens[:size]), draft.probs[:size], draft.sources[:size])
+    builder, handles = TreeBuilder(), {ROOT: ROOT}
+    for node in nodes:
+        parent = handles[tree.parents[node]]
+        handles[node] = builder.add(parent, tree.tokens[node], draft.probs[node], draft.sources[node])
+    return builder.build()

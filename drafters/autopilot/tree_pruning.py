@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from slipstream.drafters.base import NO_DRAFT, Draft
-from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.types import ROOT, TokenTree
+from slipstream.drafters.base import Draft
+from slipstream.drafters.tree import some_of
+from slipstream.models.types import ROOT
 
 
 class Objective(NamedTuple):
@@ -92,18 +92,4 @@ def prune(
         gain = tokens * token - rate * rows[count]
         if gain > value:
             size, most, value = count - 1, tokens, gain
-    return Candidate(draft if size == len(tree) else _first(draft, order[:size]), most, value)
-
-
-def _first(draft: Draft, nodes: Sequence[int]) -> Draft:
-    """The draft of some nodes, each parent before its children."""
-    tree, size = draft.tree, len(nodes)
-    if not nodes:
-        return NO_DRAFT
-    if tree.leaves == 1:
-        return Draft(TokenTree.chain(tree.tokens[:size]), draft.probs[:size], draft.sources[:size])
-    builder, handles = TreeBuilder(), {ROOT: ROOT}
-    for node in nodes:
-        parent = handles[tree.parents[node]]
-        handles[node] = builder.add(parent, tree.tokens[node], draft.probs[node], draft.sources[node])
-    return builder.build()
+    return Candidate(draft if size == len(tree) else some_of(draft, order[:size]), most, value)
