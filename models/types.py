@@ -14,7 +14,9 @@ Token = int  # a token id of the target's vocabulary
 
 Floats = NDArray[np.float32]
 
-KvType = Literal["f32", "f16", "q8_0"]  # the number type of a KV cache
+KvType = Literal["f32", "f16", "q8_0", "q4_0"]  # the number type of a KV cache
+# the types of a KV cache that only flash attention reads, in blocks of 32 numbers of a head
+PACKED: Final = frozenset({"q8_0", "q4_0"})
 
 _RUN: Final = 4  # tokens that count as a repetition when they stand together again
 ROOT: Final = -1  # the parent of a tree's first nodes: the last committed token, not yet in the KV cache

@@ -12,7 +12,17 @@ from typing import Any, Final, Protocol
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.llama.library import physical_cores
-from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, KvType, Token, TokenTree, pass_tokens
+from slipstream.models.types import (
+    EMPTY_TREE,
+    PACKED,
+    Abilities,
+    Evaluation,
+    Floats,
+    KvType,
+    Token,
+    TokenTree,
+    pass_tokens,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class Target(Protocol):
         """Frees the memory; the target must not be used after."""
 
 
-KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
+KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ class ContextOptions:
         kv: Type of the KV cache.
         flash: Flash attention on, off, or None for llama.cpp's choice.
         scores: Whether that choice is off: on many processors attention is faster where its scores are written down.
-            A KV cache of Q8_0 is read by flash attention alone.
+            A packed KV cache is read by flash attention alone.
         same_text: Keep the cells in plain decoding's order: a path that was not first in its batch is read again.
         threads: Threads; 0 for the physical cores.
         rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
@@ -142,7 +152,7 @@ class ContextOptions:
         """
         params = C.llama_context_default_params()
         params.n_ctx = n_ctx
-        flash = False if self.flash is None and self.scores and self.kv != "q8_0" else self.flash
+        flash = False if self.flash is None and self.scores and self.kv not in PACKED else self.flash
         params.n_batch = params.n_ubatch = pass_tokens(flash is not False)
         params.n_seq_max = 1 if recurrent else max(1, self.max_leaves)
         params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp makes it 0 where a model cannot

@@ -11,7 +11,7 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.need import Need, Opening, placed
 from slipstream.models.memory.shape import Shape, rough_shape, shape_of
-from slipstream.models.types import KvType
+from slipstream.models.types import PACKED, KvType
 
 MARGIN: Final = 1.05  # need is counted so many times over: as far off as it is allowed to be
 _GPU_KEPT: Final = 512 << 20
@@ -140,7 +140,7 @@ class _Case:
 
     def need(self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16) -> Need:
         scores = self.scores and not gpu_layers
-        flash = not scores or kv == "q8_0"
+        flash = not scores or kv in PACKED
         measured = self.measure(n_ctx, kv, scores) if self.measure else None
         own = placed(self.shape, Opening(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
         own += Need(self.heads, 0, 0, self.heads if gpu_layers else 0)

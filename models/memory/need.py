@@ -108,5 +108,5 @@ def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measu
 
 
 def _row(numbers: int, kv: KvType) -> int:
-    """Bytes of numbers in a type of KV cache."""
-    return numbers * 34 // 32 if kv == "q8_0" else numbers * (4 if kv == "f32" else 2)
+    """Bytes of numbers in a type of KV cache; blocks of 32 have a scale of two bytes."""
+    return numbers * {"f32": 128, "f16": 64, "q8_0": 34, "q4_0": 18}[kv] // 32

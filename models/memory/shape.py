@@ -121,7 +121,7 @@ class Shape:
     width: int  # width of a hidden state
     vocabulary: int  # number of tokens
     heads: int = 32  # attention heads of a layer
-    packs: bool = True  # whether its KV cache can be Q8_0, which needs heads of a multiple of 32
+    packs: bool = True  # whether its KV cache can be packed: flash attention, heads of a multiple of 32
     caches: int = 1  # number of KV caches, each with a mask: sliding windows have their own
     copies: bool = False  # whether it keeps copies of states for rollback
     n_ctx_train: int = 0  # tokens that it was trained on; 0 if not known
@@ -167,7 +167,8 @@ def shape_of(header: Header) -> Shape:
         width=width,
         vocabulary=header.n_vocab,
         heads=max(heads, default=0),
-        packs=all((header.number(f"attention.{name}_length") or own) % 32 == 0 for name in ("key", "value")),
+        packs=header.architecture != "grok"  # it has no flash attention
+        and all((header.number(f"attention.{name}_length") or own) % 32 == 0 for name in ("key", "value")),
         caches=2 if header.number("attention.sliding_window") else 1,
         copies=header.architecture in _ROLLS_BACK,
         n_ctx_train=header.n_ctx_train or 0,

@@ -16,7 +16,7 @@ from slipstream.models.memory.dry_run import DryRun
 from slipstream.models.memory.fit import need
 from slipstream.models.types import KvType
 
-CASES: tuple[tuple[int, KvType], ...] = ((512, "f16"), (2048, "f16"), (4096, "q8_0"))
+CASES: tuple[tuple[int, KvType], ...] = ((512, "f16"), (2048, "f16"), (4096, "q8_0"), (1024, "q4_0"))
 WITHIN = 0.05
 
 Logged = dict[tuple[str, int], dict[str, int]]
