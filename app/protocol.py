@@ -8,14 +8,16 @@ to the engine in ``requests``, those from it below; ``slipstream.app.engine.proc
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot import AUTO as AUTO
-from slipstream.models.errors import ContextFullError
+from slipstream.models.chat_template.marks import AUTO_LEVEL
+from slipstream.models.errors import ContextFullError, UsageError
+from slipstream.models.grammar import GrammarKind
 
 PLAIN: Final = "none"  # the name of decoding without a drafter
 
@@ -27,9 +29,12 @@ _SPACES: Final = (b" ", b"\t", b"\n", b"\r", b"\v", b"\f")
 _WRITTEN_SPACE: Final = "\u2581".encode()
 
 
+_NOT_DRAWING: Final = frozenset({"typical", "logit_bias", "reasoning", "reasoning_budget"})
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn; see ``slipstream.models.sampling.sampler.Sampler``."""
+    """How a reply is drawn; see ``slipstream.models.sampling.sampler.Sampler``."""
 
     temperature: float = 0.8
     top_k: int = 40
@@ -37,10 +42,19 @@ class Sampling:
     min_p: float = 0.05
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
+    top_n_sigma: float = 0.0
+    dry: float = 0.0
+    logit_bias: str = ""  # tokens and what is added to their logits, see ``slipstream.models.sampling.bias``
     seed: int = 0
     # threshold of Medusa's typical acceptance, which changes the text; None for the exact rule. See
     # ``slipstream.drafters.accept.Typical``
     typical: float | None = None
+    reasoning: str = AUTO_LEVEL  # how much the model thinks before it answers: one of ``marks.LEVELS``
+    reasoning_budget: int = -1  # most tokens of thoughts, which the model's own mark then ends; -1 for no limit
+
+    def drawing(self) -> dict[str, Any]:
+        """The part that ``Sampler`` takes."""
+        return {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_DRAWING}
 
 
 def new_seed() -> int:
@@ -79,6 +93,7 @@ class Load:
     measured_with: str | None = None
     # drafters that ended the process before, by name, and the reason; they are left out
     failed: dict[str, str] = field(default_factory=dict)
+    kv_type: str = "auto"  # type of the KV cache: f16, q8_0, q4_0, or auto for F16 where it fits, else Q8_0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,8 @@ class Generate:
     frame_ms: float = 0.0  # steps that come faster than this are joined into one event; 0 for an event a step
     # tokens of the reply that an earlier process wrote; it goes on after them as if it had not stopped
     begun: list[int] = field(default_factory=list)
+    grammar: str = ""  # a JSON schema or a grammar that the answer must follow; empty for none
+    grammar_kind: GrammarKind = "json"
     # when the user sent it, by ``perf_counter``, whose clock all processes share
     asked: float = field(default_factory=perf_counter)
 
@@ -123,6 +140,7 @@ class Prepare:
     state: str | None = None  # see ``Generate.state``
     request: int = 0  # number that comes back with ``Counted``
     read: bool = True  # whether to read it; else it is only counted
+    reasoning: str = AUTO_LEVEL  # see ``Sampling``
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +162,7 @@ class Quit:
     """Ends the engine's process."""
 
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """Where a piece of a reply comes from: accepted from a drafter, or drawn by the target in one of three ways."""
@@ -199,6 +217,11 @@ class Loaded:
     # drafters that failed while the model was loaded, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
     token_bytes: int = 0  # see ``LlamaModel.token_bytes``
+    reasoning: list[str] = field(default_factory=list)  # levels of reasoning that its chat template has
+    reasoning_default: str = ""  # the level that the template takes by itself; empty where that is none of them
+    # fields of ``Sampling`` as the model's makers recommend them, by name
+    sampling: dict[str, float] = field(default_factory=dict)
+    sampling_source: str = ""  # where they are from: "its file" or "the catalogue"; empty where there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +355,7 @@ class Done:
     failed: dict[str, str] = field(default_factory=dict)
     # what happened to the model's files while it is loaded, and what to do about it; each is told once
     remarks: dict[str, str] = field(default_factory=dict)
+    complete: bool = True  # whether the answer follows its grammar to its end; True without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +387,21 @@ def check_size(text: str, token_bytes: int, n_ctx: int) -> None:
             f"this message cannot fit: it makes at least {least:,} tokens, but the context holds {n_ctx:,}.",
             "Shorten it, send it in parts, or load the model with a larger context (--context).",
         )
+
+
+def check_reasoning(level: str, loaded: Loaded) -> None:
+    """Refuses a level of reasoning that a model does not have.
+
+    Raises:
+        UsageError: Names those that it has.
+    """
+    if level != AUTO_LEVEL and level not in loaded.reasoning:
+        raise UsageError(f"{loaded.name} has no reasoning level {level}.", reasoning_levels(loaded.reasoning))
+
+
+def reasoning_levels(levels: Collection[str]) -> str:
+    """A sentence that lists the levels of a model."""
+    return f"It has {', '.join(levels)}." if levels else "Its chat template has no switch for reasoning."
 
 
 Told = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -52,8 +52,7 @@ def weigh(
     ours, theirs = _at(plain, index), _at(drafted, index)
     if ours is None or theirs is None:  # the same tokens, but one reply went on: no score explains that
         return Difference(index, ours, theirs, ours, None, False)
-    settings = asdict(turn.sampling)
-    settings.pop("typical")
+    settings = turn.sampling.drawing()
     sampler = Sampler(**settings)
     history, row, again = _row_at(session, turn, index, sampler, plain)
     gap = noisy_gap(sampler, row, history)

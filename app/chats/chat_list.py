@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from slipstream.app.chats.backups import forget_in_backups, optimize
@@ -127,17 +128,19 @@ class ChatList:
         with self._db.write(durable=True):
             self._db.execute("UPDATE chats SET pinned = ? WHERE id = ?", (pinned, chat))
 
-    def sampling(self, chat: str) -> dict[str, float]:
-        """The chat's own sampling parameters, by the names of ``Sampling``; empty for the defaults."""
+    def sampling(self, chat: str) -> dict[str, float | str]:
+        """The chat's own fields of ``Sampling``, by name; empty for the defaults."""
         with self._db.read():
             row = self._db.execute("SELECT sampling FROM chats WHERE id = ?", (chat,)).fetchone()
         return dict(json.loads(row[0])) if row and row[0] else {}
 
-    def keep_sampling(self, chat: str, values: dict[str, float]) -> None:
-        """Keeps a chat's own sampling parameters, see ``sampling``."""
+    def keep_sampling(self, chat: str, values: Mapping[str, float | str]) -> None:
+        """Keeps a chat's own fields of ``Sampling``, see ``sampling``."""
         self.get(chat)
         with self._db.write(durable=True):
-            self._db.execute("UPDATE chats SET sampling = ? WHERE id = ?", (json.dumps(values) if values else "", chat))
+            self._db.execute(
+                "UPDATE chats SET sampling = ? WHERE id = ?", (json.dumps(dict(values)) if values else "", chat)
+            )
 
     def state(self, chat: str) -> Path | None:
         """The file that keeps a chat's KV cache; None where states are not kept."""

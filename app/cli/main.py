@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from slipstream.app.cli.parser import make_parser
@@ -115,7 +115,7 @@ def _paths() -> int:
 
 
 def _one_reply(options: argparse.Namespace) -> int:
-    from slipstream.app.cli.run import RunRequest, read_stdin, run
+    from slipstream.app.cli.run import RunRequest, read_grammar, read_stdin, run
     from slipstream.app.platform.paths import Paths
     from slipstream.app.platform.writable_paths import places
     from slipstream.app.settings.file import given
@@ -143,6 +143,8 @@ def _one_reply(options: argparse.Namespace) -> int:
             chat=options.chat,
             as_json=options.json,
             given=frozenset(name.removeprefix("sampling.") for name in given(vars(options))),
+            chosen=kept.chosen,
+            grammar=read_grammar(options.json_schema, options.grammar),
         )
         return run(request, here)
 
@@ -254,14 +256,14 @@ def _sampling(options: argparse.Namespace, kept: SettingsFile) -> Sampling:
         )
     seed = new_seed() if options.seed is None else options.seed
     sampling = kept.settings.sampling.sampling(seed)
-    known("sampling.temperature").checked(sampling.temperature)  # the one bound that the sampler does not have
+    for name in ("temperature", "logit_bias", "reasoning_budget"):  # bounds that the sampler does not have
+        known(f"sampling.{name}").checked(getattr(sampling, name))
     if replace(sampling, seed=0) != Sampling() and not options.as_child:  # this loads numpy; defaults need no check
         from slipstream.drafters.accept import accept_rule
         from slipstream.models.sampling.sampler import Sampler
 
-        settings = asdict(sampling)
-        accept_rule(settings.pop("typical"), sampling.temperature)
-        Sampler(**settings)
+        accept_rule(sampling.typical, sampling.temperature)
+        Sampler(**sampling.drawing())
     return sampling
 
 

@@ -19,6 +19,7 @@ from slipstream.app.cli.options import (
     add_settings,
 )
 from slipstream.app.cli.values import decimal, path, possibly_empty, seed, text, whole
+from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import UsageError
 
 _MOST_WORDS: Final = 300  # characters of a refusal; it may quote the command line, which has no bound
@@ -96,6 +97,14 @@ def make_parser() -> Parser:
     run.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="text that ends the reply; may be repeated"
     )
+    shape = run.add_mutually_exclusive_group()
+    shape.add_argument("--json-schema", type=path, metavar="FILE", help="the answer is JSON that fits this schema")
+    shape.add_argument(
+        "--grammar",
+        type=path,
+        metavar="FILE",
+        help="the answer fits this grammar, written as Lark or GBNF",
+    )
     run.add_argument("--json", action="store_true", help="one JSON object a step, then a summary; with the reasoning")
     _model_options(run, inherit=True)
     run.more = _methods
@@ -137,13 +146,18 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="the drafting method; slipstream run --help lists all")
     option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
+    option(
+        "--kv-type",
+        choices=("auto", "f16", "q8_0", "q4_0"),
+        help="numbers of the KV cache; q8_0 takes half the memory of f16, q4_0 a quarter and is less exact (auto)",
+    )
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
     option("--chat", metavar="CHAT", help="continue the kept chat of this id or title; a new name begins one")
     option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
-    option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (0.8)")
-    option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (40)")
-    option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (0.95)")
-    option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (0.05)")
+    option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (the model's own, or 0.8)")
+    option("--top-k", type=int, metavar="N", help="keep the N best tokens; 0 is off (the model's own, or 40)")
+    option("--top-p", type=float, metavar="P", help="keep this much probability; 1 is off (the model's own, or 0.95)")
+    option("--min-p", type=float, metavar="P", help="keep this share of the best; 0 is off (the model's own, or 0.05)")
     option(
         "--repetition-penalty",
         type=float,
@@ -151,6 +165,15 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         help="above 1 makes words already used less likely; 1 is off (1)",
     )
     option("--presence-penalty", type=float, metavar="X", help="penalty for words already used; 0 is off (0)")
+    option("--top-n-sigma", type=float, metavar="N", help="keep tokens within N standard deviations; 0 is off (0)")
+    option("--dry", type=float, metavar="X", help="penalty for repetitions of what was said, 0.8 or so; 0 is off (0)")
+    option("--logit-bias", metavar="LIST", help="tokens to favour or avoid: the=-2, fox=1.5, 123=-inf")
+    option(
+        "--reasoning",
+        choices=(AUTO_LEVEL, *LEVELS),
+        help="how much the model thinks before it answers, as far as its chat template has a switch (auto)",
+    )
+    option("--reasoning-budget", type=int, metavar="N", help="end its thoughts after N tokens (-1: no limit)")
     option(
         "--typical",
         type=float,
@@ -175,7 +198,9 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ('slipstream run -p "Why is the sky blue?"', "one reply"),
             ('git diff | slipstream run -p "Write a commit message:"', "piped text comes below the prompt"),
             ("slipstream run --temp 0 --seed 1 < question.txt > answer.txt", "a filter"),
+            ('slipstream run --reasoning off -p "Why?"', "an answer without thoughts, from a model that can do so"),
             ('slipstream run --chat notes -p "And then?"', "continue a kept chat, with its own sampling"),
+            ("slipstream run --json-schema order.json -p 'Two teas, please.'", "an answer that a program can read"),
             ("slipstream run --json -p Hi | tail -n 1 | jq .tok_per_s", "the summary is the last line"),
         ),
         "slipstream completion": (

@@ -32,10 +32,14 @@ from slipstream.app.protocol import (
     Piece,
     Sampling,
     Stepped,
+    check_reasoning,
     failure_words,
 )
+from slipstream.app.settings.presets import suggested, values_of
 from slipstream.app.speed import Speed, speedup
-from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError
+from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError, reason_of
+from slipstream.models.grammar import GrammarKind
+from slipstream.models.outside import read_limited, shown_path
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -76,6 +80,8 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 INTERRUPTED: Final = 130
+MOST_GRAMMAR: Final = 1 << 20
+"""Bytes of a schema or a grammar."""
 MOST_INPUT: Final = 8 << 20
 """Bytes of standard input: eight for each token of the largest context that the settings take."""
 _PATIENCE: Final = 2.0
@@ -94,7 +100,10 @@ class RunRequest:
     stop: list[str] = field(default_factory=list)  # strings that end the reply
     chat: str | None = None  # name of the kept chat to go on with, or None
     as_json: bool = False  # one JSON object a step, then a summary
+    grammar: tuple[str, GrammarKind] = ("", "json")  # what the answer must follow, and what that is, see ``Generate``
     given: frozenset[str] = frozenset()  # fields of ``sampling`` that options set; a kept chat may override the others
+    # fields of ``sampling`` that options or settings set; the model's own values replace the others
+    chosen: frozenset[str] = frozenset()
 
 
 def run(request: RunRequest, paths: Paths) -> int:
@@ -104,6 +113,7 @@ def run(request: RunRequest, paths: Paths) -> int:
         The exit code: 0, or 130 if it was interrupted; what was written until then is printed and kept.
 
     Raises:
+        UsageError: If the model has no such level of reasoning.
         SlipstreamError: If it cannot be done; nothing is lost.
     """
     store = ChatStore(paths.chats, paths.states, paths.heads, paths.index) if request.chat else None
@@ -112,6 +122,9 @@ def run(request: RunRequest, paths: Paths) -> int:
     engine = Engine(paths.logs / "engine.log")
     try:
         loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
+        if "reasoning" in request.given:
+            check_reasoning(request.sampling.reasoning, loaded)
+        request = replace(request, sampling=suggested(request.sampling, loaded.sampling, request.chosen))
         if store and request.chat:
             return _in_chat(request, paths, store, request.chat, engine, loaded)
         messages = [Message("system", request.system)] if request.system else []
@@ -180,6 +193,8 @@ def _print_reply(
         drafter=request.load.drafter,
         max_tokens=request.max_tokens,
         stop=request.stop,
+        grammar=request.grammar[0],
+        grammar_kind=request.grammar[1],
         state=str(state) if state else None,
         frame_ms=0.0 if request.as_json else 16.0,
     )
@@ -199,7 +214,7 @@ def _print_reply(
                 if not request.as_json:
                     printer.finish()
                 done = replace(event, failed=loaded.failed | event.failed)
-                _print_done(done, answer, request.as_json, request.sampling.seed)
+                _print_done(done, answer, request)
                 return done
     finally:
         signal.signal(signal.SIGINT, hard)
@@ -226,10 +241,14 @@ def _text(pieces: Sequence[Piece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def _print_done(done: Done, answer: str, as_json: bool, seed: int) -> None:
+def _print_done(done: Done, answer: str, request: RunRequest) -> None:
     for words in failure_words(done.failed):
         notice(f"{words}.")
-    if not as_json:
+    if not done.complete:
+        why = "the context is full" if done.reason == "context" else "it was interrupted"
+        why = f"it reached {request.max_tokens:,} tokens" if done.reason == "length" else why
+        notice(f"the answer is cut short and does not fit its grammar: {why}.")
+    if not request.as_json:
         if not done.exact:
             notice("typical acceptance was on, which changes the text.")
         if done.dropped_messages:
@@ -260,8 +279,10 @@ def _print_done(done: Done, answer: str, as_json: bool, seed: int) -> None:
         **({"auto": _chosen(done)} if done.auto else {}),
         dropped_messages=done.dropped_messages,
         dropped_tokens=done.dropped_tokens,
-        seed=seed,
+        seed=request.sampling.seed,
+        sampling=values_of(request.sampling),
         exact=done.exact,
+        **({"complete": done.complete} if request.grammar[0] else {}),
         **_thinking(done.speed, answer),
         **({"failed": done.failed} if done.failed else {}),
         text=done.text,
@@ -307,6 +328,31 @@ def _rounded(value: float | None) -> float | None:
 def _print_json(**values: object) -> None:
     sys.stdout.write(json.dumps(values, ensure_ascii=sys.stdout.isatty()) + "\n")
     sys.stdout.flush()
+
+
+def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarKind]:
+    """Reads what an answer must follow.
+
+    Args:
+        schema: File of a JSON schema, or None.
+        grammar: File of a grammar, or None.
+
+    Raises:
+        UsageError: If it cannot be read, or is no UTF-8.
+    """
+    name = schema or grammar
+    if not name:
+        return "", "json"
+    file = Path(name).expanduser()
+    try:
+        text = read_limited(file, MOST_GRAMMAR).decode()
+    except OSError as error:
+        raise UsageError(f"cannot read {shown_path(file)}: {reason_of(error)}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown_path(file)} is not UTF-8.", "Convert it first.") from error
+    if not text.strip():
+        raise UsageError(f"{shown_path(file)} is empty.", "Write a JSON schema or a grammar into it.")
+    return text, "json" if schema else "gbnf" if "::=" in text else "lark"
 
 
 def read_stdin(prompted: bool, stdin: BinaryIO) -> str:

@@ -38,15 +38,19 @@ from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
 from slipstream.models.heads.matching_heads import companions
+from slipstream.models.library.catalog import catalog
+from slipstream.models.library.pairing import names_of
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.devices import Device, survey_here
 from slipstream.models.llama.library import built, device, physical_cores
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.target import ContextOptions
+from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.memory.dry_run import DryRun
 from slipstream.models.memory.fit import Fit, fit, room_of
+from slipstream.models.memory.shape import shape_of
 from slipstream.models.outside import shown_path
-from slipstream.models.types import KvType
+from slipstream.models.sampling.recommended import checked, recommended
+from slipstream.models.types import PACKED, KvType
 
 _TIGHT: Final = (0.7, 1.3)
 """Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
@@ -86,7 +90,7 @@ def fitted(
         header,
         found,
         want_ctx=request.n_ctx or None,
-        kv_type="q8_0" if request.same_text else None,
+        kv_type=_kv_type(request, header),
         heads=sum(path.stat().st_size for path in heads if path.exists()),
         scores=scores,
     )
@@ -117,12 +121,28 @@ def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scor
     return ContextOptions(
         n_ctx=n_ctx,
         kv=kv,
-        flash=True if kv == "q8_0" else None,
+        flash=True if kv in PACKED else None,
         scores=scores,
         same_text=request.same_text,
         threads=request.threads,
         borrow=borrow,
     )
+
+
+def _kv_type(request: Load, header: Header) -> KvType | None:
+    """The type of KV cache that is asked for; None to choose.
+
+    Raises:
+        UsageError: If the model cannot have it.
+    """
+    asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
+    if asked in PACKED and not shape_of(header).packs:
+        raise UsageError(
+            f"{header.name} cannot have a KV cache of {asked}: that needs flash attention, and heads whose width is a "
+            "multiple of 32.",
+            "Take --kv-type f16 or auto.",
+        )
+    return asked or ("q8_0" if request.same_text else None)
 
 
 DRAFT: Final = DraftModel.name
@@ -246,6 +266,7 @@ def load(
         drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
         opened.pop_all()
     on_progress(1.0)
+    sampling, source = _recommended(header)
     return session, Loaded(
         name=header.name,
         architecture=header.architecture,
@@ -257,7 +278,19 @@ def load(
         plain_tok_per_s=1e3 / milliseconds,
         failed=drafters.new_failures(),
         token_bytes=model.token_bytes,
+        reasoning=list(prompts.reasoning.switches),
+        reasoning_default=prompts.reasoning.default,
+        sampling=sampling,
+        sampling_source=source,
     )
+
+
+def _recommended(header: Header) -> tuple[dict[str, float], str]:
+    """The sampling that the model's makers recommend, and where that is from."""
+    if found := recommended(header.metadata):
+        return found, "its file"
+    found = checked(catalog().sampling(names_of(header)))
+    return found, "the catalogue" if found else ""
 
 
 def _writes_scores(request: Load, devices: Sequence[Device]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
+from slipstream.app.engine.guide import Guide
 from slipstream.app.engine.stopping import Rules
 from slipstream.drafters.accept import AcceptRule, accept
 from slipstream.drafters.base import NO_DRAFT, Drafter, ShouldExtend, Step
@@ -23,6 +24,7 @@ def generate(
     rules: Rules,
     cancelled: Callable[[], bool],
     rule: AcceptRule = accept,
+    guide: Guide | None = None,
 ) -> Iterator[Step]:
     """Writes a reply, step by step.
 
@@ -30,22 +32,26 @@ def generate(
     and the history alone: a drafter changes only how many tokens a step emits.
 
     Args:
+        sampler: How tokens are drawn; drafters draw with it, too.
         history: The prompt; grows by every step's tokens.
         cancelled: Called before every step; True ends the reply.
         rule: What is accepted; any but the exact one changes the text.
+        guide: Decides beside the sampler what the target's tokens are; None for the sampler alone.
 
     Yields:
         Each step, once the cache and the drafter have it; a caller that stops iterating leaves both in order.
     """
+    picker = guide or sampler
     while not rules.reason and not cancelled():
         began = perf_counter()
         draft = drafter.draft(history, should_extend, sampler)
+        draft = guide.pruned(draft, history) if guide else draft
         target.request(drafter.needs.hidden)
         drafted, computed = perf_counter(), process_time()
         try:
             evaluation = target.evaluate(history.tokens[-1], draft.tree)
             evaluated, computed = perf_counter(), process_time() - computed
-            step = rule(draft, evaluation, sampler, history, rules.over)
+            step = rule(draft, evaluation, picker, history, rules.over)
         except (SlipstreamError, ValueError) as error:
             if not draft.tree.tokens:
                 raise
@@ -53,7 +59,7 @@ def generate(
             target.prefill(history.tokens[:-1])
             evaluation = target.evaluate(history.tokens[-1])
             evaluated, computed = perf_counter(), 0.0
-            step = rule(NO_DRAFT, evaluation, sampler, history, rules.over)
+            step = rule(NO_DRAFT, evaluation, picker, history, rules.over)
             drafter.reject(draft, error)  # only now: the target alone had no trouble
         accepted = perf_counter()
         target.keep(step.path)

@@ -7,12 +7,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slipstream.app.chats.reasoning import Thinking
 from slipstream.app.engine.budget import FixedBudget, Room
 from slipstream.app.engine.draft_trace import DraftTrace
 from slipstream.app.engine.drafter_list import Drafters
+from slipstream.app.engine.guide import Guide, GuideVocabulary
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.loop import generate
 from slipstream.app.engine.past_chats import PastChats
@@ -34,16 +35,24 @@ from slipstream.app.protocol import (
     Piece,
     Prefilling,
     Prepare,
+    Sampling,
     Stepped,
+    reasoning_levels,
 )
 from slipstream.app.speed import Speed
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import Drafter, Step
+from slipstream.models.chat_template.marks import AUTO_LEVEL
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.target import Prefill, Target
+from slipstream.models.sampling.bias import bias_of
+from slipstream.models.sampling.dry import BREAKERS
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token, shared_prefix
+
+if TYPE_CHECKING:  # grammars are seldom used
+    from slipstream.models.grammar.matching import GrammarTokens
 
 _EXPLAIN_EVERY: Final = 8
 """Steps between two choices of the autopilot that are told: a person reads no more."""
@@ -68,6 +77,42 @@ class ChatModel:
     plain: PlainClock
     threads: Threads | None = None
     new_remarks: Callable[[], dict[str, str]] = dict
+    _breakers: frozenset[Token] | None = None
+    _grammar_tokens: GrammarTokens | None = None
+
+    def sampler(self, sampling: Sampling) -> Sampler:
+        """Draws as a request says.
+
+        Raises:
+            UsageError: If a value is out of its range, or no token of this model.
+        """
+        n_vocab = self.target.abilities.n_vocab
+        bias = bias_of(sampling.logit_bias, self.prompts.tokens_of, n_vocab)
+        if sampling.dry and self._breakers is None:  # some 0.2 s for a large vocabulary
+            pieces = ((token, self.vocabulary.piece(token)) for token in range(n_vocab))
+            self._breakers = frozenset(token for token, raw in pieces if any(map(raw.__contains__, BREAKERS)))
+        return Sampler(**sampling.drawing(), bias=bias, breakers=self._breakers or frozenset())
+
+    def guide(self, request: Generate, sampler: Sampler, prompt: Prompt) -> Guide | None:
+        """What decides beside the sampler; None where a request leaves all to it.
+
+        Raises:
+            UsageError: If the grammar cannot be used.
+        """
+        budget, tokenize = request.sampling.reasoning_budget, self.prompts.control_tokens
+        if budget < 0 and not request.grammar:
+            return None
+        matcher = None
+        if request.grammar:
+            from slipstream.models.grammar.matching import GrammarTokens, matcher_of  # seldom needed
+
+            if self._grammar_tokens is None:
+                pieces = [self.vocabulary.piece(token) for token in range(self.target.abilities.n_vocab)]
+                self._grammar_tokens = GrammarTokens(pieces, self.vocabulary.ends, self.prompts.tokens_of)
+            matcher = matcher_of(request.grammar_kind, request.grammar, self._grammar_tokens)
+        blanks = frozenset(tokens[0] for text in ("\n", "\n\n") if len(tokens := tokenize(text)) == 1)
+        vocabulary = GuideVocabulary(self.vocabulary.piece, tokenize, prompt.openers, blanks)
+        return Guide(sampler, len(prompt.tokens) - prompt.said, prompt.thinks, vocabulary, budget, matcher)
 
 
 class Session:
@@ -104,6 +149,7 @@ class Session:
         self.model, self.drafters, self.beside = model, drafters, beside
         self._kept, self._past_chats, self._opened = kept, past_chats, opened or ExitStack()
         self._reader = PromptReader(model.target, kept)
+        self._told = set[str]()
 
     @property
     def target(self) -> Target:
@@ -145,12 +191,13 @@ class Session:
     ) -> Reply:
         """Reads the prompt of a reply that its caller then has written step by step; see ``reply``."""
         model = self.model
-        drafter = self.drafters.get(request.drafter)
-        make = partial(model.prompts.build, request.messages, self.target.abilities.n_ctx)
+        drafter, sampler = self.drafters.get(request.drafter), model.sampler(request.sampling)
+        make = partial(model.prompts.build, request.messages, self.target.abilities.n_ctx, request.sampling.reasoning)
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
             return Reply(request, self, drafter, None, None, cancelled)
         pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
+        guide = model.guide(request, sampler, prompt)
         written = _Written(request, model, prompt, watched, pilot)
         history = History([*prompt.tokens, *request.begun], prompt.trimmed)
 
@@ -160,7 +207,7 @@ class Session:
         prefill = self._reader.read(prompt, history, drafter, request.state, chunk_read, cancelled)
         if model.threads and model.threads.begin():
             model.plain.forget()
-        read = _Read(prompt, history, prefill)
+        read = _Read(prompt, history, prefill, sampler, guide)
         return Reply(request, self, drafter, read, written, cancelled)
 
     def prepare(
@@ -186,7 +233,7 @@ class Session:
         """
         drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
         prompts = self.model.prompts
-        make = partial(prompts.beginning, request.messages, abilities.n_ctx, typed=abilities.rewinds)
+        make = partial(prompts.beginning, request.messages, abilities.n_ctx, request.reasoning, typed=abilities.rewinds)
         prompt = prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
             return
@@ -202,6 +249,14 @@ class Session:
             SlipstreamError: If there is nothing to answer, or it does not fit the context.
         """
         return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
+
+    def unknown_level(self, level: str) -> dict[str, str]:
+        """Words for a level of reasoning that the model does not have, and those that it has; told once a level."""
+        known = self.model.prompts.reasoning.switches
+        if level == AUTO_LEVEL or level in known or level in self._told:
+            return {}
+        self._told.add(level)
+        return {f"this model has no reasoning level {level}.": reasoning_levels(known)}
 
     def forget(self) -> None:
         """Empties the cache, so that the next prompt is read from its start."""
@@ -233,11 +288,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A prompt that was read: its tokens, the text so far, and how the reading went."""
+    """A prompt that was read: its tokens, the text so far, how the reading went, and what writes the reply."""
 
     prompt: Prompt
     history: History
     prefill: Prefill
+    sampler: Sampler
+    guide: Guide | None
 
 
 class Reply:
@@ -266,16 +323,15 @@ class Reply:
         if self._read is None or self._written is None:
             return
         request, model, written = self._request, self._session.model, self._written
-        settings = asdict(request.sampling)
-        rule = accept_rule(settings.pop("typical"), request.sampling.temperature)
-        sampler, rules = Sampler(**settings), written.rules
+        rule = accept_rule(request.sampling.typical, request.sampling.temperature)
+        sampler, rules = self._read.sampler, written.rules
         budget = FixedBudget(rules, known=lambda: model.plain.milliseconds is not None)
         should_extend = Room(rules) if written.pilot else budget
         self.resume()
         if self._read.prefill.complete:
-            history = self._read.history
+            history, guide = self._read.history, self._read.guide
             for step in generate(
-                model.target, self._drafter, sampler, history, should_extend, rules, self._cancelled, rule
+                model.target, self._drafter, sampler, history, should_extend, rules, self._cancelled, rule, guide
             ):
                 now = perf_counter()
                 milliseconds, self._before = 1e3 * (now - self._before), now
@@ -311,7 +367,8 @@ class Reply:
             auto={name: asdict(chosen) for name, chosen in written.chosen.items()},
             dropped_tokens=prompt.trimmed,
             failed=session.drafters.new_failures(),
-            remarks=session.model.new_remarks(),
+            remarks=session.model.new_remarks() | session.unknown_level(request.sampling.reasoning),
+            complete=self._read.guide is None or self._read.guide.complete(self._read.history),
         )
 
 

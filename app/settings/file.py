@@ -89,6 +89,12 @@ class SettingsFile:
         """The value in the file or the one that overrides it; None for the default."""
         return self._over.get(name, self._read.values.get(name))
 
+    @property
+    def chosen(self) -> frozenset[str]:
+        """The fields of ``Sampling`` that the file or the command line sets."""
+        drawing = [each for each in all_settings().values() if each.group == "sampling"]
+        return frozenset(each.key for each in drawing if self.settled(each.name) is not None)
+
     def _write(self, values: Mapping[str, Value | None]) -> None:
         for name in values:
             self._over.pop(name, None)
@@ -150,6 +156,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "model": "model.name",
         "drafter": "model.drafter",
         "context": "model.context",
+        "kv_type": "model.kv_type",
         "gpu_layers": "model.gpu_layers",
         "temp": "sampling.temperature",
         "top_k": "sampling.top_k",
@@ -157,6 +164,11 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "min_p": "sampling.min_p",
         "repetition_penalty": "sampling.repetition_penalty",
         "presence_penalty": "sampling.presence_penalty",
+        "top_n_sigma": "sampling.top_n_sigma",
+        "dry": "sampling.dry",
+        "logit_bias": "sampling.logit_bias",
+        "reasoning": "sampling.reasoning",
+        "reasoning_budget": "sampling.reasoning_budget",
         "typical": "sampling.typical",
         "max_tokens": "reply.max_tokens",
         "read_ahead": "ahead.read",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,17 @@ from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Sampling
 from slipstream.app.settings.reading import broken_file, parsed, text_of
-from slipstream.app.settings.values import ReplySettings
+from slipstream.app.settings.setting import Value
+from slipstream.app.settings.values import ReplySettings, all_settings
 from slipstream.models.errors import SlipstreamError, UsageError
 
-FIELDS: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
+FIELDS: Final = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "top_n_sigma", "dry", "logit_bias", "reasoning", "reasoning_budget",
+)  # fmt: skip
 """What a preset may set, by the names of ``Sampling``; the rest is the usual."""
 # built-in presets; the user's own of the same name replace them
-BUILT_IN: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+BUILT_IN: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
     {
         "default": {},
         "greedy": {"temperature": 0.0},
@@ -55,7 +59,7 @@ class Presets:
                 raise self._wrong(f"system.{name} is no text")
         return {str(name): str(text) for name, text in table.items()}
 
-    def presets(self) -> dict[str, dict[str, float]]:
+    def presets(self) -> dict[str, dict[str, Value]]:
         """The presets by name, those that are always there first: what each sets.
 
         Raises:
@@ -107,19 +111,25 @@ class Presets:
             raise self._wrong(f"{kind} is no table")
         return table
 
-    def _checked(self, name: str, values: Any) -> dict[str, float]:
+    def _checked(self, name: str, values: Any) -> dict[str, Value]:
         if not isinstance(values, dict):
             raise self._wrong(f"preset.{name} is no table")
         for field, value in values.items():
             if field not in FIELDS:
                 raise self._wrong(f"preset.{name} has {field}; it may have {', '.join(FIELDS)}")
-            if isinstance(value, bool) or not isinstance(value, int if field == "top_k" else int | float):
-                raise self._wrong(f"preset.{name}.{field} is not a number of its kind")
+            kind = type(getattr(Sampling(), field))
+            if isinstance(value, bool) or not isinstance(value, int | float if kind is float else kind):
+                raise self._wrong(f"preset.{name}.{field} is not a {'text' if kind is str else 'number of its kind'}")
         from slipstream.models.sampling.sampler import Sampler  # this loads numpy
 
-        found = {str(field): int(value) if field == "top_k" else float(value) for field, value in values.items()}
+        found: dict[str, Value] = {
+            str(field): float(value) if isinstance(getattr(Sampling(), field), float) else value
+            for field, value in values.items()
+        }
         try:
-            Sampler(**found)  # type: ignore[arg-type]
+            Sampler(**replace(Sampling(), **found).drawing())  # type: ignore[arg-type]
+            for field in ("logit_bias", "reasoning", "reasoning_budget"):
+                all_settings()[f"sampling.{field}"].checked(found.get(field, getattr(Sampling(), field)))
         except UsageError as error:
             raise self._wrong(f"preset.{name}: {error.title.rstrip('.')}") from error
         return found
@@ -128,11 +138,23 @@ class Presets:
         return broken_file(self._path, why)
 
 
-def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, float]:
+def values_of(sampling: Sampling, usual: Sampling | None = None) -> dict[str, Value]:
     """What a way to sample sets other than the usual."""
     usual = usual or Sampling()
     both = {field: (getattr(sampling, field), getattr(usual, field)) for field in FIELDS}
     return {field: value for field, (value, normal) in both.items() if value != normal}
+
+
+def suggested(sampling: Sampling, values: Mapping[str, float], chosen: Collection[str]) -> Sampling:
+    """A way to sample with what a model's makers recommend.
+
+    Args:
+        sampling: The way.
+        values: What they recommend, by the names of ``Sampling``.
+        chosen: What the owner has set, which stays.
+    """
+    own = {name: value for name, value in values.items() if name in FIELDS and name not in chosen}
+    return replace(sampling, **{name: type(getattr(sampling, name))(value) for name, value in own.items()})
 
 
 def led_by(reply: ReplySettings) -> ReplySettings:

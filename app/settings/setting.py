@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar, cast
@@ -29,6 +30,7 @@ class About:
     choices: tuple[str, ...] = ()  # the words it may be; empty for any
     when: When = "at once"  # from when on a change counts
     named: tuple[int, str] | None = None  # a number that stands for something, and its word; it may be typed instead
+    check: Callable[[str], object] | None = None  # refuses a text that cannot be read, by a ``UsageError``
 
     @property
     def effect(self) -> str:
@@ -53,9 +55,10 @@ def setting(
     choices: tuple[str, ...] = (),
     when: When = "at once",
     named: tuple[int, str] | None = None,
+    check: Callable[[str], object] | None = None,
 ) -> V:
     """A dataclass field that is a setting; see ``About``."""
-    about = About(text, low, high, above, choices, when, named)
+    about = About(text, low, high, above, choices, when, named, check)
     made: V = field(default=default, metadata={ABOUT: about})
     return made
 
@@ -98,6 +101,8 @@ class Setting:
         elif isinstance(self.default, str):
             good = isinstance(value, str) and len(value) <= _MOST_TEXT and (not about.choices or value in about.choices)
             good = good and bool(str(value).strip() or not self.default)  # empty only where that is the default
+            if good and about.check:
+                about.check(str(value))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             whole = isinstance(value, int) or not isinstance(self.default, int)
             low = value > about.low if about.above else value >= about.low

@@ -12,10 +12,13 @@ from typing import Any, Final
 
 from slipstream.app.protocol import AUTO, STATES_LIMIT, Load, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
+from slipstream.models.chat_template.marks import LEVELS
+from slipstream.models.sampling.bias import entries_of
 
 LAST: Final = "last"  # ``model.name``: the model that was chosen last
 KEYS: Final = "keys"  # the table of the file that maps actions to keys
 _USUAL: Final = Sampling()
+_OWN: Final = "unset, the model's own"
 _CHAT: Final[When] = "in the next chat"
 _LOAD: Final[When] = "when a model is loaded next"
 _START: Final[When] = "at the next start"
@@ -32,6 +35,12 @@ class ModelSettings:
     context: int = setting(
         0, "context in tokens; 0 takes the model's own, at most 8,192", high=1 << 20, when=_LOAD, named=(0, "auto")
     )
+    kv_type: str = setting(
+        "auto",
+        "numbers of the KV cache; q8_0 takes half the memory of f16, q4_0 a quarter and is less exact",
+        choices=("auto", "f16", "q8_0", "q4_0"),
+        when=_LOAD,
+    )
     gpu_layers: int = setting(
         -1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD, named=(-1, "all")
     )
@@ -42,17 +51,38 @@ class ModelSettings:
 class SamplingSettings:
     """Sampling."""
 
-    temperature: float = setting(_USUAL.temperature, "how freely tokens are drawn; 0 takes the likeliest", high=10.0)
-    top_k: int = setting(_USUAL.top_k, "keep so many of the best tokens; 0 is off", high=1_000_000)
-    top_p: float = setting(
-        _USUAL.top_p, "keep the best tokens with this much probability; 1 is off", above=True, high=1.0
+    temperature: float = setting(
+        _USUAL.temperature, f"how freely tokens are drawn; 0 takes the likeliest; {_OWN}", high=10.0
     )
-    min_p: float = setting(_USUAL.min_p, "keep tokens with this share of the best; 0 is off", high=0.99)
+    top_k: int = setting(_USUAL.top_k, f"keep so many of the best tokens; 0 is off; {_OWN}", high=1_000_000)
+    top_p: float = setting(
+        _USUAL.top_p, f"keep the best tokens with this much probability; 1 is off; {_OWN}", above=True, high=1.0
+    )
+    min_p: float = setting(_USUAL.min_p, f"keep tokens with this share of the best; 0 is off; {_OWN}", high=0.99)
     repetition_penalty: float = setting(
         _USUAL.repetition_penalty, "above 1 makes what was said less likely; 1 is off", low=0.01, high=100.0
     )
     presence_penalty: float = setting(
         _USUAL.presence_penalty, "penalty for words already used; 0 is off", low=-100.0, high=100.0
+    )
+    top_n_sigma: float = setting(
+        _USUAL.top_n_sigma, "keep tokens within so many standard deviations of the best; 0 is off", high=100.0
+    )
+    dry: float = setting(_USUAL.dry, "how strongly repetitions of what was said are avoided; 0 is off", high=100.0)
+    logit_bias: str = setting(
+        _USUAL.logit_bias, "tokens to favour or avoid, such as the=-2, fox=1.5, 123=-inf", check=entries_of
+    )
+    reasoning: str = setting(
+        _USUAL.reasoning,
+        "how much the model thinks before it answers; auto leaves it to the model",
+        choices=(_USUAL.reasoning, *LEVELS),
+    )
+    reasoning_budget: int = setting(
+        _USUAL.reasoning_budget,
+        "most tokens of thoughts; -1 sets no limit",
+        low=-1,
+        high=1_000_000,
+        named=(-1, "none"),
     )
     typical: float = setting(
         0.0,
@@ -142,7 +172,12 @@ class Settings:
         """A request that loads a model, as these settings load any."""
         model, limit = self.model, int(self.keeping.states_gb * (1 << 30))
         return replace(
-            load, n_ctx=model.context, gpu_layers=model.gpu_layers, threads=model.threads, states_limit=limit
+            load,
+            n_ctx=model.context,
+            kv_type=model.kv_type,
+            gpu_layers=model.gpu_layers,
+            threads=model.threads,
+            states_limit=limit,
         )
 
     def value(self, name: str) -> Value:

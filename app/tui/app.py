@@ -84,7 +84,7 @@ class ChatApp(App[int]):
         self.desk = Desk(models)
         drawn = sampling or now.sampling.sampling(seed=0)
         asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
-        conversation = Conversation(store, drawn, chat, led_by(now.reply), asked)
+        conversation = Conversation(store, drawn, chat, led_by(now.reply), asked, lambda: file.chosen)
         self.chat = ChatScreen(self._engine_room, load, store, conversation, Path(load.model).stem, self.desk)
         self.settled = Settled(self, file, self.chat, self.desk)
         self.chat.notes = [*notes, *self.settled.problems]

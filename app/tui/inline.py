@@ -108,7 +108,7 @@ class InlineChat(App[int]):
         self._store = store
         self._room, self._load = EngineService(engine, store, now.ahead), load
         asked = bool(values_of(sampling, settings.kept.sampling.sampling(seed=0)))
-        self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked)
+        self._conversation = Conversation(store, sampling, chat, led_by(now.reply), asked, lambda: settings.chosen)
         self.ask = Ask(compact=True, show_line_numbers=False, highlight_cursor_line=False)
         self._doing, self._column = Static(id="doing"), VerticalScroll(id="said")
         self.loaded: Loaded | None = None  # the model, while it is loaded
@@ -209,6 +209,7 @@ class InlineChat(App[int]):
     @on(ModelReady)
     async def _model_ready(self, message: ModelReady) -> None:
         self.loaded = message.loaded
+        self._conversation.suggest(message.loaded.sampling)
         self._say(f"{message.loaded.name} · Enter sends · Esc stops or leaves")
         await self._remark(message.loaded.failed)
         if self._waiting:

@@ -55,6 +55,7 @@ class Commands:
             "preset": guidance.use_preset,
             "keep-system": guidance.keep_system,
             "keep-preset": guidance.keep_preset,
+            "think": guidance.use_reasoning,
             "seed": guidance.take_seed,
             "temp": guidance.take_temperature,
             "model": downloads.use_named,
@@ -75,6 +76,7 @@ class Commands:
             # keys alone
             "stop": lambda _: replying.stop(),
             "offer": lambda _: downloads.take_offer(),
+            "next-thinking": lambda _: guidance.next_reasoning(),
             "page": lambda step: page.transcript.page(int(step)),
             "top": lambda _: page.transcript.to_top(),
             "bottom": lambda _: page.show_newest(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from slipstream.app.chats.recording import history, turns
@@ -17,7 +18,8 @@ from slipstream.app.protocol import (
     check_size,
     new_seed,
 )
-from slipstream.app.settings.presets import FIELDS, values_of
+from slipstream.app.settings.presets import FIELDS, suggested, values_of
+from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import ReplySettings
 
 FRAME = 40.0
@@ -45,6 +47,7 @@ class Conversation:
         chat: str | None = None,
         reply: ReplySettings | None = None,
         asked: bool = False,
+        chosen: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         """Opens a chat.
 
@@ -52,8 +55,11 @@ class Conversation:
             sampling: How tokens are drawn in a chat that keeps no other way.
             chat: The chat; None for a new one.
             asked: Whether this sampling was asked for just now, so that it wins over what the chat keeps.
+            chosen: The fields of it that the owner has set, so that they win over the model's own.
         """
         self._store = store
+        self._settled, self._chosen, self._asked = sampling, chosen, asked
+        self._suggested: Mapping[str, float] = {}
         self.sampling = sampling  # how the tokens of the next replies are drawn
         self.usual = sampling  # how they are drawn in a chat that keeps no other way
         self._reply = reply or ReplySettings()
@@ -72,12 +78,14 @@ class Conversation:
     def open(self, chat: str) -> None:
         self.chat = self._store.get(chat)
         self._store.hold(chat)
+        self._asked = False
         self._draw_as_kept()
 
     def begin(self) -> None:
         """Goes to a new chat, which is kept once something is said in it."""
         self.chat = None
         self._new_system = self._reply.system
+        self._asked = False
         self._draw_as_kept()
 
     def settle(self, sampling: Sampling, reply: ReplySettings) -> None:
@@ -85,9 +93,30 @@ class Conversation:
         if self.chat is None and self._new_system == self._reply.system:
             self._new_system = reply.system
         self._reply = reply
+        self._settled = dataclasses.replace(sampling, seed=self.usual.seed, typical=self.usual.typical)
+        self._draw_anew()
+
+    def suggest(self, values: Mapping[str, float]) -> None:
+        """Draws as a model's makers recommend where neither the owner nor the chat says otherwise.
+
+        Args:
+            values: What they recommend, by the names of ``Sampling``.
+        """
+        self._suggested = values
+        self._draw_anew()
+
+    @property
+    def suggested(self) -> dict[str, Value]:
+        """What of the usual sampling is the model's own."""
+        return values_of(self.usual, self._settled)
+
+    def _draw_anew(self) -> None:
+        """Takes the usual sampling as it is now; what the chat keeps of its own stays."""
         own = values_of(self.sampling, self.usual)
-        self.usual = dataclasses.replace(sampling, seed=self.usual.seed, typical=self.usual.typical)
+        self.usual = suggested(self._settled, self._suggested, self._chosen())
         self.sampling = dataclasses.replace(self.usual, seed=self.sampling.seed, **own)  # type: ignore[arg-type]
+        if self.chat and not self._asked:
+            self._draw_as_kept()
 
     @property
     def system(self) -> str:
@@ -174,7 +203,8 @@ class Conversation:
         messages = history(before, loaded.fingerprint, "" if chat else self._new_system)
         if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
             text = f"{messages.pop().content}\n\n{text}"
-        return Prepare([*messages, Message("user", text)], drafter, self._state(chat.id) if chat else None)
+        state, reasoning = self._state(chat.id) if chat else None, self.sampling.reasoning
+        return Prepare([*messages, Message("user", text)], drafter, state, reasoning=reasoning)
 
     def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
         """Begins another reply, with a seed of its own; the one before stays kept as a branch.

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Sampling
+from slipstream.app.protocol import Loaded, Sampling, check_reasoning, reasoning_levels
 from slipstream.app.settings.presets import FIELDS, NONE, OLD_NAMES, Presets, values_of
 from slipstream.app.tui.chat.page import ChatPage
+from slipstream.models.chat_template.marks import AUTO_LEVEL, LEVELS
 from slipstream.models.errors import SlipstreamError, UsageError
 
 LARGEST_SEED: Final = (1 << 63) - 1
+LARGEST_BUDGET: Final = 1_000_000
 
 
 class Guidance:
     """Changes the system prompt and the sampling of the open chat, and shows both in the top bar."""
 
-    def __init__(self, page: ChatPage) -> None:
-        self._page = page
+    def __init__(self, page: ChatPage, loaded: Callable[[], Loaded | None]) -> None:
+        """Keeps what is seen, and where the model is found once it is loaded."""
+        self._page, self._loaded = page, loaded
 
     def use_system(self, text: str) -> None:
         """Gives the chat a system prompt: one of a name, or this text; ``none`` for none. Without a text, says it."""
@@ -41,7 +45,8 @@ class Guidance:
         """Draws the next replies of this chat as a preset says; without a name, lists all."""
         presets = self._presets.presets()
         if not name:
-            self._page.hint(f"Presets: {', '.join(map(one_line, presets))}. Now: {self._sampling_name() or 'default'}.")
+            now = self._sampling_name() or f"default{self._suggested()}"
+            self._page.hint(f"Presets: {', '.join(map(one_line, presets))}. Now: {now}.")
             return
         name = name if name in presets else OLD_NAMES.get(name, name)
         if name not in presets:
@@ -86,6 +91,44 @@ class Guidance:
         self._draw(replace(self._page.conversation.sampling, temperature=value))
         self._page.hint(f"Temperature of the next replies: {value:g}")
 
+    def use_reasoning(self, text: str) -> None:
+        """Sets how much the model thinks, or how many tokens at most; without a text, says it."""
+        sampling, word = self._page.conversation.sampling, text.casefold()
+        if not word:
+            loaded = self._loaded()
+            now = _reasoning_words(sampling) or "as the model does by itself"
+            self._page.hint(f"Thinking: {now}. {reasoning_levels(loaded.reasoning) if loaded else ''}".rstrip())
+        elif word.isascii() and word.isdigit():
+            self._draw(replace(sampling, reasoning_budget=min(int(word), LARGEST_BUDGET)))
+            self._page.hint(f"Its thoughts end after {int(word):,} tokens from the next reply on.")
+        elif word in (AUTO_LEVEL, *LEVELS):
+            if loaded := self._loaded():
+                check_reasoning(word, loaded)
+            budget = -1 if word == AUTO_LEVEL else sampling.reasoning_budget
+            self._draw(replace(sampling, reasoning=word, reasoning_budget=budget))
+            self._page.hint(f"Thinking, from the next reply on: {word}")
+        else:
+            raise UsageError(
+                f"not a valid level of reasoning: {one_line(text)}.",
+                f"There are {', '.join((AUTO_LEVEL, *LEVELS))}, and a number of tokens.",
+            )
+
+    def next_reasoning(self) -> None:
+        """Goes on to the next level of reasoning that the model has."""
+        loaded = self._loaded()
+        if loaded is None:
+            self._page.hint("The model is not loaded yet.")
+            return
+        efforts = not {"on", "off"}.issuperset(loaded.reasoning)
+        levels = [level for level in loaded.reasoning if level != "on" or not efforts]
+        if not levels:
+            self._page.hint(reasoning_levels(levels))
+            return
+        level = self._page.conversation.sampling.reasoning
+        level = loaded.reasoning_default if level == AUTO_LEVEL else level
+        at = levels.index(level) + 1 if level in levels else 0
+        self.use_reasoning(levels[at % len(levels)])
+
     def show(self) -> None:
         """Says in the top bar how the chat is led, by the names where there are some."""
         words = []
@@ -106,6 +149,13 @@ class Guidance:
         self._page.conversation.draw(sampling)
         self.show()
 
+    def _suggested(self) -> str:
+        """What of the usual sampling is the model's own, in words; empty if nothing is."""
+        values = self._page.conversation.suggested
+        loaded = self._loaded()
+        named = [f"{name.replace('_', ' ')} {value:g}" for name, value in values.items()]
+        return f" ({', '.join(named)} from {loaded.sampling_source})" if named and loaded else ""
+
     def _sampling_name(self) -> str:
         """The preset that the next replies are drawn by, or what is set; empty for the usual."""
         usual = self._page.conversation.usual
@@ -116,4 +166,15 @@ class Guidance:
             for name, kept in self._presets.presets().items():
                 if values_of(replace(usual, **kept), usual) == values:  # type: ignore[arg-type]
                     return name
-        return f"temp {values['temperature']:g}" if set(values) == {"temperature"} else "own sampling"
+        reasoning = {values.pop(name, None) for name in ("reasoning", "reasoning_budget")} != {None}
+        words = [f"thinking {_reasoning_words(self._page.conversation.sampling) or AUTO_LEVEL}"] if reasoning else []
+        if values:
+            words.append(f"temp {values['temperature']:g}" if set(values) == {"temperature"} else "own sampling")
+        return " · ".join(words)
+
+
+def _reasoning_words(sampling: Sampling) -> str:
+    """How much the model is to think; empty where that is left to it."""
+    level = sampling.reasoning if sampling.reasoning != AUTO_LEVEL else ""
+    most = f"{sampling.reasoning_budget:,} tokens at most" if sampling.reasoning_budget >= 0 else ""
+    return ", ".join(filter(None, (level, most)))

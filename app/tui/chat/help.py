@@ -35,6 +35,7 @@ KEYS = (
     ("F4", "guesses of each step, and how often they are right"),
     ("F5", "reply again, with another seed"),
     ("Ctrl-T", "open or fold the thoughts of the last reply"),
+    ("Alt-T", "how much the model thinks before it answers"),
     ("Ctrl-Y", "copy the last reply"),
     ("Ctrl-G", "let a reply that was stopped go on"),
     ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),

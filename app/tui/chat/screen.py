@@ -96,6 +96,7 @@ KEYS: Final[list[BindingType]] = named(
         Binding("f8", "command('bench')", "Benchmark", show=False, priority=True, id="bench"),
         Binding("ctrl+r", "command('search')", "Search prompts", show=False, priority=True, id="recall"),
         Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, priority=True, id="thoughts"),
+        Binding("alt+t", "command('next-thinking')", "More or less thinking", show=False, priority=True, id="thinking"),
         Binding("ctrl+y", "command('copy')", "Copy reply", show=False, priority=True, id="copy-reply"),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),
         Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, priority=True, id="prompt-before"),
@@ -128,7 +129,8 @@ class ChatScreen(Screen[None]):
         self.page = page = ChatPage(self, store, conversation, load.drafter)
         self.sidebar, self.transcript, self.drafts = page.sidebar, page.transcript, page.drafts
         self.prompt, self.status, self.top_bar = page.prompt, page.status, page.top_bar
-        self.editing, self.context, self.guidance = Editing(page), ContextMeter(page), Guidance(page)
+        self.editing, self.context = Editing(page), ContextMeter(page)
+        self.guidance = Guidance(page, lambda: self.model.loaded)
         self.model = ChatModel(page, engine, desk, load, model, self.show_chat)
         self.reply = Replying(page, engine, self.model, self.editing, self.context, self.show_chat)
         self.typing = TypingPrefill(page, engine, self.model, self.editing, self.reply)
@@ -223,7 +225,7 @@ class ChatScreen(Screen[None]):
         """
         self.engine.ahead = now.ahead
         self.model.apply_settings(now)
-        if before and (before.sampling, before.reply) != (now.sampling, now.reply):
+        if before:
             self.conversation.settle(now.sampling.sampling(seed=0), led_by(now.reply))
             self.guidance.show()
         if before is None or before.screen.sidebar != now.screen.sidebar:
@@ -247,6 +249,8 @@ class ChatScreen(Screen[None]):
             self.benchmark.keep_cut_short()
         self.drafters.fresh = False
         self.downloads.look_for_offer_soon()
+        self.conversation.suggest(message.loaded.sampling)
+        self.guidance.show()
         self.typing.read()
         await self.model.ready(message.loaded)
 

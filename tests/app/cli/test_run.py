@@ -88,6 +88,18 @@ def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, 
         (["run", "-p", "hi", "--typical", "0"], ["typical is 0", "above 0"]),
         (["run", "-p", "hi", "--typical", "--temp", "0"], ["typical acceptance", "temperature 0"]),
         (["run", "-p", "hi", "--seed", "x"], ["--seed"]),
+        (["run", "-p", "hi", "--reasoning", "low"], ["no reasoning level low", "no switch for reasoning"]),
+        (["run", "-p", "hi", "--reasoning", "much"], ["--reasoning", "'much'"]),
+        (["run", "-p", "hi", "--reasoning-budget", "-7"], ["reasoning_budget is -7"]),
+        (["run", "-p", "hi", "--dry", "-1"], ["dry is -1"]),
+        (["run", "-p", "hi", "--top-n-sigma", "-1"], ["top-n-sigma is -1"]),
+        (["run", "-p", "hi", "--logit-bias", "the"], ["logit-bias cannot be read from 'the'", "the=-2"]),
+        (["run", "-p", "hi", "--logit-bias", "99999999=1"], ["no token 99999999"]),
+        (["run", "-p", "hi", "--logit-bias", "a b c d e=1"], ["'a b c d e' is", "tokens of this model, not one"]),
+        (["run", "-p", "hi", "--kv-type", "q2"], ["--kv-type", "'q2'"]),
+        (["run", "-p", "hi", "--json-schema", "nowhere.json"], ["cannot read nowhere.json", "no such file"]),
+        (["run", "-p", "hi", "--grammar", "."], ["cannot read ."]),
+        (["run", "-p", "hi", "--grammar", "x", "--json-schema", "y"], ["not allowed with"]),
         (["run", "-p", "hi", "--max-tokens", "-1"], ["max-tokens is -1"]),
         (["run", "-p", "hi", "-m", "gpt-9"], ["'gpt-9'", "bundled"]),
         (["run", "-p", "hi", "--chat", "../x"], ["cannot be the name of a chat"]),
@@ -279,3 +291,73 @@ def test_a_kept_chat_is_drawn_as_it_keeps_unless_options_say_otherwise(tmp_path:
     assert hot != cold
     assert said("--chat", "one") == hot
     assert said("--chat", "two", "--temp", "0") == cold
+
+
+def test_an_answer_follows_a_schema_or_a_grammar(tmp_path: Path) -> None:
+    schema, grammar = tmp_path / "schema.json", tmp_path / "answer.gbnf"
+    schema.write_text('{"type": "object", "properties": {"animal": {"enum": ["fox", "cat"]}}, "required": ["animal"]}')
+    grammar.write_text('root ::= "yes" | "no"')
+    ask = ("run", "-p", "Is it a fox?", "--seed", "2")
+    texts = {
+        slipstream(*ask, "--json-schema", str(schema), "--drafter", name, home=tmp_path).stdout
+        for name in ("none", "auto")
+    }
+    (text,) = texts
+    assert json.loads(text)["animal"] in ("fox", "cat")
+    assert slipstream(*ask, "--grammar", str(grammar), home=tmp_path).stdout in (b"yes\n", b"no\n")
+    cut = slipstream(*ask, "--json-schema", str(schema), "--max-tokens", "2", "--json", home=tmp_path)
+    assert "does not fit its grammar: it reached 2 tokens" in cut.stderr.decode()
+    assert json.loads(cut.stdout.splitlines()[-1])["complete"] is False
+    schema.write_text("{")
+    assert "the JSON schema cannot be used" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
+    schema.write_text("")
+    assert "is empty" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
+
+
+def test_a_bias_forbids_and_forces_tokens(tmp_path: Path) -> None:
+    ask = ("run", "-p", "Tell me about the sea", "--temp", "0", "--max-tokens", "20")
+    usual = slipstream(*ask, home=tmp_path).stdout.decode()
+    first = usual.split()[0]
+    other = slipstream(*ask, "--logit-bias", f"{first}=-inf", home=tmp_path).stdout.decode()
+    assert other.split()[0] != first
+    texts = {
+        slipstream(
+            *ask, "--dry", "2", "--top-n-sigma", "1", "--temp", "1", "--seed", "5", "--drafter", name, home=tmp_path
+        ).stdout
+        for name in ("none", "draft", "lookup")
+    }
+    assert len(texts) == 1
+
+
+def test_the_models_own_sampling_holds_unless_something_else_was_set(tmp_path: Path) -> None:
+    import gguf
+
+    reader = gguf.GGUFReader(TARGET)
+    own = tmp_path / "own.gguf"
+    writer = gguf.GGUFWriter(own, "llama")
+    for field in reader.fields.values():
+        if field.name.startswith(("GGUF.", "general.architecture")):
+            continue
+        kind = field.types[0]
+        writer.add_key_value(field.name, field.contents(), kind, field.types[-1] if len(field.types) > 1 else None)
+    writer.add_float32("general.sampling.temp", 0.0)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    def sampled(*more: str) -> tuple[str, float]:
+        done = slipstream(
+            "run", "-p", "Tell me about the sea", "-m", str(own), "--json", "--max-tokens", "12", *more, home=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout.splitlines()[-1])
+        return summary["text"], summary["sampling"].get("temperature", 0.8)
+
+    (cold, temperature), (again, _) = sampled("--seed", "1"), sampled("--seed", "2")
+    assert cold == again and temperature == 0.0
+    assert sampled("--temp", "1.5", "--seed", "1")[1] == 1.5
+    (tmp_path / "settings.toml").write_text("[sampling]\ntemperature = 0.8\n")
+    assert sampled("--seed", "1")[1] == 0.8

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.models.kinds import write_kind
+from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
 from tests.models.sparse import dense, write_sparse
 
-from slipstream.app.engine.load import fitted, load
+from slipstream.app.engine.load import fitted, load, options_for
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
-from slipstream.models.errors import SlipstreamError
+from slipstream.app.protocol import Generate, Load, Message, Sampling
+from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.dry_run import DryRun
@@ -123,3 +124,40 @@ def test_a_draft_model_may_be_too_much(header: Header) -> None:
     assert fitted(Load(model=""), header, None, devices=machine(room)).n_ctx == 8192
     with pytest.raises(SlipstreamError, match="does not fit this machine"):
         fitted(Load(model=""), header, header, devices=machine(room))
+
+
+def test_the_type_of_the_cache_may_be_asked_for(header: Header) -> None:
+    for kind in ("f16", "q8_0", "q4_0"):
+        chosen = fitted(Load(model="", kv_type=kind), header, None, devices=machine(8 * GB))
+        assert chosen.kv_type == kind
+        assert options_for(Load(model=""), 512, chosen.kv_type).flash is (None if kind == "f16" else True)
+    sizes = [
+        fitted(Load(model="", kv_type=kind), header, None, devices=machine(8 * GB)).need.kv
+        for kind in ("f16", "q8_0", "q4_0")
+    ]
+    assert sizes[0] * 34 // 64 == sizes[1] and sizes[0] * 18 // 64 == sizes[2]
+
+
+@pytest.mark.parametrize("kind", [*TREES, *CHAINS, *PLAIN])
+def test_a_kind_of_model_takes_a_packed_cache_or_says_why_not(tmp_path: Path, kind: str) -> None:
+    path = write_kind(tmp_path / "m.gguf", kind)
+    for kv_type in ("f16", "q8_0", "q4_0"):
+        request = Load(str(path), kv_type=kv_type, n_ctx=256)
+        if kv_type == "f16":  # their heads are 16 wide, or there are none
+            session, _ = load(request, lambda share: None)
+            session.close()
+        else:
+            with pytest.raises(UsageError, match=f"cannot have a KV cache of {kv_type}: .* multiple of 32"):
+                load(request, lambda share: None)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+def test_the_bundled_model_writes_with_any_type_of_cache(tmp_path: Path, kv_type: str) -> None:
+    request = choose(Paths.default({"SLIPSTREAM_HOME": str(tmp_path)}))
+    session, _ = load(replace(request, kv_type=kv_type, states=None), lambda share: None)
+    asked = Generate(1, [Message("user", "Tell me a story.")], Sampling(0.0), max_tokens=12)
+    texts = {
+        session.reply(replace(asked, drafter=name), lambda _: None, lambda: False).text for name in ("none", "draft")
+    }
+    session.close()
+    assert len(texts) == 1 and len(texts.pop()) > 10

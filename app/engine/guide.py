@@ -1,0 +1,189 @@
+"""What of a reply is not left to the sampler: the end of its thoughts, and a grammar that its answer must follow."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from slipstream.app.chats.reasoning import Thinking
+from slipstream.drafters.base import Draft
+from slipstream.drafters.tree import some_of
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.sampling.top_k import Doubles, Ids
+from slipstream.models.types import ROOT, Floats, History, Token
+
+if TYPE_CHECKING:  # grammars are seldom used
+    from slipstream.models.grammar.matching import Matcher
+
+_PATIENCE: Final = 8
+"""Tokens beyond the budget that a character or a mark may take to be whole."""
+_LEADING: Final = 2
+"""Tokens of empty lines that may stand between thoughts and an answer with a grammar."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuideVocabulary:
+    """What a guide asks of a model."""
+
+    piece: Callable[[Token], bytes]  # the bytes of a token
+    tokenize: Callable[[str], list[Token]]  # turns a mark into tokens, control tokens among them
+    # tokens that open thoughts at the beginning of a reply; none where the model has none or begins inside them
+    openers: frozenset[Token] = frozenset()
+    blanks: frozenset[Token] = frozenset()  # tokens of empty lines
+
+
+@dataclass(slots=True)
+class _State:
+    """What was written up to a token."""
+
+    mind: Thinking  # tells thoughts from answer
+    matcher: Matcher | None = None  # the grammar's state
+    count: int = 0  # tokens of the thoughts, between the marks
+    forced: tuple[Token, ...] = ()  # tokens that must follow
+    waiting: bytes = b""  # of a character that is not whole yet
+    leading: int = 0  # tokens of empty lines since the thoughts; -1 once the answer has begun
+
+    def copy(self) -> _State:
+        matcher = self.matcher.copy() if self.matcher else None
+        return _State(copy(self.mind), matcher, self.count, self.forced, self.waiting, self.leading)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be told from the tokens that follow."""
+        return self.mind.over and not self.forced and self.matcher is None
+
+    @property
+    def held(self) -> bool:
+        """Whether the next token is the grammar's to choose: one of the answer, or the first of the reply."""
+        return self.matcher is not None and (self.leading < 0 or self.mind.answers_next)
+
+
+class Guide:
+    """A sampler that closes thoughts once they have so many tokens, and keeps an answer to its grammar.
+
+    Both are functions of the reply's tokens alone, so that the text is the same with every drafter, and nothing has to
+    be undone when a draft is rejected. The mask of a grammar comes before penalties and truncation.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        start: int,
+        thinks: str,
+        vocabulary: GuideVocabulary,
+        budget: int = -1,
+        matcher: Matcher | None = None,
+    ) -> None:
+        """Begins a reply.
+
+        Args:
+            sampler: Draws what is left to it.
+            start: Index in the history where the reply begins.
+            thinks: The closing mark of the thinking part that the prompt ends in; empty where it ends in none.
+            vocabulary: The model's.
+            budget: Most tokens of thoughts; -1 for no limit.
+            matcher: The grammar of the answer, at its beginning.
+        """
+        self._sampler, self._budget, self._vocabulary = sampler, budget, vocabulary
+        self._done, self._state = start, _State(Thinking(thinks), matcher)
+        self._close_if_due(self._state)
+
+    def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
+        """Draws the token after ``history`` and ``ahead``, or gives the one that must follow."""
+        state = self._after(history, ahead)
+        return state.forced[0] if state.forced else self._sampler.pick(self._masked(logits, state), history, ahead)
+
+    def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
+        """What ``pick`` draws from: one token where that must follow; see ``Sampler``."""
+        state = self._after(history, ahead)
+        if state.forced:
+            return np.array([state.forced[0]]), np.ones(1)
+        return self._sampler.distribution(self._masked(logits, state), history, ahead)
+
+    def pruned(self, draft: Draft, history: History) -> Draft:
+        """A draft without what cannot be accepted; one with probes stays whole, as its drafter learns from them."""
+        tree = draft.tree
+        if not tree.tokens or tree.probes:
+            return draft
+        root = self._after(history, ())
+        if root.settled or (root.matcher is None and not root.forced and root.count + tree.depth < self._budget):
+            return draft
+        states = {ROOT: root}
+        kept = list[int]()
+        for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+            if parent in states and self._fits(states[parent], token):
+                states[node] = states[parent].copy()
+                self._take(states[node], token)
+                kept.append(node)
+        return draft if len(kept) == len(tree) else some_of(draft, kept)
+
+    def complete(self, history: History) -> bool:
+        """Whether the answer so far fits its grammar as it is; True without one."""
+        matcher = self._after(history, ()).matcher
+        return matcher is None or matcher.complete
+
+    def _after(self, history: History, ahead: Sequence[Token]) -> _State:
+        for token in history.tokens[self._done :]:
+            self._take(self._state, token)
+        self._done = len(history.tokens)
+        state = self._state
+        if ahead and not state.settled:
+            state = state.copy()
+            for token in ahead:
+                self._take(state, token)
+        return state
+
+    def _masked(self, logits: Floats, state: _State) -> Floats:
+        """The logits with what the grammar forbids at minus infinity."""
+        if state.matcher is None or not state.held:
+            return logits
+        allowed = np.zeros(logits.size, np.bool_)
+        mask = state.matcher.allowed()[: logits.size]
+        allowed[: mask.size] = mask
+        allowed[[token for token in self._extra(state) if token < logits.size]] = True
+        return np.where(allowed, logits, np.float32(-np.inf))
+
+    def _extra(self, state: _State) -> frozenset[Token]:
+        """Tokens that may stand before the answer: those that open thoughts, and empty lines behind them."""
+        if state.leading < 0 or state.leading >= _LEADING:
+            return frozenset()
+        return self._vocabulary.blanks if state.mind.thought else self._vocabulary.openers
+
+    def _fits(self, state: _State, token: Token) -> bool:
+        if state.forced:
+            return token == state.forced[0]
+        if state.matcher is None or not state.held:
+            return True
+        return state.matcher.fits(token) or token in self._extra(state)
+
+    def _take(self, state: _State, token: Token) -> None:
+        """Goes on by a token."""
+        if state.settled:
+            return
+        thinks, thought, held, extra = state.mind.under_way, state.mind.thought, state.held, self._extra(state)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        state.mind.feed(decoder.decode(state.waiting + self._vocabulary.piece(token)))
+        state.waiting = decoder.getstate()[0]
+        state.count += thinks and state.mind.under_way
+        if state.matcher and held:
+            if token in extra and not (thought and state.matcher.fits(token)):
+                state.leading += thought
+            else:
+                state.matcher.take(token)
+                state.leading = -1
+        if state.forced and token == state.forced[0]:
+            state.forced = state.forced[1:]
+        else:  # another token than the forced one: it was written without this budget
+            self._close_if_due(state)
+
+    def _close_if_due(self, state: _State) -> None:
+        """Forces the closing mark once the budget is spent and the last character and mark are whole."""
+        late, state.forced = state.count - self._budget, ()
+        whole = late >= _PATIENCE or not (state.waiting or state.mind.amid_mark)
+        if self._budget >= 0 and late >= 0 and state.mind.under_way and whole:
+            state.forced = tuple(self._vocabulary.tokenize(state.mind.closing))
