@@ -8,6 +8,11 @@ from typing import Final
 LEAST_TOKENS: Final = 30  # tokens below which no speed-up is given: single steps would decide it
 
 
+GAIN: Final = 1.05
+LOSS: Final = 0.95
+"""Ratios from which on, and below which, a reply is called faster or slower."""
+
+
 def speedup(tokens: float, seconds: float, plain_seconds: float | None) -> float | None:
     """The time that plain decoding takes for these tokens over the time that they took.
 
@@ -33,7 +38,7 @@ def times(ratio: float | None) -> str:
 
 def compared(ratio: float) -> str:
     """A speed-up in words: "1.8x faster", "1.0x same speed", "0.8x slower"."""
-    return f"{times(ratio)} {'faster' if ratio >= 1.05 else 'slower' if ratio < 0.95 else 'same speed'}"
+    return f"{times(ratio)} {'faster' if ratio >= GAIN else 'slower' if ratio < LOSS else 'same speed'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from slipstream.app.bench.estimate import Estimate
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import STOPPED, table
 from slipstream.app.bench.stopping import never
@@ -201,10 +202,18 @@ def audit(
     """
     compared, tokens, findings = dict(report.compared), dict.fromkeys(report.compared, 0), list[Finding]()
 
+    estimate = Estimate([Plain.name, *compared], plan.tokens)
+
+    def timed(name: str, turn: Turn) -> Written:
+        estimate.reply(name)
+        written = write(session, name, turn, stop)
+        estimate.end(len(written.tokens))
+        return written
+
     def reply(turn: Turn) -> Written:
-        plain = write(session, Plain.name, turn, stop)
+        plain = timed(Plain.name, turn)
         for name in compared:
-            drafted = write(session, name, turn, stop)
+            drafted = timed(name, turn)
             alike = shared_prefix(plain.tokens, drafted.tokens)
             compared[name] += 1
             tokens[name] += alike
@@ -214,7 +223,7 @@ def audit(
                 tell(f"check: {name} differs: {turn.place}, token {alike + 1}")
         return plain
 
-    counts = play(plan, context, lambda line: tell(f"check: {line}"), reply)
+    counts = play(plan, context, lambda line: tell(f"check: {line}"), estimate, reply)
     too_long = {name: long for name, (_, long) in counts.items()}
     return replace(report, compared=compared, tokens=tokens, findings=findings, too_long=too_long, stopped=stop())
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from slipstream.app.bench.intervals import Ratio
+from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import LEAST_TOKENS
+
+ALL_KINDS: Final = "all texts"
+"""Stands for all kinds of text together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +18,7 @@ class DrafterFigures:
     """One drafter on one kind of text at one temperature; sums are over prompts, their turns and seeds."""
 
     drafter: str  # its name; "none" for plain decoding itself
-    kind: str
+    kind: str  # the kind of text; ``ALL_KINDS`` for all of them together
     temperature: float  # of the sampling
     tok_per_s: float  # tokens a second, the prompts' reading left out
     # that over plain decoding's next to it in time, and its interval; see ``intervals.speedup``. None where too few
@@ -40,9 +45,41 @@ class DrafterFigures:
         return self.acceptance is None
 
     @property
+    def gain(self) -> Ratio | None:
+        """The speed-up where there is one to speak of: it drafted something, and enough was written."""
+        return None if self.idle else self.speedup
+
+    @property
     def speedup_text(self) -> str:
         """The speed-up with its interval, or why there is none."""
+        if self.drafter != PLAIN and self.idle:
+            return "guessed nothing"
         return self.speedup.text() if self.speedup else f"fewer than {LEAST_TOKENS} tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How far figures can be trusted."""
+
+    # speed of one plain reply over that of the next one to the same prompt, the faster first; the median
+    spread: float = 1.0
+    busy: float = 0.0  # share of plain decoding's replies that other programs disturbed
+
+    def remarks(self) -> list[str]:
+        """What has to be said of it, in sentences; nothing where all is quiet."""
+        said = []
+        if self.busy >= _BUSY_SHARE:
+            said.append("The machine was busy: other programs slowed these figures down.")
+        if self.spread >= DISAGREE:
+            said.append(f"Two runs without a drafter differ by {self.spread:.2f}x: smaller gains mean nothing.")
+        return said
+
+
+QUIET: Final = Noise()
+"""Nothing disturbed."""
+DISAGREE: Final = 1.15
+"""Spread of plain decoding's replies from which on it is spoken of."""
+_BUSY_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +114,11 @@ class DrafterReport:
     texts: int  # replies written with a drafter
     # peak memory of a process that has only this drafter loaded and writes with it; None where it could not be measured
     memory_mb: dict[str, float | None]
+    noise: Noise = QUIET  # how far the figures can be trusted
     stopped: bool = False  # whether it was stopped before its end
+
+    @property
+    def overall(self) -> list[DrafterFigures]:
+        """The rows over all kinds of text, at the last temperature: one figure a drafter."""
+        last = self.best[-1] if self.best else None
+        return [row for row in self.rows if last and (row.kind, row.temperature) == (last.kind, last.temperature)]

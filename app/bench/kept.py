@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
-from slipstream.app.bench.intervals import Ratio
+from slipstream.app.bench.figures import BestFixed, DrafterReport, Noise
 from slipstream.app.bench.plots import Style, chart
+from slipstream.app.bench.progress import maybe_ratio, ratio_of, row_of
 from slipstream.app.bench.report import drafters_text
 from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.errors import reason_of
@@ -97,27 +97,19 @@ def _when(path: Path) -> datetime:
 
 
 def _report(found: Mapping[str, Any]) -> DrafterReport:
-    rows = [DrafterFigures(**{**row, "speedup": _maybe(row["speedup"])}) for row in found["rows"]]
+    rows = [row_of(row) for row in found["rows"]]
     best = [
         BestFixed(
             **{
                 **row,
-                "speedup": _ratio(row["speedup"]),
-                "auto": _maybe(row["auto"]),
-                "auto_over_best": _maybe(row["auto_over_best"]),
+                "speedup": ratio_of(row["speedup"]),
+                "auto": maybe_ratio(row["auto"]),
+                "auto_over_best": maybe_ratio(row["auto_over_best"]),
             }
         )
         for row in found["best"]
     ]
     if not rows:
         raise ValueError
-    return DrafterReport(**{**found, "rows": rows, "best": best})
-
-
-def _ratio(found: Mapping[str, Any]) -> Ratio:
-    low, high = found["low"], found["high"]
-    return Ratio(float(found["value"]), None if low is None else float(low), None if high is None else float(high))
-
-
-def _maybe(found: Mapping[str, Any] | None) -> Ratio | None:
-    return None if found is None else _ratio(found)
+    noise = Noise(**{name: float(value) for name, value in found.get("noise", {}).items()})
+    return DrafterReport(**{**found, "rows": rows, "best": best, "noise": noise})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import ceil
 from typing import Final, Literal, TextIO
 from xml.sax.saxutils import escape
 
-from slipstream.app.bench.figures import DrafterFigures
+from slipstream.app.bench.figures import QUIET, DrafterFigures, Noise
 from slipstream.app.bench.intervals import Ratio
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import PLAIN
@@ -49,7 +49,7 @@ class Style:
         return Style(width, color=color, fenced=not terminal)
 
 
-def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
+def chart(rows: Sequence[DrafterFigures], style: Style, noise: Noise = QUIET) -> str:
     """Draws a bar for each drafter, kind of text and temperature, from 0 to its speed-up, with its interval.
 
     Args:
@@ -67,15 +67,15 @@ def chart(rows: Sequence[DrafterFigures], style: Style) -> str:
         lines += ["", f"{one_line(kind)}, T {temperature:g}"[: style.width]]
         for row in group:
             label = f"  {row.drafter[:names]:<{names}}  {row.speedup_text:<{texts}}"
-            drawn = _bar(row.speedup, most, room, style) if row.speedup else ""
-            lines.append(_colored(f"{label}  {drawn}".rstrip(), row, style))
+            drawn = _bar(row.gain, most, room, style) if row.gain else ""
+            lines.append(_colored(f"{label}  {drawn}".rstrip(), verdict(row, noise), style))
     lines += [" " * (names + texts + 6) + _axis(most, room), *(["```"] if style.fenced else [])]
     return "\n".join(lines)
 
 
 def _ends(rows: Iterable[DrafterFigures]) -> list[float]:
     """Where the bars end, with their intervals."""
-    return [row.speedup.high or row.speedup.value for row in rows if row.speedup]
+    return [row.gain.high or row.gain.value for row in rows if row.gain]
 
 
 def _bar(ratio: Ratio, most: float, room: int, style: Style) -> str:
@@ -106,12 +106,17 @@ def _axis(most: float, room: int) -> str:
     return "".join(cells).rstrip()
 
 
-def verdict(row: DrafterFigures) -> Literal["idle", "even", "gain", "loss"]:
-    """Whether the whole interval is a gain or a loss; what drafted nothing is neither, whatever its figures say."""
-    ratio = row.speedup
-    if row.idle or ratio is None:
+Verdict = Literal["idle", "even", "gain", "loss"]
+
+
+def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
+    """Whether the whole interval is a gain or a loss beyond the noise; what drafted nothing is neither."""
+    ratio = row.gain
+    if ratio is None:
         return "idle"
     if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
+        return "even"
+    if 1 / noise.spread < ratio.value < noise.spread:
         return "even"
     return "gain" if ratio.low > 1 else "loss"
 
@@ -119,9 +124,9 @@ def verdict(row: DrafterFigures) -> Literal["idle", "even", "gain", "loss"]:
 _COLORS: Final = {"idle": 90, "gain": 32, "loss": 31}
 
 
-def _colored(line: str, row: DrafterFigures, style: Style) -> str:
+def _colored(line: str, found: Verdict, style: Style) -> str:
     """Green for a gain, red for a loss, grey for what drafted nothing."""
-    color = _COLORS.get(verdict(row)) if style.color else None
+    color = _COLORS.get(found) if style.color else None
     return f"\x1b[{color}m{line}\x1b[0m" if color else line
 
 
@@ -137,7 +142,7 @@ _TITLE: Final = "Speed-up over plain decoding"
 _LOOKS: Final = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 15px; font-weight: 600 } .kind { font-weight: 600 } .small { fill: #57606a }
-.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even, .idle { fill: #8c959f } .idle { opacity: .4 }
+.gain { fill: #2da44e } .loss { fill: #cf5b56 } .even { fill: #8c959f }
 .grid { stroke: #8c959f; stroke-opacity: .3 } .plain { stroke: #57606a; stroke-dasharray: 4 3 }
 .whisker { stroke: #24292f; stroke-width: 1.5 }
 @media (prefers-color-scheme: dark) {
@@ -152,6 +157,7 @@ class Section:
 
     note: str  # what was measured: the model and the machine
     rows: Sequence[DrafterFigures]  # the figures; plain decoding's own are left out, it is the dashed line at 1x
+    noise: Noise = QUIET  # how far they can be trusted
 
 
 def chart_svg(sections: Sequence[Section]) -> str:
@@ -159,7 +165,7 @@ def chart_svg(sections: Sequence[Section]) -> str:
 
     The ground is left transparent; text and lines follow the reader's light or dark scheme.
     """
-    kept = [Section(each.note, [row for row in each.rows if row.drafter != PLAIN]) for each in sections]
+    kept = [replace(each, rows=[row for row in each.rows if row.drafter != PLAIN]) for each in sections]
     most = max([1.2, *(1.05 * end for each in kept for end in _ends(each.rows))])
     parts, y = list[str](), _TOP
     for section in kept:
@@ -169,7 +175,7 @@ def chart_svg(sections: Sequence[Section]) -> str:
             parts.append(_text(12, y + 14, f"{one_line(kind)}, temperature {temperature:g}", "kind"))
             y += _ROW + 2
             for row in group:
-                parts += _svg_bar(row, y, most)
+                parts += _svg_bar(row, y, most, verdict(row, section.noise))
                 y += _ROW
             y += 8
     height = y + 26
@@ -187,8 +193,8 @@ def chart_svg(sections: Sequence[Section]) -> str:
     )
 
 
-def _svg_bar(row: DrafterFigures, y: int, most: float) -> list[str]:
-    ratio, middle = row.speedup, y + _ROW // 2
+def _svg_bar(row: DrafterFigures, y: int, most: float, found: Verdict) -> list[str]:
+    ratio, middle = row.gain, y + _ROW // 2
     parts = [
         _text(_LEFT - 8, middle + 4, row.drafter[:_NAME_WIDTH], "", ' text-anchor="end"'),
         _text(_WIDTH - _RIGHT + 8, middle + 4, row.speedup_text, ""),
@@ -196,7 +202,7 @@ def _svg_bar(row: DrafterFigures, y: int, most: float) -> list[str]:
     if ratio is None:
         return parts
     parts.append(
-        f'<rect class="{verdict(row)}" x="{_LEFT}" y="{y + 3}" width="{_x(ratio.value, most) - _LEFT:.1f}"'
+        f'<rect class="{found}" x="{_LEFT}" y="{y + 3}" width="{_x(ratio.value, most) - _LEFT:.1f}"'
         f' height="{_ROW - 6}" rx="2"/>'
     )
     if ratio.low is not None and ratio.high is not None:

@@ -21,7 +21,8 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes:
 
 
 _DEPTHS_SHOWN: Final = 6
-_FEW: Final = 5  # prompts from which on an interval deserves trust
+FEW: Final = 5
+"""Prompts from which on an interval deserves trust."""
 
 
 def drafters_text(report: DrafterReport) -> str:
@@ -41,14 +42,15 @@ def drafters_text(report: DrafterReport) -> str:
         *(["peak MB"] if report.memory_mb else []),
     )
     counts = ", ".join(f"{name} {count}" for name, count in report.prompts.items())
-    few = [name for name, count in report.prompts.items() if count < _FEW]
+    few = [name for name, count in report.prompts.items() if count < FEW]
     notes = [
         *([STOPPED] if report.stopped else []),
+        *report.noise.remarks(),
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
         "Repeated: tokens that finish a run of four which stands earlier in the same reply; copying them is easy.",
         *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
-        *([f"Fewer than {_FEW} prompts of {', '.join(few)}: too few for reliable intervals."] if few else []),
+        *([f"Fewer than {FEW} prompts of {', '.join(few)}: too few for reliable intervals."] if few else []),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
         *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.app.bench.check import check_drafters, check_text
-from slipstream.app.bench.drafters import compare_drafters
+from slipstream.app.bench.drafters import compare_drafters, ignore
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.plots import Section, Style, chart
+from slipstream.app.bench.progress import Update
 from slipstream.app.bench.report import drafters_text
 from slipstream.app.bench.stopping import Stop
 from slipstream.app.protocol import Load
@@ -36,6 +37,7 @@ class Setup:
     drafter_steps: int  # tokens that are written to measure the memory of each drafter; 0 for not at all
     folder: Path  # for temporary files; deleted after the run
     stop: Stop  # whether to stop; a part returns what it has measured, or raises ``Stopped``
+    on_update: Callable[[Update], None] = ignore  # see ``compare_drafters``
 
 
 Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in which they run
@@ -43,9 +45,9 @@ Parts = Mapping[str, Callable[[], Outcome]]  # parts by name, in the order in wh
 
 def parts(setup: Setup) -> Parts:
     def drafters() -> Outcome:
-        report = compare_drafters(setup.measured, setup.plan, tell, setup.drafter_steps, setup.stop)
-        text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout))
-        return Outcome(text, asdict(report), bars=[Section(report.model, report.rows)])
+        report = compare_drafters(setup.measured, setup.plan, tell, setup.drafter_steps, setup.stop, setup.on_update)
+        text = drafters_text(report) + "\n" + chart(report.rows, Style.of(sys.stdout), report.noise)
+        return Outcome(text, asdict(report), bars=[Section(report.model, report.rows, report.noise)])
 
     def check() -> Outcome:
         report = check_drafters(setup.measured, setup.plan, tell, stop=setup.stop)

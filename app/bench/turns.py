@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
-from time import perf_counter
 from typing import Final
 
+from slipstream.app.bench.estimate import Estimate, about
 from slipstream.app.bench.intervals import Work
 from slipstream.app.bench.plan import ALL, Plan
+from slipstream.app.bench.prompts import Prompt
 from slipstream.app.bench.stopping import Stopped, never
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
@@ -76,8 +77,25 @@ def session_of(request: Load) -> Iterator[tuple[Session, Loaded]]:
             session.close()
 
 
-def write(session: Session, drafter: str, turn: Turn, stop: Callable[[], bool] = never) -> Written:
+def unheard(_: int) -> None:
+    """Does nothing with a count."""
+
+
+def write(
+    session: Session,
+    drafter: str,
+    turn: Turn,
+    stop: Callable[[], bool] = never,
+    on_tokens: Callable[[int], None] = unheard,
+) -> Written:
     """Writes one reply.
+
+    Args:
+        session: The model.
+        drafter: The drafter's name.
+        turn: What to reply to.
+        stop: Asked step by step.
+        on_tokens: Called after each step with the tokens written so far.
 
     Raises:
         SlipstreamError: If it cannot be written, for example because the prompt does not fit.
@@ -88,6 +106,7 @@ def write(session: Session, drafter: str, turn: Turn, stop: Callable[[], bool] =
     def hear(event: Prefilling | Stepped) -> None:
         if isinstance(event, Stepped):
             tokens.extend(event.tokens)
+            on_tokens(len(tokens))
 
     request = Generate(1, list(turn.messages), turn.sampling, drafter, max_tokens=turn.tokens)
     done = session.reply(request, hear, stop)
@@ -96,8 +115,18 @@ def write(session: Session, drafter: str, turn: Turn, stop: Callable[[], bool] =
     return Written(done, tuple(tokens))
 
 
+def conversations(plan: Plan) -> list[tuple[str, int, Prompt, Sampling]]:
+    """What a plan plays, in order: kind of text, number of the prompt, the prompt, and how tokens are drawn."""
+    return [
+        (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
+        for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
+        for at, prompt in enumerate(kind.prompts)
+        if temperature or seed == plan.seeds[0]  # else the same reply again, which some drafters would remember
+    ]
+
+
 def play(
-    plan: Plan, context: int, tell: Callable[[str], None], reply: Callable[[Turn], Written]
+    plan: Plan, context: int, tell: Callable[[str], None], estimate: Estimate, reply: Callable[[Turn], Written]
 ) -> dict[str, tuple[int, int]]:
     """Plays every conversation once for each seed and temperature, all its turns.
 
@@ -106,6 +135,7 @@ def play(
 
     Args:
         context: Tokens that fit the model's context, for the error.
+        estimate: Told of each conversation; says how long it all still takes.
         reply: Writes a turn with every drafter and returns plain decoding's reply.
 
     Returns:
@@ -118,17 +148,13 @@ def play(
     """
     replied: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
     too_long: dict[str, set[int]] = {kind.name: set() for kind in plan.sets}
-    rounds = [
-        (kind.name, at, prompt, Sampling(temperature=temperature, seed=seed, typical=plan.typical))
-        for seed, temperature, kind in product(plan.seeds, plan.temperatures, plan.sets)
-        for at, prompt in enumerate(kind.prompts)
-        if temperature or seed == plan.seeds[0]  # else the same reply again, which some drafters would remember
-    ]
-    began = perf_counter()
+    rounds = conversations(plan)
     for count, (kind, at, prompt, sampling) in enumerate(rounds):
-        left = f", {_time((perf_counter() - began) / count * (len(rounds) - count))} left" if count else ""
+        estimate.begin(kind, prompt.turns, [(each[0], each[2].turns) for each in rounds[count + 1 :]])
+        left = estimate.left()
+        time = "" if left is None else f", {about(left)} left"
         place = f"{kind}, temperature {sampling.temperature:g}, seed {sampling.seed}"
-        tell(f"{place} ({count + 1} of {len(rounds)}{left})")
+        tell(f"{place} ({count + 1} of {len(rounds)}{time})")
         try:
             for number in range(prompt.turns):
                 plain = reply(Turn(kind, at, number, prompt.messages, sampling, plan.tokens))
@@ -149,19 +175,18 @@ def play(
     return {name: (len(replied[name]), len(too_long[name])) for name in replied}
 
 
-def _time(seconds: float) -> str:
-    """A rough time, in words."""
-    if seconds < 90:
-        return f"about {seconds:.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
-
-
-def usable_drafters(session: Session, loaded: Loaded, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def usable_drafters(
+    session: Session,
+    loaded: Loaded,
+    names: Sequence[str],
+    warmed: Callable[[str, Written], None] = lambda _name, _written: None,
+) -> tuple[list[str], dict[str, str]]:
     """Sorts out the drafters that serve the model.
 
     Args:
         session: The model; each drafter writes a little, which warms it up.
         names: Wanted drafters; ``ALL`` stands for the engine's list.
+        warmed: Called with what each wrote, plain decoding first.
 
     Returns:
         The usable ones but plain decoding, and the reasons why the others are not.
@@ -169,14 +194,14 @@ def usable_drafters(session: Session, loaded: Loaded, names: Sequence[str]) -> t
     Raises:
         UsageError: If none of the wanted drafters serves.
     """
-    write(session, Plain.name, _WARM_UP)
     known = {offer.name: offer.why_not for offer in loaded.drafters}
+    warmed(Plain.name, write(session, Plain.name, _WARM_UP))
     usable, unusable = list[str](), dict[str, str]()
     for name in dict.fromkeys(one for given in names for one in (known if given == ALL else [given])):
         reason = known.get(name, "")
         if not reason:
             try:
-                write(session, name, _WARM_UP)  # makes it, and lets it get its pages and pools
+                warmed(name, write(session, name, _WARM_UP))  # makes it, and lets it get its pages and pools
             except SlipstreamError as error:  # a damaged file of heads; one of several joined that cannot serve
                 reason = error.title.rstrip(".")
         if reason:

@@ -10,10 +10,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.app.bench.drafters import ignore
 from slipstream.app.bench.inflate import Wish, run_inflated
 from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.plan import ALL, Plan, Settings
 from slipstream.app.bench.plots import Section, chart_svg
+from slipstream.app.bench.progress import Update, encoded
 from slipstream.app.bench.prompts import prompt_sets
 from slipstream.app.bench.runner import Parts, Setup, parts, tell
 from slipstream.app.bench.stopping import Stop, Stopped
@@ -69,7 +71,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, Stop() as stop:
 
         def run(model: Load) -> tuple[dict[str, Any], bool]:
-            every = parts(Setup(model, plan, steps, Path(folder), stop))
+            every = parts(Setup(model, plan, steps, Path(folder), stop, _print if options.progress else ignore))
             return _run({name: every[name] for name in every if name in names}, bars)
 
         if wish:
@@ -80,7 +82,7 @@ def measure(
     if options.json and any(found for part, found in figures.items() if part != "machine"):
         _write(Path(options.json), json.dumps(figures, indent=2) + "\n", "w", "json")
     if options.svg and bars:
-        sections = [Section(f"{each.note}; {machine.processor}", each.rows) for each in bars]
+        sections = [replace(each, note=f"{each.note}; {machine.processor}") for each in bars]
         _write(Path(options.svg), chart_svg(sections), "w", "svg")
     return 130 if stop.asked else 0 if passed else 1
 
@@ -98,6 +100,10 @@ def _run(parts: Parts, bars: list[Section]) -> tuple[dict[str, Any], bool]:
         passed = passed and outcome.passed
         bars += outcome.bars
     return figures, passed
+
+
+def _print(update: Update) -> None:
+    print(json.dumps(encoded(update)), flush=True)
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> Plan:

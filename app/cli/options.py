@@ -115,6 +115,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--inflate-drafter", metavar="SHAPE", help="widen the draft model too, to this shape")
     bench.add_argument("--keep-inflated", action="store_true", help="keep the widened files for the next time")
     bench.add_argument("--json", type=path, metavar="FILE", help="write the figures to a file as JSON")
+    bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
 
 
 def add_race(commands: argparse._SubParsersAction[Any]) -> None:

@@ -36,6 +36,25 @@ def context(tokens: int) -> str:
     return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else f"{tokens:,}"
 
 
+def rate(tok_per_s: float) -> str:
+    """Tokens a second: "8.4", "84", "1,210"."""
+    return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"
+
+
+def rates(low: float, high: float) -> str:
+    """Tokens a second, from and to: "9–13", "0.8–1.4", "120–190"; what is no figure of a prediction is rounded off."""
+    if high < 2:
+        return f"{low:.1f}–{high:.1f}"
+    if high < 20:
+        return f"{low:.0f}–{high:.0f}"
+    return f"{_two_digits(low):,}–{_two_digits(high):,}"
+
+
+def _two_digits(value: float) -> int:
+    unit: int = 10 ** max(0, len(f"{value:.0f}") - 2)
+    return unit * round(value / unit)
+
+
 def left(seconds: float) -> str:
     """A time that is left: "8 s", "6 min", "1 h 20 min"."""
     if seconds < 99.5:

@@ -19,6 +19,7 @@ from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import clean, typed
 from slipstream.app.protocol import Load, Loaded, Sampling, failure_words
 from slipstream.app.settings.file import SettingsFile
@@ -38,7 +39,6 @@ from slipstream.app.tui.engine_service import (
     ReplyPrefilling,
     ReplyStreamed,
 )
-from slipstream.app.tui.parts.format import rate
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 

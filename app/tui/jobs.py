@@ -162,20 +162,23 @@ class Job:
     title: str  # what is being done, as a sentence's beginning: "Training medusa heads"
     line: str = ""  # what it said last
     stopping: bool = False  # whether it was asked to stop
+    progress: str = ""  # how far it is, where it tells that in another way than by its lines
 
     @property
     def share(self) -> float | None:
         """How far it is, 0 to 1, by its last line; None where that says nothing of it."""
-        if found := _PERCENT.search(self.line):
+        line = self.progress or self.line
+        if found := _PERCENT.search(line):
             return min(float(found[1]) / 100, 1.0)
-        if found := _COUNT.search(self.line):
+        if found := _COUNT.search(line):
             done, total = (int(count.replace(",", "")) for count in found.groups())
             return min(done / total, 1.0) if total else None
         return None
 
     def __str__(self) -> str:
         """What is being done and how far it is, in a line."""
-        words = f"{self.title}: {'stopping' if self.stopping else _WHO.sub('', self.line) or 'starting'}"
+        line = self.progress or _WHO.sub("", self.line)
+        words = f"{self.title}: {'stopping' if self.stopping else line or 'starting'}"
         return words if self.share is None else f"{''.join(bar(self.share, _BAR))}  {words}"
 
 

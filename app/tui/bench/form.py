@@ -1,13 +1,8 @@
-"""Asks what to measure.
-
-A benchmark that is asked for: its size, how long it may take, and the command that runs it.
-
-A short list to choose from: several of it, or just one.
-"""
+"""Asks what to measure: prompts, drafters, size, how long it may take, and the command that runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +17,11 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from slipstream.app.bench.estimate import about
 from slipstream.app.bench.prompts import BUILT_IN, read_prompts
+from slipstream.app.bench.report import FEW
 from slipstream.app.platform.safe_text import one_line, sentence
+from slipstream.app.protocol import PLAIN
 from slipstream.app.tui.parts.dialog import Dialog
 from slipstream.app.tui.parts.dialogs import PathSuggester
 from slipstream.app.tui.parts.key_bar import sheet_keys
@@ -62,11 +60,19 @@ class BenchPlan:
             return "Choose at least one drafter."
         return "" if self.temperatures else "Choose how tokens are drawn."
 
-    def seconds(self, plain_tok_per_s: float) -> float:
-        """About how long it takes: every drafter's reply stands between two plain ones."""
+    def seconds(self, tok_per_s: Mapping[str, float]) -> float:
+        """About how long it takes: every drafter's reply stands between two plain ones.
+
+        Args:
+            tok_per_s: The speed of plain decoding, and of the drafters that were measured before; others are taken to
+                be as fast as plain decoding.
+        """
         prompts, tokens = SIZES[self.size]
-        replies = prompts * len(self.prompts) * len(self.temperatures) * (2 * len(self.drafters) + 1)
-        return _START + _BESIDE * replies * tokens / max(plain_tok_per_s, 0.1)
+        turns = prompts * len(self.prompts) * len(self.temperatures)
+        pace = {name: 1 / max(speed, 0.1) for name, speed in tok_per_s.items()}
+        plain = pace[PLAIN]
+        turn = plain + sum(plain + pace.get(name, plain) for name in self.drafters)
+        return _START + _BESIDE * turns * turn * tokens
 
     def arguments(self, model: str, more: Sequence[str], written: Path) -> list[str]:
         """What follows ``slipstream`` on the command line.
@@ -81,14 +87,7 @@ class BenchPlan:
         temperatures = ",".join(f"{each:g}" for each in self.temperatures)
         measured = ["--drafters", ",".join(self.drafters), *sets, "--temp", temperatures]
         sized = ["--limit", str(prompts), "--tokens", str(tokens), "--no-memory"]
-        return ["bench", "-m", model, *more, *measured, *sized, "--json", str(written)]
-
-
-def about(seconds: float) -> str:
-    """A rough time in words."""
-    if seconds < 90:
-        return f"about {max(5, round(seconds / 5) * 5)} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+        return ["bench", "-m", model, *more, *measured, *sized, "--progress", "--json", str(written)]
 
 
 ON, OFF, ONE = "✓ ", "· ", "● "
@@ -158,7 +157,7 @@ class Picks(OptionList, inherit_bindings=False):
         return mark.stylize("bold $success" if on else "$foreground 45%").append(Content(one_line(name)))
 
 
-KINDS = MappingProxyType({"greedy, T 0": GREEDY, "sampled, T 0.8": SAMPLED})
+KINDS = MappingProxyType({"greedy (T 0)": GREEDY, "default (T 0.8)": SAMPLED})
 """How tokens may be drawn, and the temperature of it."""
 NARROW = 64
 """Columns below which the drafters stand under the rest."""
@@ -182,16 +181,16 @@ class BenchForm(Dialog[BenchPlan | None]):
         Binding("escape", "dismiss", "Back"),
     ]
 
-    def __init__(self, drafters: Sequence[str], plan: BenchPlan, plain_tok_per_s: float) -> None:
+    def __init__(self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float]) -> None:
         """Keeps what can be chosen.
 
         Args:
             drafters: Those that serve the model.
             plan: What is chosen at first.
-            plain_tok_per_s: Speed of the model alone.
+            tok_per_s: See ``BenchPlan.seconds``.
         """
         super().__init__()
-        self._drafters, self._plan, self._plain = drafters, plan, plain_tok_per_s
+        self._drafters, self._plan, self._speeds = drafters, plan, tok_per_s
 
     def compose(self) -> ComposeResult:
         """The prompts and settings of the replies, without the drafter."""
@@ -241,9 +240,10 @@ class BenchForm(Dialog[BenchPlan | None]):
         plan = self.chosen()
         prompts, tokens = SIZES[plan.size]
         size = f"{prompts} prompts a set, {tokens} tokens a reply"
-        time = f"{about(plan.seconds(self._plain)).capitalize()} at this model's plain speed ({size})."
-        rest = "The model is loaded by the benchmark alone meanwhile: the chat's is put away, and its messages wait."
-        self._say(plan.lacks or f"{time} {rest}")
+        time = f"{about(plan.seconds(self._speeds)).capitalize()} ({size}); the time left is shown as it runs."
+        rest = "The benchmark has the model for itself: what you send meanwhile waits."
+        few = f"Fewer than {FEW} prompts of a kind give a rough guide only." if prompts < FEW else ""
+        self._say(plan.lacks or " ".join(filter(None, (time, few, rest))))
 
     def action_run(self) -> None:
         """Closes with the plan, if there is all it needs and its file holds prompts."""

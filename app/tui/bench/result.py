@@ -1,12 +1,8 @@
-"""One result of the benchmark, with all its figures.
-
-Results of benchmarks: as rows, as bars, and as a table.
-"""
+"""Results of benchmarks, and the one under way: as rows, as bars, and as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -16,55 +12,69 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.estimate import about
+from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
 from slipstream.app.bench.kept import Kept
-from slipstream.app.bench.plots import Style, chart, verdict
-from slipstream.app.bench.report import STOPPED
-from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.bench.plots import verdict
+from slipstream.app.bench.progress import Measuring
+from slipstream.app.bench.report import FEW, STOPPED
+from slipstream.app.library.format import rate
+from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import times
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import percent, rate
+from slipstream.app.tui.parts.format import bar, percent
+from slipstream.app.tui.parts.gain_bar import STYLES, gain_bar
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.table import Column, table
 
-_COLOURS: Final = {"\x1b[32m": "$success", "\x1b[31m": "$error", "\x1b[90m": "$foreground 45%"}
-_END: Final = "\x1b[0m"
-ROOMY: Final = 56
-"""Columns from which there is room for intervals."""
-_NAME: Final = 12  # of a drafter's name
+_NAME: Final = 14  # of a drafter's name
 _VALUE: Final = 8  # of its speed-up, with the space around it
-_FEW: Final = 5  # prompts from which on an interval deserves trust
+_TEXT: Final = 20  # of its speed-up with the interval
+_ROOMY: Final = 70  # columns from which there is room for that
 
 
 class BenchView(TableView):
-    """Kept results, the newest first."""
+    """The benchmark under way, then kept results, the newest first."""
 
     nothing = "No benchmark was run from here yet. n begins one."
     waiting = "Looking for earlier results …"
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self.results: list[Kept] = []
+        self.measuring: Measuring | None = None
+        """The one under way."""
         self.width = 40
         """Columns that bars may take."""
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns."""
         return (Column("when"), Column("model", 2), Column("text", 1), Column("auto", 0, right=True), Column("best", 1))
 
     def __len__(self) -> int:
-        """All results."""
-        return len(self.results)
+        return len(self.results) + (self.measuring is not None)
+
+    def kept(self, at: int) -> Kept | None:
+        """The result of a row; None for the one under way."""
+        if self.measuring:
+            return self.results[at - 1] if at else None
+        return self.results[at]
 
     def key(self, at: int) -> str:
-        """The file's name."""
-        return self.results[at].path.name
+        kept = self.kept(at)
+        return kept.path.name if kept else NOW
 
     def cells(self, at: int) -> list[Content]:
-        """When, on what, and what came of it."""
-        kept = self.results[at]
+        kept = self.kept(at)
+        if kept is None:
+            update = self.measuring.update if self.measuring else None
+            kind = Content(one_line(update.kind) if update else "")
+            return [
+                Content("now").stylize("bold $primary"),
+                text(update.model if update else ""),
+                kind,
+                *[Content("")] * 2,
+            ]
         when = Content(f"{kept.when:%d %b %H:%M}")
         if kept.report is None:
             return [when.stylize("$foreground 45%"), *[Content("")] * 2, Content("✗").stylize("$error"), Content("")]
@@ -76,49 +86,98 @@ class BenchView(TableView):
 
     def details(self, at: int) -> list[Content]:
         """The bars, or why there are none."""
-        kept = self.results[at]
+        kept = self.kept(at)
+        if kept is None:
+            assert self.measuring
+            return [progress(self.measuring, self.width), live_bars(self.measuring, self.width)]
         title = heading(f"{kept.when:%d %B %Y, %H:%M}", kept.processor)
         if kept.report is None:
             return [title, Content(f"This result cannot be shown: {kept.problem}. x deletes it.")]
-        return [title, bars(kept.report, self.width) if self.width >= ROOMY else short_bars(kept.report, self.width)]
+        return [title, doubts(kept.report), bars(kept.report.rows, self.width, kept.report.noise)]
 
 
-def bars(report: DrafterReport, width: int) -> Content:
-    """The speed-ups with their intervals; those that are surely a gain or a loss in colour."""
+NOW: Final = "now"
+"""The key of the benchmark under way."""
+
+
+def progress(measuring: Measuring, width: int) -> Content:
+    """How far it is, how long it still takes, and what is written now."""
+    update, left = measuring.update, measuring.left
+    if update is None:
+        return Content("Loading the model and trying each drafter …").stylize("$foreground 60%")
+    full, rest = bar(update.share, max(8, min(30, width // 3)))
+    time = "" if left is None else f" · {about(left)} left"
+    now = f" · {one_line(update.drafter)} writes {one_line(update.kind)}" if update.drafter else ""
+    done = Content(full).stylize("$primary").append(Content(rest).stylize("$foreground 30%"))
+    return done.append(Content(f"  {percent(update.share)}{time}{now}"))
+
+
+def live_bars(measuring: Measuring, width: int) -> Content:
+    """The speed-ups so far, over all texts; a drafter that has none yet waits."""
+    update = measuring.update
+    if update is None:
+        return Content("")
+    rows = measuring.rows
+    every = [row for row in rows if row.kind == ALL_KINDS] or rows
+    known = {row.drafter for row in every}
+    drawn = bars(every, width, update.noise, room_for=update.drafters)
+    names = _name_width(update.drafters)
+    waits = [
+        Content(f"{one_line(name)[:names]:<{names}} {'…' if name == update.drafter else 'waits'}")
+        for name in update.drafters
+        if name not in known
+    ]
+    return below(drawn, *(line.stylize(STYLES["idle"]) for line in waits))
+
+
+def _name_width(names: Iterable[str]) -> int:
+    return min(_NAME, max((len(one_line(name)) for name in names), default=0))
+
+
+def bars(rows: Sequence[DrafterFigures], width: int, noise: Noise, room_for: Sequence[str] = ()) -> Content:
+    """The speed-ups over plain decoding, the greatest first, all texts together before each kind.
+
+    Args:
+        rows: The figures; plain decoding's own are left out, it is the tick at 1x.
+        width: Columns.
+        noise: How far they can be trusted; only what goes beyond it has a colour.
+        room_for: Further names that the column of names is as wide as.
+    """
+    rows = [row for row in rows if row.drafter != PLAIN]
+    names, text_width = _name_width([*room_for, *(row.drafter for row in rows)]), _TEXT if width >= _ROOMY else _VALUE
+    room = max(width - names - text_width - 2, 6)
+    most = max([1.2, *(row.gain.value for row in rows if row.gain)])
+    groups: dict[tuple[str, float], list[DrafterFigures]] = {}
+    for row in sorted(rows, key=lambda row: row.kind != ALL_KINDS):
+        groups.setdefault((row.kind, row.temperature), []).append(row)
+    several = len({temperature for _, temperature in groups}) > 1
     lines = []
-    for line in chart(report.rows, Style(width, color=True)).strip("\n").split("\n"):
-        code = next((code for code in _COLOURS if line.startswith(code)), "")
-        content = Content(clean(line.removeprefix(code).removesuffix(_END)))
-        lines.append(content.stylize(_COLOURS[code]) if code else content)
+    for (kind, temperature), group in groups.items():
+        title = f"{one_line(kind)}{f', temperature {temperature:g}' if several else ''}"
+        lines.append(Content(title).stylize("$foreground 60%"))
+        group.sort(key=lambda row: -row.gain.value if row.gain else 0.0)
+        for row in group:
+            found = verdict(row, noise)
+            ratio = row.gain
+            value = row.speedup_text if text_width == _TEXT or ratio is None else times(ratio.value)
+            label = Content(f"{one_line(row.drafter)[:names]:<{names}} ").append(Content(f"{value:<{text_width}} "))
+            if ratio is None:
+                lines.append(label.stylize(STYLES[found]))
+            else:
+                lines.append(label.append(gain_bar(ratio.value, most, room, STYLES[found], ratio.high)))
     return Content("\n").join(lines)
 
 
-def short_bars(report: DrafterReport, width: int) -> Content:
-    """The speed-ups without their intervals, where there is no room for them; plain decoding's is the line at 1x."""
-    rows = [row for row in report.rows if row.drafter != PLAIN]
-    names = min(_NAME, max((len(row.drafter) for row in rows), default=0))
-    room = max(width - names - _VALUE, 6)
-    most = max([1.0, *(row.speedup.value for row in rows if row.speedup)])
-    lines = []
-    for (kind, temperature), group in groupby(rows, lambda row: (row.kind, row.temperature)):
-        lines.append(Content(f"{one_line(kind)}, T {temperature:g}").stylize("$foreground 60%"))
-        lines += [_short_bar(row, names, room / most) for row in group]
-    return Content("\n").join(lines)
+def doubts(report: DrafterReport) -> Content:
+    """What stands against the figures, in warning colour; empty where nothing does."""
+    few = [one_line(name) for name, count in report.prompts.items() if count < FEW]
+    said = [STOPPED] if report.stopped else []
+    said += report.noise.remarks()
+    said += [f"Fewer than {FEW} prompts of {', '.join(few)}: a rough guide, not a measurement."] if few else []
+    return Content("\n".join(f"! {line}" for line in said)).stylize("$warning")
 
 
-def _short_bar(row: DrafterFigures, names: int, scale: float) -> Content:
-    """One bar; ``scale`` is the columns that stand for 1x."""
-    name = f"{one_line(row.drafter)[:names]:<{names}}"
-    if row.speedup is None:
-        return Content(f"{name} too short").stylize("$foreground 45%")
-    colours = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
-    length, plain = round(row.speedup.value * scale), round(scale)
-    line = "━" * length + " " * (plain - length) + "│" if length < plain else "━" * length
-    label = f"{name} {times(row.speedup.value):>5} "
-    return Content(label).append(Content(line).stylize(colours[verdict(row)]))
-
-
-def figures(report: DrafterReport, width: int) -> Content:
+def figures(rows: Sequence[DrafterFigures], width: int) -> Content:
     """All rows as a table, as wide as there is room."""
     columns = (
         Column("drafter"),
@@ -131,22 +190,18 @@ def figures(report: DrafterReport, width: int) -> Content:
         Column("first token", 5, right=True),
         Column("same text", 6, right=True),
     )
-    return Content("\n").join(table(columns, [_row(row) for row in report.rows], width))
+    return Content("\n").join(table(columns, [_row(row) for row in rows], width))
 
 
 def remarks(report: DrafterReport) -> Content:
     """The best choice of each kind of text, and what has to be said of the figures."""
-    idle = list(dict.fromkeys(one_line(row.drafter) for row in report.rows if row.drafter != PLAIN and row.idle))
-    few = [name for name, count in report.prompts.items() if count < _FEW]
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
-    promise = one_line(report.promise)
+    promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
+    output = promise.get(report.promise, one_line(report.promise))
     return below(
-        Content(STOPPED if report.stopped else "").stylize("$warning"),
         *(_best(row) for row in report.best),
-        Content(f"Same text as plain decoding's: {report.equal_texts} of {report.texts} (promised: {promise})."),
+        Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
-        Content(f"Fewer than {_FEW} prompts a set: too few for reliable intervals." if few else "").stylize("$warning"),
-        Content(f"Guessed nothing, so its speed-up is noise: {', '.join(idle)}." if idle else ""),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),
     )
 
@@ -174,39 +229,99 @@ def _best(row: BestFixed) -> Content:
 
 MARGIN: Final = 6
 """Columns beside the text: padding and the scroll bar."""
-WIDEST: Final = 140
+WIDEST: Final = 120
 
 
 class BenchResult(Screen[None]):
-    """Bars, then the table, then what has to be said of them."""
+    """Bars, then the table, then what has to be said of them; one under way fills as it is measured."""
 
     DEFAULT_CSS = """
     BenchResult VerticalScroll { padding: 1 2 0 2; scrollbar-size-vertical: 1; }
     BenchResult VerticalScroll Static { height: auto; margin: 0 0 1 0; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "dismiss", "Back", key_display="Esc")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "cancel", "Cancel"),
+        Binding("escape,enter,q", "dismiss", "Back", key_display="Esc"),
+        Binding("f1", "app.help", "Help", show=False),
+    ]
 
-    def __init__(self, kept: Kept, report: DrafterReport) -> None:
-        """Keeps what to show."""
+    def __init__(self, shown: Kept | Measuring, model: str = "", cancel: Callable[[], None] | None = None) -> None:
+        """Keeps what to show.
+
+        Args:
+            shown: A result, or a benchmark under way.
+            model: What is measured, while that has not been told.
+            cancel: Ends the one under way.
+        """
         super().__init__()
-        self._kept, self._report = kept, report
+        self._shown, self._model, self._cancel = shown, model, cancel
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        facts = (f"{self._kept.when:%d %B %Y, %H:%M}", one_line(self._report.model), one_line(self._kept.processor))
-        yield Static(Content(" · ".join(facts)), classes="machine")
+        yield Static(id="title", classes="machine")
         with VerticalScroll():
+            yield Static(id="doubts")
             yield Static(id="bars")
             yield Static(id="figures")
-            yield Static(remarks(self._report))
+            yield Static(id="remarks")
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """The arrow keys scroll."""
+        """The arrow keys scroll; the time that is left runs down."""
         self.query_one(VerticalScroll).focus()
+        self.set_interval(1.0, self._tick)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers to cancel what is under way."""
+        return isinstance(self._shown, Measuring) if action == "cancel" else True
+
+    def action_cancel(self) -> None:
+        """Ends the benchmark; what was measured until then is kept."""
+        if self._cancel:
+            self._cancel()
 
     def on_resize(self) -> None:
-        """Writes it for the width there is."""
+        self.draw()
+
+    def show(self, shown: Kept | Measuring) -> None:
+        """Shows another one: what was under way is done."""
+        self._shown = shown
+        self.refresh_bindings()
+        self.draw()
+
+    def _tick(self) -> None:
+        if isinstance(self._shown, Measuring):
+            self.draw()
+
+    def draw(self) -> None:
         width = max(min(self.size.width, WIDEST) - MARGIN, 20)
-        self.query_one("#bars", Static).update(bars(self._report, width))
-        self.query_one("#figures", Static).update(figures(self._report, width))
+        if isinstance(self._shown, Measuring):
+            parts = self._measuring(self._shown, width)
+        else:
+            parts = self._result(self._shown, width)
+        for name, content in parts.items():
+            part = self.query_one(f"#{name}", Static)
+            part.update(content)
+            part.display = bool(content.plain)
+
+    def _measuring(self, measuring: Measuring, width: int) -> dict[str, Content]:
+        update = measuring.update
+        title = Content(f"Measuring {one_line(update.model if update else self._model)}")
+        remarks = update.noise.remarks() if update else []
+        noisy = below(progress(measuring, width), *(Content(f"! {line}").stylize("$warning") for line in remarks))
+        drawn = live_bars(measuring, width)
+        table = figures(measuring.rows, width) if measuring.rows else Content("")
+        note = "Esc leaves this page; the benchmark goes on." if update else ""
+        said = Content(note).stylize("$foreground 60%")
+        return {"title": title, "doubts": noisy, "bars": drawn, "figures": table, "remarks": said}
+
+    def _result(self, kept: Kept, width: int) -> dict[str, Content]:
+        report = kept.report
+        assert report
+        facts = (one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))
+        return {
+            "title": Content(" · ".join(facts)),
+            "doubts": doubts(report),
+            "bars": bars(report.rows, width, report.noise),
+            "figures": figures(report.rows, width),
+            "remarks": remarks(report),
+        }

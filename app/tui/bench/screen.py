@@ -11,7 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from slipstream.app.bench.kept import Kept, delete, kept_results
+from slipstream.app.bench.progress import Measuring
 from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import PLAIN
 from slipstream.app.tui.bench.form import BenchForm, BenchPlan
 from slipstream.app.tui.bench.result import BenchResult, BenchView
 from slipstream.app.tui.jobs import Jobs, WorkNote
@@ -33,7 +35,8 @@ class BenchContext:
         drafters: Those that serve it; none while it is not loaded.
         plain_tok_per_s: Its plain speed.
         jobs: What goes on beside the chat.
-        begin: Begins a benchmark; it goes on while the screen is closed.
+        begin: Begins a benchmark, which goes on while the screen is closed; returns whether it could.
+        measuring: The benchmark under way; None where there is none.
         news: What came of the last one; empty if there was none.
         last: What was measured last.
     """
@@ -42,7 +45,8 @@ class BenchContext:
     drafters: tuple[str, ...]
     plain_tok_per_s: float
     jobs: Jobs
-    begin: Callable[[BenchPlan], None]
+    begin: Callable[[BenchPlan], bool]
+    measuring: Callable[[], Measuring | None]
     news: Callable[[], str]
     last: BenchPlan
 
@@ -64,6 +68,7 @@ class BenchScreen(BrowsingScreen[None]):
         super().__init__(self.view)
         self._work = WorkNote(self.browser, f"Benchmark of {context.model} on this machine", context.jobs, context.news)
         self._chat = context
+        self._page: BenchResult | None = None  # of the benchmark under way
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -80,7 +85,10 @@ class BenchScreen(BrowsingScreen[None]):
 
     def show_work(self) -> None:
         """Shows how far the work is, and what came of it."""
+        self.view.measuring = self._chat.measuring()
         self._work.draw()
+        if self._page and self.view.measuring:
+            self._page.show(self.view.measuring)
 
     def on_resize(self) -> None:
         """Fits the bars."""
@@ -91,9 +99,10 @@ class BenchScreen(BrowsingScreen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offers what can be done now."""
         kept, working = self._kept(), self._chat.jobs.job is not None
+        live = kept is None and self.browser.at is not None
         offered = {
             "new": not working,
-            "open": kept is not None and kept.report is not None,
+            "open": live or (kept is not None and kept.report is not None),
             "delete": kept is not None,
             "cancel": working,
         }
@@ -106,12 +115,24 @@ class BenchScreen(BrowsingScreen[None]):
         run_in_thread(self, lambda: kept_results(Paths.default().benches), self._known, self.fail)
 
     def _known(self, results: list[Kept]) -> None:
+        fresh = results and results[0].path not in [kept.path for kept in self.view.results]
         self.view.results, self.view.ready = results, True
         self.show_work()
+        if self._page and self.view.measuring is None:  # it is over
+            if fresh and results[0].report:
+                self._page.show(results[0])
+            else:
+                self._page.dismiss()
 
     def _kept(self) -> Kept | None:
         at = self.browser.at
-        return None if at is None else self.view.results[at]
+        return None if at is None else self.view.kept(at)
+
+    def _open(self, page: BenchResult) -> None:
+        def closed(_: None) -> None:
+            self._page = None
+
+        self.app.push_screen(page, closed)
 
     # --- what can be done -----------------------------------------------------------------------------------------
 
@@ -123,17 +144,29 @@ class BenchScreen(BrowsingScreen[None]):
             return
 
         def answered(plan: BenchPlan | None) -> None:
-            if plan:
-                context.begin(plan)
+            if plan and context.begin(plan):
+                self.show_work()
+                self.browser.rows.highlighted = 0  # the one under way
+                self._page = BenchResult(context.measuring() or Measuring(), context.model, self.action_cancel)
+                self._open(self._page)
 
-        self.app.push_screen(BenchForm(context.drafters, context.last, context.plain_tok_per_s), answered)
+        self.app.push_screen(BenchForm(context.drafters, context.last, self._speeds()), answered)
+
+    def _speeds(self) -> dict[str, float]:
+        """Tokens a second of plain decoding and of the drafters, as the newest result of this model has them."""
+        reports = [kept.report for kept in self.view.results if kept.report]
+        rows = next((report.overall for report in reports if report.model == self._chat.model), [])
+        return {PLAIN: self._chat.plain_tok_per_s} | {row.drafter: row.tok_per_s for row in rows}
 
     @on(Browser.Chosen)
     def action_open(self) -> None:
-        """Shows the result under the bar with all its figures."""
-        kept = self._kept()
+        """Shows the result under the bar, or the benchmark under way, with all its figures."""
+        kept, measuring = self._kept(), self.view.measuring
         if kept and kept.report:
-            self.app.push_screen(BenchResult(kept, kept.report))
+            self._open(BenchResult(kept))
+        elif kept is None and measuring:
+            self._page = BenchResult(measuring, self._chat.model, self.action_cancel)
+            self._open(self._page)
 
     def action_delete(self) -> None:
         """Asks, then deletes the result under the bar."""

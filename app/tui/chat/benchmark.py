@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -21,6 +23,7 @@ from slipstream.models.errors import SlipstreamError
 
 if TYPE_CHECKING:  # loaded when it is first opened: the chat is on the screen before
     from slipstream.app.bench.kept import Kept
+    from slipstream.app.bench.progress import Measuring
     from slipstream.app.tui.bench.form import BenchPlan
     from slipstream.app.tui.bench.screen import BenchScreen
 
@@ -34,6 +37,7 @@ class Benchmark:
         self._page, self._engine, self._model, self._replying, self._jobs = page, engine, model, replying, jobs
         self._screen: BenchScreen | None = None
         self._plan: BenchPlan | None = None  # what was measured last
+        self._measuring: Measuring | None = None
         self.news = ""  # what came of the last benchmark
 
     def keep_cut_short(self) -> None:
@@ -48,16 +52,17 @@ class Benchmark:
         from slipstream.app.tui.bench.form import BenchPlan
         from slipstream.app.tui.bench.screen import BenchContext, BenchScreen
 
-        known = self._model.known
+        known, now = self._model.known, self._page.status.speed.plain_tok_per_s
         serving = tuple(offer.name for offer in self._model.offers() if offer.usable and offer.name != "none")
         last = self._plan or BenchPlan()
         kept = tuple(name for name in last.drafters if name in serving)
         context = BenchContext(
             self._model.name,
             serving,
-            known.plain_tok_per_s if known else 0.0,
+            now or (known.plain_tok_per_s if known else 0.0),
             self._jobs,
             self.begin,
+            lambda: self._measuring,
             lambda: self.news,
             replace(last, drafters=kept or serving),
         )
@@ -72,23 +77,28 @@ class Benchmark:
         if self._screen and self._screen.is_running:
             self._screen.show_work()
 
-    def begin(self, plan: BenchPlan) -> None:
-        """Begins a benchmark, unless something else needs the machine."""
+    def begin(self, plan: BenchPlan) -> bool:
+        """Begins a benchmark, unless something else needs the machine; returns whether it does."""
         self._plan = plan
         try:
             self._jobs.check_free()
         except SlipstreamError as error:
             self._page.tell_error(error)
-            return
+            return False
         if self._replying.writing or self._engine.busy:
             what = "A reply is being written" if self._replying.writing else "The model is being loaded"
             self._page.hint(f"{what}; begin the benchmark when it is done.")
-            return
+            return False
+        from slipstream.app.bench.progress import Measuring
+
+        self._measuring = Measuring()
         self._model.lend(WAITS)
         release, run = self._engine.release, self._run
         run_in_thread(self._page.screen, release, lambda _: run_beside(self._page, run(plan)), self._not_begun)
+        return True
 
     def _not_begun(self, error: SlipstreamError) -> None:
+        self._measuring = None
         self._model.take_back()
         self._page.tell_error(error)
 
@@ -101,20 +111,32 @@ class Benchmark:
         try:
             with unfinished(paths.benches) as written:
                 model, more = model_name(self._model.load, paths), drafting_arguments(self._model.load, paths)
-                ended, stopped = await self._jobs.run("Benchmark", plan.arguments(model, more, written), nice=0)
+                ended, stopped = await self._jobs.run("Benchmark", plan.arguments(model, more, written), 0, self._take)
                 kept = keep(written, place_for(paths.benches, datetime.now()))
             self.news = _told(ended, stopped, kept)
         except SlipstreamError as error:
             self.news = one_line(f"The benchmark failed: {error.title} {error.hint}")
-        except Exception:
+        finally:
+            self._measuring = None
             self._model.take_back()
-            raise
-        self._model.take_back()
         if self._screen is None:
             self._page.screen.notify(f"{self.news} F8 lists the results.", timeout=8, markup=False)
         else:
             self._screen.look()
         self._jobs.changed()
+
+    def _take(self, line: str) -> None:
+        """Takes a line that the benchmark printed: an update, or words for a terminal."""
+        from slipstream.app.bench.estimate import about
+        from slipstream.app.bench.progress import decoded
+
+        with suppress(ValueError, LookupError, TypeError):
+            update = decoded(json.loads(line))
+            if self._measuring and self._jobs.job:
+                self._measuring.take(update)
+                left = "" if update.left is None else f", {about(update.left)} left"
+                self._jobs.job.progress = f"{100 * update.share:.0f} %{left}"
+                self._jobs.changed()
 
 
 def _told(ended: Ended, stopped: bool, kept: Kept | None) -> str:

@@ -8,11 +8,12 @@ from typing import Final
 from textual.content import Content
 from textual.widget import Widget
 
+from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import AUTO, PLAIN, Choice, Prefilling, Stepped
 from slipstream.app.speed import Speed, compared
 from slipstream.app.tui.chat.authorship import legend
-from slipstream.app.tui.parts.format import UNKNOWN, percent, rate
+from slipstream.app.tui.parts.format import UNKNOWN, percent
 
 MARGIN: Final = 1
 LABEL: Final = 14  # columns of "with drafter", so that both bars begin below each other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slipstream.app.chats.records import Figures, StoredMessage
+from slipstream.app.library.format import rate
 from slipstream.app.protocol import PLAIN
 from slipstream.app.speed import compared
 
@@ -13,11 +14,6 @@ ENDINGS = {
     "context": "the context is full",
     "cancelled": "stopped",
 }
-
-
-def rate(tok_per_s: float) -> str:
-    """Tokens a second: "8.4", "84", "1,210"."""
-    return f"{tok_per_s:.1f}" if tok_per_s < 20 else f"{tok_per_s:,.0f}"
 
 
 def percent(share: float | None) -> str:

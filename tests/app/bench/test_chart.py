@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from slipstream.app.bench.figures import DrafterFigures
+from slipstream.app.bench.figures import DrafterFigures, Noise
 from slipstream.app.bench.intervals import Ratio
-from slipstream.app.bench.plots import Section, Style, chart, chart_svg
+from slipstream.app.bench.plots import Section, Style, chart, chart_svg, verdict
 
 ASCII = Style(80, "#", "[", "-", "o", "]", "|", "+")
 
@@ -83,6 +83,21 @@ def test_colors_say_what_is_certain_and_only_in_a_terminal() -> None:
     }
     assert colored == {"lookup": "\x1b[32m", "draft": "\x1b[31m"}
     assert "\x1b" not in chart(ROWS, ASCII)
+
+
+def test_what_drafted_nothing_is_grey_and_has_no_bar() -> None:
+    idle = replace(row("mtp", Ratio(17.0, 1.1, 24.0)), acceptance=None)
+    text = chart([*ROWS, idle], replace(ASCII, color=True))
+    (line,) = (line for line in text.splitlines() if "mtp" in line)
+    assert line.startswith("\x1b[90m") and "guessed nothing" in line and "17" not in line
+    assert bars(chart([*ROWS, idle], ASCII)) == bars(chart(ROWS, ASCII))  # it sets no scale
+    assert len(ElementTree.fromstring(chart_svg([Section("mini", [*ROWS, idle])])).findall(f"{SVG}rect")) == 4
+
+
+def test_a_gain_within_the_noise_has_no_colour() -> None:
+    text = chart(ROWS, replace(ASCII, color=True), Noise(spread=3.0))
+    assert "\x1b[3" not in text
+    assert verdict(ROWS[1], Noise(spread=1.4)) == "gain" and verdict(ROWS[2], Noise(spread=1.4)) == "loss"
 
 
 class Stream(io.StringIO):

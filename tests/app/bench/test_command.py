@@ -2,14 +2,16 @@
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slipstream.app.bench.figures import ALL_KINDS
 from slipstream.app.bench.machine import Machine
 from slipstream.app.bench.plan import Settings
+from slipstream.app.bench.progress import Measuring, decoded
 from slipstream.app.cli.bench import bench
 from slipstream.app.cli.parser import make_parser
 from slipstream.app.library.resolve_model import choose
@@ -49,9 +51,11 @@ def test_every_drafter_is_printed_and_written_down(tmp_path: Path, capsys: pytes
     serve = {row["drafter"] for row in report["rows"]}
     assert serve | report["unusable"].keys() == {*METHODS, AUTO}
     assert not serve & report["unusable"].keys() and {"none", "draft", "lookup"} <= serve
-    assert {row["kind"] for row in report["rows"]} == {"chat", "story", "copy"}
+    assert {row["kind"] for row in report["rows"]} == {"chat", "story", "copy", ALL_KINDS}
+    overall = {row["drafter"]: row["speedup"] for row in report["rows"] if row["kind"] == ALL_KINDS}
+    assert overall[report["best"][-1]["drafter"]] == report["best"][-1]["speedup"] and overall[AUTO]
     assert report["texts"] == 3 * (len(serve) - 1)
-    assert [row["kind"] for row in report["best"]] == ["chat", "story", "copy", "all of these"]
+    assert [row["kind"] for row in report["best"]] == ["chat", "story", "copy", ALL_KINDS]
     assert all(row["drafter"] in serve - {AUTO} and row["auto_over_best"]["value"] > 0 for row in report["best"])
     assert f"Texts equal: {report['equal_texts']}/{report['texts']}" in printed.out
     for name, reason in report["unusable"].items():
@@ -80,6 +84,27 @@ def test_figures_that_are_there_survive_until_new_ones_are(tmp_path: Path) -> No
     assert file.read_text() == "{}"
 
 
+def test_progress_is_told_as_lines_of_json_that_end_at_the_printed_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = options(tmp_path / "f.json", drafters="lookup,draft", prompts=["chat", "copy"], limit=1, progress=True)
+    assert bench(chosen, TINY) == 0
+    lines = capsys.readouterr().out.splitlines()
+    measuring = Measuring()
+    shares = []
+    for line in lines:
+        if line.startswith("{"):
+            measuring.take(decoded(json.loads(line)))
+            assert measuring.update
+            shares.append(measuring.update.share)
+    report = json.loads((tmp_path / "f.json").read_text())["drafters"]
+    drafted = {(row["kind"], row["drafter"]): row["speedup"] for row in report["rows"] if row["drafter"] != "none"}
+    told = {(row.kind, row.drafter): asdict(row)["speedup"] for row in measuring.rows}
+    assert told == drafted and len(told) == 6
+    assert measuring.update and measuring.update.drafters == ("lookup", "draft") and not measuring.left
+    assert shares[-1] > 0.9 and shares[0] < 0.5
+
+
 def write_prompts(path: Path, *prompts: str) -> Path:
     path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
     return path
@@ -99,7 +124,8 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     assert set(figures) == {"machine", "drafters"}
     report = figures["drafters"]
     sea, long = (f"{tmp_path.name}/{name}" for name in ("sea", "long"))
-    assert [(row["drafter"], row["kind"], row["texts"]) for row in report["rows"]] == [
+    rows = [row for row in report["rows"] if row["kind"] != ALL_KINDS]
+    assert [(row["drafter"], row["kind"], row["texts"]) for row in rows] == [
         ("none", sea, 4),  # before and after each
         ("lookup", sea, 2),
         ("none", long, 2),
@@ -107,10 +133,10 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     assert report["prompts"] == {sea: 2, long: 1} and report["too_long"] == {sea: 0, long: 1}
     assert f"- Prompts of {long} too long for the context: 1." in printed
-    for row in report["rows"]:
+    for row in rows:
         assert row["phases"].keys() == {"draft", "evaluate", "accept", "commit", "rest"}
         assert row["phases"]["evaluate"] > 0 and row["tokens_per_step"] >= 1 and row["tok_per_s"] > 0
-    plain, lookup, _, alone = report["rows"]
+    plain, lookup, _, alone = rows
     assert plain["speedup"] == {"value": 1.0, "low": None, "high": None}
     assert lookup["speedup"]["low"] <= lookup["speedup"]["value"] <= lookup["speedup"]["high"]
     assert len(lookup["by_prompt"]) == 2 and alone["speedup"]["low"] is None

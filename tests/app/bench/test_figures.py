@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from slipstream.app.bench.drafters import (
-    ALL_KINDS,
-    Cell,
-    best_fixed,
-    interleaved,
-    measure,
-)
-from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
+from slipstream.app.bench.cells import Cell, best_fixed, rows_of
+from slipstream.app.bench.drafters import Meter, ignore, measure, turn_of
+from slipstream.app.bench.estimate import Estimate
+from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
 from slipstream.app.bench.intervals import Ratio, Work
 from slipstream.app.bench.plan import Plan
+from slipstream.app.bench.progress import Update, decoded, encoded
 from slipstream.app.bench.prompts import PromptSet, asked
 from slipstream.app.bench.report import drafters_text
 from slipstream.app.bench.turns import Turn, Written
@@ -29,25 +28,30 @@ def reply(tokens: int, seconds: float, **given: object) -> Written:
     return Written(done, tuple(range(tokens)))
 
 
-def cell(*ratios: float, tokens: int = 100) -> Cell:
+def cell(*ratios: float, tokens: int = 100, drafted: int = 50) -> Cell:
     """A drafter that was so many times faster than plain decoding, prompt by prompt."""
     made = Cell()
     for prompt, ratio in enumerate(ratios):
-        made.add(prompt, reply(tokens, 1 / ratio), Work(tokens, 1.0), True)
+        made.add(prompt, reply(tokens, 1 / ratio, speed={"drafted": drafted}), Work(tokens, 1.0), True)
     return made
+
+
+def meter(plan: Plan, names: Sequence[str], on_update: Callable[[Update], None] = ignore) -> Meter:
+    return Meter("mini", plan, names, Estimate(turn_of(names), plan.tokens), on_update)
 
 
 def test_every_drafted_reply_stands_between_two_plain_ones() -> None:
     heard: list[str] = []
 
-    def write(name: str) -> Written:
+    def write(name: str, _turn: Turn) -> Written:
         heard.append(name)
-        return reply(len(heard), 1.0)  # as many tokens as there were replies: tells which is which
+        return reply(40 + len(heard), 1.0)  # as many tokens as there were replies: tells which is which
 
-    plain, drafted = interleaved(write, ["a", "b"])
+    plan = Plan(("a", "b"), (PromptSet("chat", (asked("x"),)),), temperatures=(0.0,))
+    cells, _ = measure(plan, 99, meter(plan, ["a", "b"]), write, lambda _line: None)
     assert heard == ["none", "a", "none", "b", "none"]
-    assert [len(written.tokens) for written in plain] == [1, 3, 5]
-    assert [len(written.tokens) for written in drafted] == [2, 4]
+    pairs = {name: cells[name, "chat", 0.0].pairs[0] for name in "ab"}
+    assert pairs["a"].plain == Work(42, 1.0) and pairs["b"].plain == Work(44, 1.0)
 
 
 def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
@@ -61,7 +65,7 @@ def test_a_machine_that_slows_down_all_the_while_changes_nothing() -> None:
         tokens = 20 + 7 * turn.prompt
         return reply(tokens, tokens / speeds[name] * (1 + 0.03 * len(written)))
 
-    cells, counts = measure(plan, 99, ["a", "b", "c"], write, lambda _line: None)
+    cells, counts = measure(plan, 99, meter(plan, ["a", "b", "c"]), write, lambda _line: None)
     assert counts == {"chat": (5, 0)}
     assert len(written) == 5 * 2 * (3 + 4) and written[:3] == ["none", "a", "none"]
     firsts = [written[at + 1] for at in range(0, len(written), 7)]
@@ -134,6 +138,57 @@ def test_the_best_fixed_choice_and_the_autopilot_against_it() -> None:
     assert alone.kind == "chat" and alone.auto is alone.auto_over_best is None
 
 
+def test_what_drafted_nothing_is_never_the_best() -> None:
+    cells = {
+        ("none", "chat", 0.0): cell(1, 1),
+        ("recycle", "chat", 0.0): cell(17.0, 2.0, drafted=0),
+        ("lookup", "chat", 0.0): cell(1.2, 1.1),
+    }
+    (best,) = best_fixed(cells)
+    assert best.drafter == "lookup"
+    idle = next(row for row in rows_of(cells, ["chat"], [0.0], ["recycle"]))
+    assert idle.idle and idle.gain is None and idle.speedup_text == "guessed nothing"
+
+
+def test_the_rows_of_all_texts_have_the_figures_of_the_best_choice() -> None:
+    cells = {
+        (name, kind, 0.8): cell(own, 1.0) for kind in ("chat", "copy") for name, own in (("none", 1), ("lookup", 2))
+    }
+    rows = rows_of(cells, ["chat", "copy"], [0.8], ["none", "lookup"])
+    assert [(row.kind, row.drafter) for row in rows[-2:]] == [(ALL_KINDS, "none"), (ALL_KINDS, "lookup")]
+    best = best_fixed(cells)
+    assert best[-1].kind == ALL_KINDS and best[-1].speedup == rows[-1].speedup
+    whole = replace(report(*rows), best=best)
+    assert whole.overall == rows[-2:]
+    assert rows_of(cells, ["chat"], [0.8], ["lookup"])[0].kind == "chat"  # one kind needs no row of all
+
+
+def test_rows_are_told_as_they_are_measured_with_what_disturbed_them() -> None:
+    kinds = (PromptSet("chat", (asked("x"), asked("y"))), PromptSet("copy", (asked("z"),)))
+    plan = Plan(("a",), kinds, temperatures=(0.8,))
+    told: list[Update] = []
+    seconds = {"none": [1.0, 1.5], "a": [0.5]}
+
+    def write(name: str, _turn: Turn) -> Written:
+        seconds[name].append(seconds[name].pop(0))
+        busy = {"busy": name == "none", "drafted": 9 * (name == "a")}
+        return reply(40, seconds[name][-1], speed=busy)
+
+    measured = meter(plan, ["a"], told.append)
+    measure(plan, 99, measured, write, lambda _line: None)
+    compared = [update for update in told if update.rows]
+    assert [[row.kind for row in update.rows] for update in compared] == [
+        ["chat", ALL_KINDS], ["chat", ALL_KINDS], ["copy", ALL_KINDS]
+    ]  # fmt: skip
+    assert compared[0].rows[0].speedup and compared[0].rows[0].speedup.value == pytest.approx(1.25 / 0.5)
+    assert measured.noise.spread == pytest.approx(1.5) and measured.noise.busy == 1.0
+    assert [words.split(":")[0] for words in measured.noise.remarks()] == [
+        "The machine was busy", "Two runs without a drafter differ by 1.50x"
+    ]  # fmt: skip
+    assert not Noise(1.04, 0.1).remarks()
+    assert [decoded(json.loads(json.dumps(encoded(update)))) for update in told] == told
+
+
 def test_temperatures_are_compared_apart() -> None:
     cells = {(name, "chat", t): cell(t + 1, 1) for name in ("none", "lookup") for t in (0.0, 0.8)}
     assert [(row.kind, row.temperature) for row in best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
@@ -173,7 +228,7 @@ def test_the_table_and_what_has_to_be_said_with_it() -> None:
     )
     text = drafters_text(report(row))
     for words in (
-        " 1.20x [0.90, 1.50] ",
+        " guessed nothing ",
         " 41.3 ",
         " - ",
         " 0.250 |",

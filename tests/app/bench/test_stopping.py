@@ -27,12 +27,18 @@ def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> No
     """Presses it in the middle of a reply."""
     replies = 0
 
-    def write(session: Session, drafter: str, turn: Turn, stop: Callable[[], bool] = never) -> Written:
+    def write(
+        session: Session,
+        drafter: str,
+        turn: Turn,
+        stop: Callable[[], bool] = never,
+        on_tokens: Callable[[int], None] = turns.unheard,
+    ) -> Written:
         nonlocal replies
         replies += 1
         if replies == after:
             signal.raise_signal(signal.SIGINT)
-        return turns.write(session, drafter, turn, stop)
+        return turns.write(session, drafter, turn, stop, on_tokens)
 
     monkeypatch.setattr(f"{module}.write", write)
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.app.bench.figures import ALL_KINDS
+
 _PROGRAM = """
 import shutil, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 code, gate, copies, error, *lines = sys.argv[1:]
 for line in lines:
-    print(line, file=sys.stderr, flush=True)
+    print(line, file=sys.stdout if line.startswith("{") else sys.stderr, flush=True)
 try:
     if gate:
         open(gate).read()
@@ -99,7 +101,7 @@ def result(path: Path, *, stopped: bool = False) -> Path:
         }
 
     kinds = ("chat", "copy")
-    drafters = (("none", 1.0), ("auto", 1.7), ("lookup", 0.8))
+    drafters = (("none", 1.0), ("auto", 1.7), ("lookup", 1.9), ("recycle", 0.8))
     best = [
         {
             "kind": kind,
@@ -109,12 +111,12 @@ def result(path: Path, *, stopped: bool = False) -> Path:
             "auto": ratio(1.7),
             "auto_over_best": None,
         }
-        for kind in (*kinds, "all of these")
+        for kind in (*kinds, ALL_KINDS)
     ]
     report = {
         "model": "Small model",
         "promise": "same text",
-        "rows": [row(name, kind, value) for kind in kinds for name, value in drafters],
+        "rows": [row(name, kind, value) for kind in (*kinds, ALL_KINDS) for name, value in drafters],
         "best": best,
         "unusable": {"medusa": "it needs medusa heads, and this model has none"},
         "prompts": dict.fromkeys(kinds, 2),

@@ -1,12 +1,16 @@
 import pytest
 
 from slipstream.app.chats.records import Figures
+from slipstream.app.library.format import rate, rates
 from slipstream.app.speed import Speed, times
-from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent, plural, rate
+from slipstream.app.tui.parts.format import ago, bar, duration, footnote, percent, plural
 
 
 def test_words() -> None:
     assert [rate(8.44), rate(19.96), rate(84.5), rate(1210.2)] == ["8.4", "20.0", "84", "1,210"]
+    assert [rates(0.84, 1.36), rates(8.6, 13.4), rates(31.6, 48.2), rates(118.0, 194.0), rates(1180.0, 2140.0)] == [
+        "0.8–1.4", "9–13", "32–48", "120–190", "1,200–2,100"
+    ]  # fmt: skip
     assert [percent(None), percent(0.0), percent(0.714), percent(1.0)] == ["–", "0 %", "71 %", "100 %"]
     assert [times(None), times(0.04), times(0.94), times(1.96)] == ["–", "0.04x", "0.9x", "2.0x"]
     assert [duration(85.2), duration(1249.0)] == ["85 ms", "1.2 s"]

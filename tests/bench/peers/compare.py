@@ -16,6 +16,7 @@ from tests.bench.peers.process import PeerError
 from tests.bench.peers.race import Race
 from tests.bench.plain import opened as opened_alone
 
+from slipstream.app.bench.estimate import Estimate
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.turns import play, session_of, usable_drafters
 from slipstream.app.engine.session import Session
@@ -75,7 +76,8 @@ def compare_peers(request: Load, plan: Plan, peers: PeerChoice, tell: Callable[[
                 continue
             opened.callback(peer.release)
             race.join(peer, prompts, tell)
-        counts = play(plan, loaded.n_ctx, lambda place: tell(f"peers: {place}"), race.reply)
+        untimed = Estimate([], plan.tokens)
+        counts = play(plan, loaded.n_ctx, lambda place: tell(f"peers: {place}"), untimed, race.reply)
         return PeerReport(
             model=loaded.name,
             threads=threads,

@@ -14,12 +14,15 @@ from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
 from tests.app.tui.scripted_commands import Commands, result, scripted
 from textual.widgets import Input, Static
 
+from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, Noise
+from slipstream.app.bench.intervals import Ratio
 from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
+from slipstream.app.bench.progress import Update, encoded
 from slipstream.app.bench.unfinished import PREFIX, take_left, unfinished
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import DrafterOffer
-from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan, about
+from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
 from slipstream.app.tui.bench.result import BenchResult
 from slipstream.app.tui.bench.screen import BenchScreen
 from slipstream.models.errors import SlipstreamError
@@ -27,10 +30,29 @@ from slipstream.models.errors import SlipstreamError
 WHEN = datetime(2026, 3, 4, 5, 6, 7)
 
 
+def row(drafter: str, value: float, acceptance: float | None = 0.5) -> DrafterFigures:
+    ratio = Ratio(value, value - 0.1, value + 0.1)
+    return DrafterFigures(
+        drafter, ALL_KINDS, 0.8, 40.0, ratio, [value], 1.5, acceptance, [0.5], {"draft": 1.0}, 9.0, 96, 2, 2
+    )
+
+
+update = Update(
+    "Small model",
+    ("draft", "lookup", "recycle"),
+    "lookup",
+    "chat",
+    0.25,
+    33.0,
+    (row("draft", 1.7), row("recycle", 17.0, acceptance=None)),
+    Noise(1.4, 0.5),
+)
+
+
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     made = scripted(tmp_path, monkeypatch)
-    made.lines = ("bench: drafters: chat, temperature 0.8, seed 1 (1 of 4, about 9 s left)",)
+    made.lines = (json.dumps(encoded(update)),)
     made.written = result(tmp_path / "written.json")
     return made
 
@@ -65,7 +87,7 @@ def said(chat: Driver) -> str:
 
 def running(chat: Driver) -> bool:
     job = chat.screen.jobs.job
-    return job is not None and bool(job.line)
+    return job is not None and bool(job.line or job.progress)
 
 
 async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
@@ -76,10 +98,18 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert "No benchmark was run from here yet." in screen.view.words
         await chat.press("n")
         assert form(chat).chosen() == BenchPlan(drafters=("draft", "lookup"))
-        assert "put away" in said(chat)
+        assert "has the model for itself" in said(chat)
         await chat.press("enter")
-        await chat.until(lambda: running(chat) and "1 of 4" in screen.view.note)
-        assert screen.view.note.startswith("━━━") and "Benchmark: chat, temperature 0.8" in screen.view.note
+        await chat.until(lambda: running(chat) and "25 %" in screen.view.note)
+        assert screen.view.note.startswith("━━━") and "Benchmark: 25 %, about 35 s left" in screen.view.note
+        assert isinstance(chat.app.screen, BenchResult)  # what is measured is seen at once
+        await chat.until(lambda: "1.7" in chat.shown())
+        words = said(chat)
+        assert "Measuring Small model" in words and "lookup writes chat" in words
+        assert "recycle guessed nothing" in words and "17.0" not in words and "lookup  …" in words
+        assert "The machine was busy" in words and "differ by 1.40x" in words
+        await chat.press("escape")
+        assert isinstance(chat.app.screen, BenchScreen) and "now" in chat.shown() and "1.7x" in said(chat)
         assert chat.engine.closed and chat.screen.model.loaded is None  # one model is in memory
         (asked,) = commands.asked
         words = " ".join(asked)
@@ -142,10 +172,10 @@ async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path:
         await chat.until(lambda: running(chat))
         result(Path(commands.asked[0][-1]), stopped=True)
         await chat.press("c")
-        await chat.until(lambda: len(screen.view) == 1 and chat.screen.model.loaded is not None)
+        await chat.until(lambda: len(screen.view.results) == 1 and chat.screen.model.loaded is not None)
         assert screen.view.note == "Cancelled; what was measured until then is kept."
-        await chat.press("enter")
-        assert isinstance(chat.app.screen, BenchResult) and "STOPPED before its end" in said(chat)
+        assert isinstance(chat.app.screen, BenchResult)
+        await chat.until(lambda: "STOPPED before its end" in said(chat))
         await chat.press("escape", "n", "enter")
         await chat.until(lambda: running(chat))
         await chat.press("c")
@@ -220,7 +250,7 @@ async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: 
         await chat.press("enter")
         assert isinstance(chat.app.screen, BenchResult)
         words = said(chat)
-        for part in ("auto", "1.70x [1.60, 1.80]", "Same text as plain decoding's: 8 of 8", "too few for", "medusa"):
+        for part in ("auto", "1.70x [1.60, 1.80]", "Same text as without a drafter: 8 of 8", "a rough guide", "medusa"):
             assert part in words, part
         assert all(len(line) == size[0] for line in chat.shown().splitlines())
         await chat.press("escape", "down")
@@ -255,9 +285,10 @@ async def test_the_real_command_measures_the_bundled_model(open_chat: Open, tmp_
 
 def test_how_long_it_takes_is_guessed_from_its_size() -> None:
     plan = BenchPlan(("chat",), ("auto", "lookup"), (0.0,), "small")
-    assert plan.seconds(10.0) == pytest.approx(5 + 1.3 * 2 * 5 * 48 / 10)
-    assert plan.seconds(0.0) > plan.seconds(10.0) > plan.seconds(100.0)
-    assert (about(3), about(200), about(9000)) == ("about 5 s", "about 3 min", "about 2.5 h")
+    assert plan.seconds({"none": 10.0}) == pytest.approx(5 + 1.3 * 2 * 5 * 48 / 10)
+    assert plan.seconds({"none": 0.0}) > plan.seconds({"none": 10.0}) > plan.seconds({"none": 100.0})
+    slow = {"none": 10.0, "lookup": 1.0}  # as it was measured before
+    assert plan.seconds(slow) == pytest.approx(5 + 1.3 * 2 * 48 * (4 / 10 + 1 / 1))
     assert not plan.lacks
     assert "prompts" in replace(plan, prompts=()).lacks
     assert "drafter" in replace(plan, drafters=()).lacks

@@ -1,0 +1,139 @@
+"""How long a benchmark still takes: what is left to be written, at the speed at which each drafter writes here."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
+from time import perf_counter
+from typing import Final
+
+_DECAY: Final = 0.7
+"""What a reply's pace counts for after the next one: a machine that becomes busy shows within three replies."""
+_SURE: Final = 8
+"""Tokens of a reply from which on its own speed says when it ends."""
+
+
+class Estimate:
+    """Adds up the replies that are left.
+
+    A reply takes its tokens times its drafter's seconds a token, the prompt's reading included. It has as many tokens
+    as the replies to the same prompt; one to a later prompt, the mean of those so far to this kind of text. Seconds a
+    token are the drafter's own, on this kind of text where it wrote some. All of it is scaled by what the newest
+    replies took over what was expected of them.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        tokens: int,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """Starts without a conversation.
+
+        Args:
+            names: The drafters that write each turn; plain decoding as often as it does.
+            tokens: Most tokens of a reply.
+        """
+        self._names, self._most, self._clock = names, tokens, clock
+        self.warm: dict[str, float] = {}
+        """Seconds a token of each drafter, as its warm-up has shown."""
+        self._took = defaultdict[tuple[str, str], float](float)  # by drafter and kind of text
+        self._tokens = Counter[tuple[str, str]]()
+        self._replies = Counter[tuple[str, str]]()
+        self._expected = self._actual = 0.0
+        self._kind, self._turns = "", 0
+        self._later: Sequence[tuple[str, int]] = ()
+        self._open: list[str] = []  # of this turn
+        self._here: int | None = None  # tokens of a reply of this turn
+        self._current: tuple[str, float, int] | None = None  # drafter, begin, tokens so far
+        self._began = clock()
+
+    def begin(self, kind: str, turns: int, later: Sequence[tuple[str, int]]) -> None:
+        """Begins a conversation.
+
+        Args:
+            kind: Its kind of text.
+            turns: Its turns.
+            later: The kind and the turns of each that follows.
+        """
+        self._kind, self._turns, self._later = kind, turns, later
+        self._open, self._here, self._current = list(self._names), None, None
+
+    def reply(self, name: str) -> None:
+        self._current = (name, self._clock(), 0)
+
+    def wrote(self, tokens: int) -> None:
+        """Takes the tokens so far of the reply under way."""
+        if self._current:
+            self._current = (*self._current[:2], tokens)
+
+    def end(self, tokens: int) -> None:
+        if self._current is None:
+            return
+        name, began, _ = self._current
+        took, key = self._clock() - began, (name, self._kind)
+        self._expected = _DECAY * self._expected + self._pace(name, self._kind) * tokens
+        self._actual = _DECAY * self._actual + took
+        self._took[key] += took
+        self._tokens[key] += tokens
+        self._replies[key] += 1
+        self._here, self._current = tokens, None
+        if name in self._open:
+            self._open.remove(name)
+        if not self._open and self._turns > 1:
+            self._turns -= 1
+            self._open, self._here = list(self._names), None
+
+    def left(self) -> float | None:
+        """Seconds that are left; None while nothing is known."""
+        if not self.warm and not self._tokens:
+            return None
+        scale = self._actual / self._expected if self._expected > 0 else 1.0
+        here = self._length(self._kind) if self._here is None else self._here
+        waiting, current = list(self._open), 0.0
+        if self._current:
+            name, began, tokens = self._current
+            if name in waiting:
+                waiting.remove(name)
+            gone, whole = self._clock() - began, scale * here * self._pace(name, self._kind)
+            current = gone * max(0.0, here - tokens) / tokens if tokens >= _SURE else max(0.0, whole - gone)
+        rest = here * self._sum(waiting, self._kind) + self._whole_turns(self._kind, self._turns - 1)
+        return current + scale * (rest + sum(self._whole_turns(kind, turns) for kind, turns in self._later))
+
+    @property
+    def share(self) -> float:
+        """How far it is by time, 0 to 1."""
+        left, gone = self.left(), self._clock() - self._began
+        return 0.0 if left is None or gone + left <= 0 else gone / (gone + left)
+
+    def _whole_turns(self, kind: str, turns: int) -> float:
+        return max(0, turns) * self._length(kind) * self._sum(self._names, kind)
+
+    def _sum(self, names: Iterable[str], kind: str) -> float:
+        return sum(self._pace(name, kind) for name in names)
+
+    def _pace(self, name: str, kind: str) -> float:
+        """Seconds a token."""
+        for keys in ([(name, kind)], [key for key in self._tokens if key[0] == name]):
+            if tokens := sum(self._tokens[key] for key in keys):
+                return sum(self._took[key] for key in keys) / tokens
+        if self.warm:
+            return self.warm.get(name, max(self.warm.values()))
+        return sum(self._took.values()) / self._tokens.total() if self._tokens else 0.0
+
+    def _length(self, kind: str) -> float:
+        """Tokens of a reply."""
+        for keys in ([key for key in self._tokens if key[1] == kind], list(self._tokens)):
+            if replies := sum(self._replies[key] for key in keys):
+                mean = sum(self._tokens[key] for key in keys) / replies
+                own = any(key[1] == kind for key in keys)
+                return mean if own else sqrt(mean * self._most)  # another kind of text may be longer
+        return self._most
+
+
+def about(seconds: float) -> str:
+    """A rough time in words: "about 40 s", "about 3 min", "about 2.5 h"."""
+    if seconds < 90:
+        return f"about {max(5, round(seconds / 5) * 5)} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
