@@ -1,14 +1,22 @@
-"""What the chats tell of models: the chats in which one replied, and how fast each drafter made it on this machine."""
+"""How much faster each drafter makes a model on this machine: by its chats, the last benchmark, and the autopilot."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from slipstream.app.bench.kept import kept_results
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
+from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import PLAIN
+from slipstream.drafters.memory import Memory
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.reader import Header
 
 _NEWEST: Final = 2000  # messages that are looked at: older ones say little of today, and a start must not wait for them
 _LEAST_TOKENS: Final = 64
@@ -43,3 +51,35 @@ class ModelHistory(ChatReader):
                     tokens[drafter] += figures.speed.tokens
                     seconds[drafter] += figures.speed.tokens / figures.speed.speedup
         return {name: tokens[name] / seconds[name] for name in tokens if tokens[name] >= _LEAST_TOKENS}
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Speed over plain decoding by drafter."""
+
+    chats: Mapping[str, float]  # over the newest replies that measured it
+    benchmark: Mapping[str, float]  # by the newest kept benchmark of the model, over all its kinds of text
+    autopilot: Mapping[str, float]  # by the autopilot's records
+
+    @property
+    def known(self) -> dict[str, float]:
+        """The one figure a drafter that lists show: by the chats, else the benchmark, else the autopilot."""
+        return {**self.autopilot, **self.benchmark, **self.chats}
+
+
+NO_GAINS: Final = Gains({}, {}, {})
+
+
+def gains_of(paths: Paths, header: Header) -> Gains:
+    """Reads what was measured of the drafters of a model."""
+    from slipstream.drafters.autopilot.profile import learned_gains  # llama.cpp: lists work where it is broken
+
+    in_chats = ModelHistory(paths.chats).gains(header.fingerprint)
+    learned = learned_gains(Memory(paths.derived, header.fingerprint))
+    return Gains(in_chats, _benchmarked(paths.benches, header.name), learned)
+
+
+def _benchmarked(folder: Path, model: str) -> dict[str, float]:
+    reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
+    rows = next((report.overall for report in reports), [])
+    return {row.drafter: row.gain.value for row in rows if row.gain and row.drafter != PLAIN}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.library.learned_gains import ModelHistory
+from slipstream.app.library.learned_gains import gains_of
 from slipstream.app.library.load_request import (
     BUNDLED,
     BUNDLED_DRAFT,
@@ -20,7 +20,6 @@ from slipstream.app.library.load_request import (
 )
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load
-from slipstream.drafters.memory import Memory
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import companions
@@ -48,15 +47,12 @@ def offers_for(
     Args:
         reasons: Whether to find where vocabularies differ; otherwise such models are left out.
     """
-    from slipstream.drafters.autopilot.profile import learned_gains  # llama.cpp: a command works where it is broken
-
     file = model.name.partition(":")[0]
     around = Surroundings(
         models=installed,
         heads=companions(header, head_files(paths)),
         pairs=catalog.of(names_of(header, model.repo, file), model.sha256),
-        gains=learned_gains(Memory(paths.derived, header.fingerprint))
-        | ModelHistory(paths.chats).gains(header.fingerprint),
+        gains=gains_of(paths, header).known,
         reasons=reasons,
     )
     return pairs_for(header, around)

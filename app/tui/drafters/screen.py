@@ -11,6 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from slipstream.app.library.format import rate
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import sentence
 from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer, Loaded
@@ -21,7 +22,6 @@ from slipstream.app.tui.drafters.work import TRAINED, Work, importing, indexing,
 from slipstream.app.tui.jobs import Jobs, WorkNote
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
 from slipstream.app.tui.parts.dialogs import ConfirmScreen
-from slipstream.app.tui.parts.format import rate
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError
@@ -159,7 +159,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
 
     def _offer(self) -> DrafterOffer | None:
         at = self.browser.at
-        return None if at is None else self.view.offers[at]
+        return None if at is None else self.view.offer(at)
 
     # --- choosing -------------------------------------------------------------------------------------------------
 

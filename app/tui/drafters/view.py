@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
 
-from slipstream.app.library.format import size
+from slipstream.app.library.format import rate, size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import AUTO, PLAIN, DrafterOffer
 from slipstream.app.speed import times
-from slipstream.app.tui.parts.browser import TableView, below, heading, text
-from slipstream.app.tui.parts.format import plural, rate
-from slipstream.app.tui.parts.table import GAP, Column
+from slipstream.app.tui.parts.browser import View, below, heading
+from slipstream.app.tui.parts.format import plural
+from slipstream.app.tui.parts.gain_bar import STYLES, gain_bar, judged
+from slipstream.app.tui.parts.table import GAP
 from slipstream.models.outside import shown_path
 
 if TYPE_CHECKING:
     from slipstream.app.library.drafter_status import Standing
     from slipstream.app.library.heads_files import HeadsFile
 
-IN_USE, READY, CANNOT = "● ", "  ", "✗ "
-_AUTO: Final = 4
-_HERE: Final = 5
+IN_USE, NO_MARK = "● ", "  "
+FRESH, CANNOT = "Not tried yet", "Not for this model"
+_NARROWEST: Final = 10
+_WIDEST: Final = 24
+_ROOMY: Final = 70
+"""Columns from which bars may be longer."""
+_LEAST_WORDS: Final = 12
 _WIDTHS: Final = (2, 4, 8, 16)
 """Rows whose cost is shown."""
 
@@ -37,8 +42,8 @@ WOULD: Final = {
 """What would make a drafter serve."""
 
 
-class DraftersView(TableView):
-    """All drafters; the one in use is marked, and those that cannot be used are dimmed."""
+class DraftersView(View):
+    """All drafters: those that were measured here by their gain, those that were not, those that cannot serve."""
 
     ready = True
 
@@ -50,60 +55,87 @@ class DraftersView(TableView):
             current: The one that drafts the next reply.
             plain_tok_per_s: Speed without one; None until it is known.
         """
-        self.offers, self.current = offers, current
-        self._plain = plain_tok_per_s
-        self.standing: Standing | None = None
-        """What is known of them, once it is."""
+        self.current = current
+        self._offers, self._plain = offers, plain_tok_per_s
+        self._standing: Standing | None = None
+        self._rows: list[DrafterOffer | str] = []
+        self._arrange()
 
     @property
-    def columns(self) -> Sequence[Column]:
-        """The columns."""
-        return (Column("drafter"), Column("auto", 1), Column("here", 0, right=True), Column("what it does", 2))
+    def standing(self) -> Standing | None:
+        """What is known of them, once it is."""
+        return self._standing
+
+    @standing.setter
+    def standing(self, found: Standing) -> None:
+        self._standing = found
+        self._arrange()
+
+    def _arrange(self) -> None:
+        usable = [offer for offer in self._offers if offer.usable]
+        tried = [offer for offer in usable if self._gain_of(offer.name) is not None]
+        tried.sort(key=lambda offer: -(self._gain_of(offer.name) or 0.0))
+        fresh = [offer for offer in usable if offer not in tried]
+        cannot = [offer for offer in self._offers if not offer.usable]
+        self._rows = [*tried]
+        for title, offers in ((FRESH, fresh), (CANNOT, cannot)):
+            self._rows += [title, *offers] if offers else []
+
+    def offer(self, at: int) -> DrafterOffer | None:
+        """The drafter of a row; None for a heading."""
+        row = self._rows[at]
+        return None if isinstance(row, str) else row
 
     def __len__(self) -> int:
-        """All drafters."""
-        return len(self.offers)
+        """All drafters, and the headings of two groups."""
+        return len(self._rows)
 
     def key(self, at: int) -> str:
-        """A name."""
-        return self.offers[at].name
+        offer = self.offer(at)
+        return offer.name if offer else str(self._rows[at])
+
+    def is_heading(self, at: int) -> bool:
+        return self.offer(at) is None
 
     def lines(self, width: int) -> list[Content]:
-        """The rows; what a drafter does, or why it cannot, gets the room that is left."""
-        names = max(len(one_line(offer.name)) for offer in self.offers) + len(IN_USE)
-        here = _HERE + GAP if any(self._gain_of(offer.name) is not None for offer in self.offers) else 0
-        self._room = max(width - max(names, len("drafter")) - _AUTO - here - 2 * GAP, 0)
-        return super().lines(width)
+        """No heading, then the rows; what a drafter does, or why it cannot, gets the room that is left."""
+        names = max(len(one_line(offer.name)) for offer in self._offers)
+        gains = [gain for offer in self._offers if (gain := self._gain_of(offer.name)) is not None]
+        room = min(_WIDEST, max(_NARROWEST, (width - names) // 4)) if width >= _ROOMY else _NARROWEST
+        return [Content(""), *(self._line(row, names, room, max([1.4, *gains]), width) for row in self._rows)]
 
-    def cells(self, at: int) -> list[Content]:
-        """Name, whether the autopilot may choose it, its gain here, what it does."""
-        offer = self.offers[at]
-        current = offer.name == self.current
-        mark = IN_USE if current else READY if offer.usable else CANNOT
-        words = one_line(offer.about if offer.usable else offer.why_not)
-        row = [
-            Content(mark).stylize("$primary" if current else "").append(text(offer.name, "bold" * offer.usable)),
-            Content(self._in_auto(offer)),
-            _gain(self._gain_of(offer.name)),
-            Content(words).truncate(self._room, ellipsis=True) if self._room > len("what it does") else Content(""),
-        ]
-        return row if offer.usable else [cell.stylize("$foreground 45%") for cell in row]
+    def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
+        if isinstance(row, str):
+            return Content(row).stylize("$foreground 55%")
+        current, gain = row.name == self.current, self._gain_of(row.name)
+        mark = Content(IN_USE if current else NO_MARK).stylize("$primary" if current else "")
+        name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
+        words = one_line(row.about) if row.usable else one_line(row.why_not)
+        words = f"off: {words}" if self.is_off(row.name) else words
+        line = mark.append(name).append(Content("  "))
+        if gain is not None:
+            bar = gain_bar(gain, most, room, STYLES[judged(gain)])
+            value = Content(f"{times(gain):>5} ").stylize(STYLES[judged(gain)])
+            line = line.append(value).append(bar).append(Content(" " * (room + GAP - bar.cell_length)))
+        left = width - line.cell_length
+        said = Content(words).truncate(left, ellipsis=True) if left >= _LEAST_WORDS else Content("")
+        line = line.append(said.stylize("$foreground 75%"))
+        return line if row.usable else line.stylize("$foreground 45%")
 
     def _gain_of(self, name: str) -> float | None:
-        return self.standing.gain(name) if self.standing else None
+        if name == PLAIN:
+            return 1.0 if self._plain else None
+        return self._standing.gains.known.get(name) if self._standing else None
 
     def is_off(self, name: str) -> bool:
         """Whether the autopilot leaves a drafter out."""
-        return bool(self.standing and name in self.standing.left_out)
-
-    def _in_auto(self, offer: DrafterOffer) -> str:
-        if offer.name in (AUTO, PLAIN):
-            return ""
-        return "off" if self.is_off(offer.name) else "on" if offer.usable else "–"
+        return bool(self._standing and name in self._standing.left_out)
 
     def details(self, at: int) -> list[Content]:
         """What it does or why it cannot, what came of it here, and its files."""
-        offer, standing = self.offers[at], self.standing
+        offer, standing = self.offer(at), self._standing
+        if offer is None:
+            return []
         marks = ("in use" if offer.name == self.current else "", "off for auto" if self.is_off(offer.name) else "")
         said = Content(one_line(offer.about)).stylize("$foreground 80%")
         blocks = [below(heading(offer.name, *marks), said)]
@@ -112,7 +144,8 @@ class DraftersView(TableView):
             blocks.append(below(why, Content(WOULD.get(offer.name, "")).stylize("$primary")))
         if standing is None:
             return [*blocks, Content("Looking …").stylize("$foreground 55%")]
-        blocks.append(self._gains(offer.name, standing))
+        if offer.usable:
+            blocks.append(self._gains(offer.name, standing))
         blocks += [_file(file) for file in standing.of(offer.name)]
         if offer.name == "retrieval":
             blocks.append(_index(standing))
@@ -125,25 +158,21 @@ class DraftersView(TableView):
         found = [
             f"{times(gains[name])} {where}"
             for gains, where in (
-                (standing.in_chats, "in your chats"),
-                (standing.benched, "in the last benchmark"),
-                (standing.learnt, "as the autopilot learnt"),
+                (standing.gains.chats, "in your chats"),
+                (standing.gains.benchmark, "in the last benchmark"),
+                (standing.gains.autopilot, "as the autopilot measured"),
             )
             if name in gains
         ]
-        lines = [Content(f"Speed here: {' · '.join(found)}." if found else "Not measured here yet.")]
+        lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else "Not tried here yet: v races it.")]
         if name == AUTO:
-            costs = [f"{rows} costs {standing.costs[rows]:.1f}" for rows in _WIDTHS if rows in standing.costs]
-            lines.append(Content(f"Checking tokens, in the time of one: {', '.join(costs)}" if costs else ""))
+            costs = [f"{rows} {standing.costs[rows]:.1f}" for rows in _WIDTHS if rows in standing.costs]
+            lines.append(
+                Content(f"Checking several tokens costs, in times of one: {', '.join(costs)}." if costs else "")
+            )
             off = sorted(standing.left_out)
             lines.append(Content(f"Automatic does not use: {', '.join(map(one_line, off))}." if off else ""))
         return below(*lines)
-
-
-def _gain(gain: float | None) -> Content:
-    if gain is None:
-        return Content("")
-    return Content(times(gain)).stylize("$success" if gain >= 1.05 else "$error" if gain < 0.95 else "")
 
 
 def _file(file: HeadsFile) -> Content:

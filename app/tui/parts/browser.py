@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -14,15 +14,13 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
 
 from slipstream.app.platform.safe_text import clean, one_line
 from slipstream.app.tui.parts.dialog import Sheet
 from slipstream.app.tui.parts.notice import hint, trouble
 from slipstream.app.tui.parts.table import Column, table
 from slipstream.models.errors import SlipstreamError
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 
@@ -51,6 +49,10 @@ class View(ABC):
     @abstractmethod
     def details(self, at: int) -> list[Content]:
         """More about a row: blocks, which stand apart where there is room; empty ones are left out."""
+
+    def is_heading(self, at: int) -> bool:
+        """Whether a row is a heading, which the bar passes over."""
+        return False
 
     def find(self, key: str | None) -> int | None:
         return next((at for at in range(len(self)) if self.key(at) == key), None)
@@ -186,11 +188,11 @@ class Browser(Container):
         self._columns.update(heading)
         self._columns.display = bool(heading.plain)
         if keys != self._keys:
-            marked = self._marked.get(id(view))
-            rows.set_options(lines)
+            marked = view.find(self._marked.get(id(view)))
+            rows.set_options(Option(line, disabled=view.is_heading(at)) for at, line in enumerate(lines))
             self._keys = keys
             if keys:
-                rows.highlighted = view.find(marked) or 0
+                rows.highlighted = self._choosable(marked or 0, 1)
         else:
             for at, line in enumerate(lines):
                 if rows.get_option_at_index(at).prompt != line:
@@ -211,7 +213,16 @@ class Browser(Container):
 
     def move(self, step: int) -> None:
         if self._keys:
-            self.rows.highlighted = min(max((self.rows.highlighted or 0) + step, 0), len(self._keys) - 1)
+            to = min(max((self.rows.highlighted or 0) + step, 0), len(self._keys) - 1)
+            self.rows.highlighted = self._choosable(to, 1 if step > 0 else -1)
+
+    def _choosable(self, at: int, step: int) -> int | None:
+        """The nearest row in a direction, or else in the other one, that is no heading."""
+        ways = (
+            range(at, len(self.view) if step > 0 else -1, step),
+            range(at, -1 if step > 0 else len(self.view), -step),
+        )
+        return next((row for way in ways for row in way if not self.view.is_heading(row)), None)
 
     def scroll_details(self, step: int) -> None:
         self._box.scroll_relative(y=step, animate=False)
@@ -242,6 +253,7 @@ class BrowsingScreen(Sheet[T]):
         Binding("pageup", "move(-10)", "Page up", show=False),
         Binding("shift+down", "details(1)", "More details", show=False),
         Binding("shift+up", "details(-1)", "Fewer details", show=False),
+        Binding("f1", "app.help", "Help", show=False),
     ]
 
     def __init__(self, view: View) -> None:

@@ -129,7 +129,7 @@ async def test_one_that_does_not_serve_says_why_and_cannot_be_chosen(open_chat: 
         shown = "\n".join(str(static.content) for static in screen.query(Static))
         assert WHY in shown
         assert "f indexes a folder" in shown
-        await chat.until(lambda: "✗ retrieval" in chat.shown())
+        await chat.until(lambda: "retrieval" in chat.shown().partition("Not for this model")[2])
         await chat.press("enter")
         assert isinstance(chat.app.screen, DraftersScreen)
         assert hints(chat) == ["retrieval cannot guess for this model."]
@@ -143,10 +143,24 @@ async def test_what_cannot_be_chosen_is_dimmed(open_chat: Open) -> None:
         brightness: dict[str, int] = {}
         for strip in drawn(chat.app.screen):
             for segment in strip:
-                name = segment.text.strip(" ✗").split(" ")[0]
+                name = segment.text.strip().split(" ")[0]
                 if name in ("none", "lookahead", "retrieval") and segment.style and segment.style.color:
                     brightness.setdefault(name, sum(segment.style.color.get_truecolor()))
         assert brightness["none"] == brightness["lookahead"] > 1.5 * brightness["retrieval"]
+
+
+async def test_the_bar_passes_over_headings(open_chat: Open) -> None:
+    async with open_chat(engine=engine()) as chat:
+        screen = await opened(chat)
+        keys = []
+        await chat.press("home")
+        for _ in OFFERS:
+            keys.append(screen.browser.key)
+            await chat.press("down")
+        assert set(keys) == {offer.name for offer in OFFERS}
+        for key, name in (("pageup", "none"), ("pagedown", "retrieval")):
+            await chat.press(key)
+            assert screen.browser.key == name
 
 
 async def test_the_keys_of_the_list(open_chat: Open) -> None:
@@ -221,7 +235,10 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         screen = await go_to(chat, "draft")
         assert "1.7x" in row_of(chat, "draft")
         assert "1.7x in your chats" in said(screen)
-        assert "1.7x" not in row_of(chat, "lookahead")
+        assert "━" in row_of(chat, "draft") and "1.7x" not in row_of(chat, "lookahead")
+        rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines() if line.strip()]
+        names = [name for name in rows if name in ("draft", "none", "Not", "lookahead", "space", "retrieval")]
+        assert names[:7] == ["draft", "none", "Not", "lookahead", "Not", "space", "retrieval"]  # by gain, then the rest
         await chat.press("end", "up")
         assert screen.browser.key == "space"
         words = said(screen)
@@ -234,13 +251,13 @@ async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model:
     file, fingerprint = tmp_path / "drafters.toml", read_header(model).fingerprint
     async with open_chat(engine=engine_of(model)) as chat:
         screen = await go_to(chat, "lookahead")
-        assert " on " in row_of(chat, "lookahead")
+        assert " off: " not in row_of(chat, "lookahead")
         await chat.press("space")
-        await chat.until(lambda: " off " in row_of(chat, "lookahead"))
+        await chat.until(lambda: " off: " in row_of(chat, "lookahead"))
         assert left_out(file, fingerprint) == {"lookahead"}
         assert "off for auto" in said(screen)
         await chat.press("space")
-        await chat.until(lambda: " on " in row_of(chat, "lookahead"))
+        await chat.until(lambda: " off: " not in row_of(chat, "lookahead"))
         assert not left_out(file, fingerprint)
         for name in ("none", "retrieval"):  # plain decoding is always there, the other never
             screen.browser.rows.highlighted = screen.view.find(name)
