@@ -131,7 +131,8 @@ def _pairs(manager: ModelManager, options: argparse.Namespace) -> int:
     if problem := manager.catalog().problem:
         notice(problem)
     if options.name is None:
-        offers = manager.offers()
+        with _said_late("measuring this machine"):
+            offers = manager.offers()
         print_json(offers) if options.json else print(catalog_table(offers))
         return 0
     pairs = manager.pairs(options.name)

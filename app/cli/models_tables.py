@@ -85,12 +85,13 @@ def quants_table(offers: Sequence[QuantOffer]) -> str:
             one_line(offer.quant.label),
             models_words.size(offer.quant.size),
             "" if offer.quant.drafts else shown_fit(offer.fit),
+            models_words.rates(offer.speed.plain.low, offer.speed.plain.high) if offer.speed else _UNKNOWN,
             "only drafts" if offer.quant.drafts else "best here" if offer.best else "",
             f"here: {one_line(offer.installed)}" if offer.installed else "",
         )
         for offer in offers
     ]
-    return table(("QUANTIZATION", "SIZE", "HERE IT RUNS", "", ""), rows)
+    return table(("QUANTIZATION", "SIZE", "HERE IT RUNS", "TOK/S", "", ""), rows)
 
 
 def catalog_table(offers: Sequence[CatalogOffer]) -> str:
@@ -107,10 +108,12 @@ def catalog_table(offers: Sequence[CatalogOffer]) -> str:
                 pair.method,
                 " / ".join(f"{memory[n] / 1e9:.1f}" for n in sorted(memory)) or _UNKNOWN,
                 shown_fit(offer.fit) if offer.fit else _UNKNOWN,
+                models_words.rates(offer.speed.plain.low, offer.speed.plain.high) if offer.speed else _UNKNOWN,
+                models_words.rates(offer.speed.drafted.low, offer.speed.drafted.high) if offer.speed else _UNKNOWN,
                 _remark(offer),
             )
         )
-    headings = ("TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "")
+    headings = ("TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "TOK/S", "DRAFTED", "")
     return table(headings, rows)
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from slipstream.app.chats.deletion_hooks import is_on
@@ -18,6 +19,7 @@ BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
 TUNED: Final = "bundled-tuned"
 TUNED_TARGET: Final = "slipstream-mini-tuned-q8_0.gguf"
 BUNDLED_DRAFT: Final = "slipstream-mini-draft-q8_0.gguf"
+_TITLES: Final = MappingProxyType({BUNDLED_TARGET: "Slipstream mini", TUNED_TARGET: "Slipstream mini, tuned for SPACE"})
 PROBED: Final = "probed.json"
 """File beside the derived ones that remembers which model files were tried, see ``Load.probed``."""
 _USUAL: Final = "usual-model"  # file in the folder of models that names the one its owner chose last
@@ -95,6 +97,11 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
             from slipstream.models.gguf.vocabulary import check_vocabulary
 
             check_vocabulary(read_header(file))
+
+
+def title_of(model: Path) -> str:
+    """What to call a model until it is loaded: a bundled one's title, as its file has it, else the file's name."""
+    return _TITLES.get(model.name, model.stem)
 
 
 def model_name(load: Load, paths: Paths) -> str:

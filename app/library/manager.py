@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from slipstream.app.library.format import size
 from slipstream.app.library.learned_gains import ModelHistory
 from slipstream.app.library.load_request import make_usual
-from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, quant_offers
+from slipstream.app.library.machine_speed import kept_speed, machine_speed
+from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, is_quick, quant_offers
 from slipstream.app.library.pairs import best_pair, checked_header, load_with, offers_for, store_of, that_fits
 from slipstream.app.library.references import Reference, chosen, in_catalog, reference
 from slipstream.app.library.resolve_model import choose
@@ -25,10 +26,12 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
-from slipstream.models.library.pairing import PairOffer
+from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
+from slipstream.models.llama.throughput import Throughput, assumed
 from slipstream.models.memory.fit import Fit, fit
+from slipstream.models.memory.speed import Prediction, predict, reads_of
 
 if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
@@ -50,6 +53,7 @@ class ModelManager:
         self._downloads: Downloads | None = None
         self._stays_offline = load(paths.settings).settings.hub.offline
         self._devices: list[Device] | None = None
+        self._machine: list[Throughput] | None = None
         self._lock = threading.RLock()
 
     @property
@@ -88,6 +92,12 @@ class ModelManager:
             self._devices = self._devices or devices()
             return self._devices
 
+    def machine(self) -> list[Throughput]:
+        """How fast this machine reads weights; measured when it is first asked for."""
+        with self._lock:
+            self._machine = self._machine or machine_speed(self.paths.derived)
+            return self._machine
+
     def catalog(self) -> Catalog:
         """The catalogue, with the user's own entries."""
         return catalog(self.paths.catalog)
@@ -100,6 +110,13 @@ class ModelManager:
     def fit_of(self, model: Installed) -> Fit:
         """How an installed model runs here; raises ``ModelFileError`` if it cannot be read."""
         return fit(checked_header(model), self.devices())
+
+    def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
+        """How fast an installed model writes here, alone and with a drafter; None where that cannot be told."""
+        header = checked_header(model)
+        method = pair.method if pair else ""
+        drafter = reads_of(read_header(pair.path)) if pair and pair.path and method == DRAFT else None
+        return predict(reads_of(header), fit(header, self.devices()), self.machine(), method, drafter)
 
     def pairs(self, name: str) -> list[PairOffer]:
         """The drafters for a model, best first; unsuitable ones last, with the reason.
@@ -180,14 +197,20 @@ class ModelManager:
 
     def offers(self) -> list[CatalogOffer]:
         """The catalogue, best for this machine first; needs no network."""
-        return catalog_offers(self.catalog().pairs, self.devices(), self.installed())
+        return catalog_offers(self.catalog().pairs, self.devices(), self.installed(), self.machine())
 
     def offer_for_this_machine(self) -> CatalogOffer | None:
-        """The recommended first pair; None if none fits or a model is installed. Needs no network."""
-        if any(model.usable and model.origin != "bundled" for model in self.installed()):
+        """The recommended first pair; None if none is quick enough or a model is installed.
+
+        Needs no network, and measures nothing: what has not been measured is taken to be usual.
+        """
+        installed, devices = self.installed(), self.devices()
+        if any(model.usable and model.origin != "bundled" for model in installed):
             return None
-        best = next(iter(self.offers()), None)
-        return best if best and best.fit and best.fit.verdict != "too big" else None
+        gpu = any(device.kind in ("gpu", "igpu") for device in devices)
+        machine = self._machine or kept_speed(self.paths.derived) or assumed(os.cpu_count() or 1, gpu)
+        best = next(iter(catalog_offers(self.catalog().pairs, devices, installed, machine)), None)
+        return best if best and best.runs and is_quick(best.speed) else None
 
     def search(self, text: str, sort: Sort = "downloads", limit: int = 30) -> list[RepoSummary]:
         return self.hub.search(text, sort, limit)
@@ -200,7 +223,7 @@ class ModelManager:
         quants = self.hub.quants(repo, revision)
         known = next((each for each in self.hub.search(repo, limit=1) if each.id.lower() == repo.lower()), None)
         params, context = (known.total_params, known.context) if known else (0, 0)
-        return quant_offers(quants, params, context, self.devices(), self.installed())
+        return quant_offers(quants, params, context, self.devices(), self.installed(), self.machine())
 
     def wanted(self, text: str) -> QuantOffer:
         """Resolves ``owner/name:Q4_K_M``, an address, or a name of the catalogue.

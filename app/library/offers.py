@@ -11,15 +11,16 @@ from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
 from slipstream.models.library.pairing import DRAFT, unserved
 from slipstream.models.library.records import Installed
 from slipstream.models.llama.devices import Device
+from slipstream.models.llama.throughput import Throughput
 from slipstream.models.memory.fit import Fit, estimate
+from slipstream.models.memory.speed import Prediction, predict, rough_reads
 
 CONTEXTS: Final = (4096, 8192, 32768)  # contexts, in tokens, that the memory of a catalogue's pair is shown for
-_VERDICTS: Final = ("gpu", "split", "memory", "too big")
 _USUAL: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "UD-Q4_K_M", "IQ4_XS", "Q4_0", "MXFP4", "MXFP4_MOE")
 """The first of them is what a model is usually run with where memory is slow; llama.cpp's default too."""
 _FULL: Final = frozenset({"F32", "F16", "BF16"})
-_QUICK: Final = 6_000_000_000
-"""Bytes of weights up to which a processor with two channels of memory still writes as fast as people read."""
+READING: Final = 6.0
+"""Tokens a second that people read."""
 _EVIDENCE: Final = ("documentation", "catalogue", "reported", "suggested")
 
 
@@ -31,6 +32,7 @@ class QuantOffer:
     fit: Fit  # how it would run here
     best: bool  # whether it is recommended for this machine
     installed: str  # its name here if it is installed, else empty
+    speed: Prediction | None = None  # how fast it would write here; None where that cannot be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,13 @@ class CatalogOffer:
     fit: Fit | None  # how the target and its drafter would run here; None if the size is unknown
     memory: dict[int, int]  # bytes that both need at 4k, 8k and 32k tokens of context; empty if the size is unknown
     installed: str  # the target's name here if it is installed, else empty
+    # how fast the target would write here, alone and with its drafter; None where that cannot be told
+    speed: Prediction | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is known to fit this machine."""
+        return self.fit is not None and self.fit.verdict != "too big"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,12 @@ class Removal:
 
 
 def quant_offers(
-    quants: Sequence[Quant], params: int, context: int, devices: Sequence[Device], installed: Sequence[Installed]
+    quants: Sequence[Quant],
+    params: int,
+    context: int,
+    devices: Sequence[Device],
+    installed: Sequence[Installed],
+    machine: Sequence[Throughput],
 ) -> list[QuantOffer]:
     """Rates the quantizations of a repository, and marks the recommended one.
 
@@ -61,16 +75,22 @@ def quant_offers(
         params: Number of the model's parameters; 0 if unknown.
         context: Context that it was trained with, in tokens; 0 if unknown.
     """
-    offers = [
-        QuantOffer(quant, estimate(quant.size, params, devices, context or None), False, _here(quant, installed))
-        for quant in quants
-    ]
+    offers = []
+    for quant in quants:
+        fit = estimate(quant.size, params, devices, context or None)
+        known = CatalogFile(quant.repo.rpartition("/")[2])  # its name tells of experts
+        reads = rough_reads(quant.size, params, known.used, quant.label, known.experts)
+        speed = None if quant.drafts else predict(reads, fit, machine)
+        offers.append(QuantOffer(quant, fit, False, _here(quant, installed), speed))
     best = _best([offer for offer in offers if not offer.quant.drafts])
     return [replace(offer, best=offer is best) for offer in offers]
 
 
 def catalog_offers(
-    pairs: Iterable[CatalogPair], devices: Sequence[Device], installed: Sequence[Installed]
+    pairs: Iterable[CatalogPair],
+    devices: Sequence[Device],
+    installed: Sequence[Installed],
+    machine: Sequence[Throughput],
 ) -> list[CatalogOffer]:
     """Rates the pairs whose target can be fetched, best for this machine first."""
     offers = []
@@ -81,8 +101,30 @@ def catalog_offers(
         fits = {n: estimate(size, params, devices, None, n, drafter) for n in CONTEXTS} if size else {}
         fit = estimate(size, params, devices, draft_size=drafter) if size else None
         here = next((model.name for model in installed if _is_target(pair.target, model)), "")
-        offers.append(CatalogOffer(pair, fit, {n_ctx: each.need.total for n_ctx, each in fits.items()}, here))
+        memory = {n_ctx: each.need.total for n_ctx, each in fits.items()}
+        offers.append(CatalogOffer(pair, fit, memory, here, _speed(pair, fit, machine)))
     return sorted(offers, key=_rank)
+
+
+def recommended(offers: Sequence[CatalogOffer]) -> list[CatalogOffer]:
+    """What is worth having here: of those that run, the best pair for each model, in their order."""
+    found: dict[str, CatalogOffer] = {}
+    for offer in offers:
+        if offer.runs:
+            found.setdefault(offer.pair.target.model.casefold(), offer)
+    return list(found.values())
+
+
+def _speed(pair: CatalogPair, fit: Fit | None, machine: Sequence[Throughput]) -> Prediction | None:
+    """How fast a pair would write; without its drafter where that is not supported."""
+    if fit is None:
+        return None
+    target, drafter = pair.target, pair.drafter
+    reads = rough_reads(target.about, target.params, target.used, target.quant, target.experts)
+    if unserved(pair):
+        return predict(reads, fit, machine)
+    drafts = rough_reads(drafter.about, drafter.params, drafter.used, drafter.quant) if drafter else None
+    return predict(reads, fit, machine, pair.method, drafts if pair.method == DRAFT else None)
 
 
 def _drafter_size(pair: CatalogPair) -> int:
@@ -92,33 +134,39 @@ def _drafter_size(pair: CatalogPair) -> int:
     return pair.drafter.about if pair.method == DRAFT else pair.drafter.size
 
 
-def _rank(offer: CatalogOffer) -> tuple[bool, bool, int, bool, bool, int, int]:
-    """Sort key: what fits, the user's own entries, the fastest place, a supported drafter, better evidence."""
-    pair, size = offer.pair, offer.pair.target.about
-    verdict = offer.fit.verdict if offer.fit else "too big"
-    slow = verdict != "gpu" and size > _QUICK
+def _rank(offer: CatalogOffer) -> tuple[bool, bool, bool, bool, int, float]:
+    """Sort key: what runs, the user's own entries, quick enough, a supported drafter, better evidence, the larger.
+
+    Of those that are not quick enough the quicker one is better.
+    """
+    pair = offer.pair
+    slow = not is_quick(offer.speed)
+    speed = offer.speed.plain.middle if offer.speed else 0.0
     return (
-        verdict == "too big",
+        not offer.runs,
         not pair.own,
-        _VERDICTS.index(verdict),
-        bool(unserved(pair)),
         slow,
+        bool(unserved(pair)),
         _EVIDENCE.index(pair.evidence) if pair.evidence in _EVIDENCE else len(_EVIDENCE),
-        size if slow else -size,
+        -speed if slow else -pair.target.about,
     )
 
 
+def is_quick(speed: Prediction | None) -> bool:
+    """Whether it would write at least as fast as people read."""
+    return speed is not None and speed.plain.middle >= READING
+
+
 def _best(offers: Sequence[QuantOffer]) -> QuantOffer | None:
-    """On a GPU the largest that fits whole; elsewhere, where speed depends on bytes, the usual one or a smaller one."""
-    on_gpu = [offer for offer in offers if offer.fit.verdict == "gpu" and offer.quant.label.upper() not in _FULL]
-    if on_gpu:
-        return max(on_gpu, key=lambda offer: offer.quant.size)
+    """Of those that write as fast as people read, the largest; where none does, the usual one or a smaller one."""
     fitting = [offer for offer in offers if offer.fit.verdict != "too big"]
+    small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
+    if quick := [offer for offer in small if is_quick(offer.speed)]:
+        return max(quick, key=lambda offer: offer.quant.size)
     for label in _USUAL:
         for offer in fitting:
             if offer.quant.label.upper() == label:
                 return offer
-    small = [offer for offer in fitting if offer.quant.label.upper() not in _FULL]
     return max(small or fitting, key=lambda offer: offer.quant.size, default=None)
 
 

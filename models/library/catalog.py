@@ -21,6 +21,7 @@ from slipstream.models.outside import is_sha256, quoted, read_limited, shown_pat
 _MOST_BYTES: Final = 4 << 20
 _REPO: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _PARAMS: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
+_ACTIVE: Final = re.compile(r"[-_]([AE])(\d+(?:\.\d+)?)B(?![a-z0-9])", re.IGNORECASE)
 # bits that a weight takes, embeddings included, about: from files whose size is known
 _BITS: Final = MappingProxyType(
     {"Q4_K_M": 4.9, "UD-Q4_K_M": 4.9, "UD-Q4_K_XL": 5.0, "Q4_0": 4.6, "Q8_0": 8.5, "MXFP4": 4.9, "F16": 16.0}
@@ -41,12 +42,25 @@ class CatalogFile:
     file: str = ""  # its name in the repository; empty if unknown
     size: int = 0  # length in bytes; 0 if unknown
     sha256: str = ""  # hash in hex; empty if unknown
+    active: int = 0  # parameters that a token uses, as its entry states; 0 if it does not
 
     @property
     def params(self) -> int:
         """Number of parameters, from the model's name; 0 if unknown."""
         match = _PARAMS.search(self.model)
         return round(float(match[1]) * (1e9 if match[2].lower() == "b" else 1e6)) if match else 0
+
+    @property
+    def used(self) -> int:
+        """Parameters that a token uses: as stated, or by its name, such as ``35B-A3B``; 0 for all of them."""
+        match = _ACTIVE.search(self.model)
+        return self.active or (round(float(match[2]) * 1e9) if match else 0)
+
+    @property
+    def experts(self) -> bool:
+        """Whether the others are experts, of which the next token may use some, and not embeddings."""
+        match = _ACTIVE.search(self.model)
+        return bool(self.active or (match and match[1].upper() == "A"))
 
     @property
     def quant(self) -> str:
@@ -235,18 +249,19 @@ def _file(entry: dict[str, Any], key: str) -> CatalogFile:
     table = entry[key]
     if not isinstance(table, dict):
         raise _WrongError(key, f"{key} is not a table such as {{ model = …, repo = … }}")
-    _only(table, {"model", "repo", "file", "bytes", "sha256"})
+    _only(table, {"model", "repo", "file", "bytes", "sha256", "active"})
     model, repo, file, sha256 = (_text(table, name) for name in ("model", "repo", "file", "sha256"))
-    size = table.get("bytes", 0)
+    size, active = table.get("bytes", 0), table.get("active", 0)
     if not model:
         raise _WrongError(key, f"{key} needs a model: the name that people know it by")
     if repo and not _REPO.fullmatch(repo):
         raise _WrongError("repo", f"repo is {quoted(repo)}, not owner/name")
     if sha256 and not is_sha256(sha256):
         raise _WrongError("sha256", "sha256 is not 64 hexadecimal digits")
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise _WrongError("bytes", "bytes is not a number of bytes")
-    return CatalogFile(model, repo, file, size, sha256)
+    for name, value in (("bytes", size), ("active", active)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise _WrongError(name, f"{name} is not a number of {'bytes' if name == 'bytes' else 'parameters'}")
+    return CatalogFile(model, repo, file, size, sha256, active)
 
 
 def _only(table: dict[str, Any], known: set[str]) -> None:

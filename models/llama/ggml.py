@@ -82,6 +82,7 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_buft_alloc_buffer": (_P, (_P, _SIZE)),
     "backend_free": (None, (_P,)),
     "backend_alloc_ctx_tensors": (_P, (_P, _P)),
+    "backend_alloc_ctx_tensors_from_buft": (_P, (_P, _P)),
     "backend_buffer_free": (None, (_P,)),
     "backend_tensor_set": (None, (_P, _P, _SIZE, _SIZE)),
     "backend_tensor_get": (None, (_P, _P, _SIZE, _SIZE)),

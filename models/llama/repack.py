@@ -60,7 +60,7 @@ def overrides(header: Header) -> Any:
     patterns += [rf"^blk\.({'|'.join(numbers)})\.{part}\.weight$" for part, numbers in layers.items()]
     if not patterns:
         return None
-    return (_Override * (len(patterns) + 1))(*(_Override(pattern.encode(), _buffer_type()) for pattern in patterns))
+    return (_Override * (len(patterns) + 1))(*(_Override(pattern.encode(), buffer_type()) for pattern in patterns))
 
 
 @cache
@@ -69,7 +69,7 @@ def gains(kind: int, shape: tuple[int, ...]) -> bool:
 
     Source: ``weight_buft_supported`` of ``src/llama-model-loader.cpp``.
     """
-    where = _buffer_type()
+    where = buffer_type()
     if where is None or len(shape) != 2:
         return False
     calls = ggml.calls()
@@ -86,7 +86,7 @@ def gains(kind: int, shape: tuple[int, ...]) -> bool:
 
 
 @cache
-def _buffer_type() -> int | None:
+def buffer_type() -> int | None:
     """The buffer type whose weights are repacked; None if the build has none."""
     calls = ggml.calls()
     device = calls.backend_dev_by_type(ggml.CPU)

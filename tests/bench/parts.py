@@ -13,6 +13,7 @@ from tests.bench.peers.choice import PeerChoice
 from tests.bench.peers.compare import compare_peers
 from tests.bench.peers.tables import peers_text
 from tests.bench.plain import compare_with_bare, opened, plain_text
+from tests.bench.predict import compare_prediction, predict_text
 from tests.bench.real_replies import TextChoice, replay_text, replay_texts
 from tests.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
 from tests.bench.startup import measure_startup, startup_text
@@ -28,8 +29,11 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.target import ContextOptions
 
-OF_A_MODEL: Final = ("topics", "replay", "typing", "peers")  # the parts that measure the model that is asked for
-NAMES: Final = ("startup", "plain", "overhead", "memory", "topics", "replay", "typing", "interface", "peers")
+# the parts that measure the model that is asked for
+OF_A_MODEL: Final = ("predict", "topics", "replay", "typing", "peers")
+NAMES: Final = (
+    *("startup", "plain", "overhead", "memory", "predict", "topics", "replay", "typing", "interface", "peers"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class DevelopersParts:
             "plain": self._plain,
             "overhead": self._overhead,
             "memory": self._memory,
+            "predict": self._predict,
             "topics": self._topics,
             "replay": self._replay,
             "typing": self._typing,
@@ -133,6 +138,10 @@ class DevelopersParts:
             self.tell(f"memory: {name}")
             rows.append(measure_memory(name, path, options, self.sizes.memory_steps))
         return Outcome(memory_text(rows), [asdict(row) for row in rows])
+
+    def _predict(self) -> Outcome:
+        figures = compare_prediction(self.setup.measured, self.setup.plan, self.tell)
+        return Outcome(predict_text(figures), asdict(figures) | {"holds": figures.holds})
 
     def _topics(self) -> Outcome:
         rounds = max(self.sizes.topic_rounds, len(self.setup.plan.seeds))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
     from slipstream.models.library.records import Checked, Installed, Removed
     from slipstream.models.llama.devices import Device
     from slipstream.models.memory.fit import Fit
+    from slipstream.models.memory.speed import Prediction
 
 T = TypeVar("T")
 
@@ -51,6 +52,9 @@ class Models(Protocol):
 
     def fit_of(self, model: Installed) -> Fit:
         """How an installed model runs here."""
+
+    def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
+        """How fast an installed model writes here, alone and with a drafter; None where that cannot be told."""
 
     def pairs(self, name: str) -> list[PairOffer]:
         """The drafters for a model, best first; those that cannot serve it last, with the reason."""

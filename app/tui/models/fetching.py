@@ -53,8 +53,6 @@ class Fetching:
         here = self._installed(offer.installed)
         if here:
             self._use(here)
-        elif offer.fit and offer.fit.verdict == "too big":
-            hint(self._screen, f"It is too big for this machine: {offer.fit.why}")
         else:
             self._fetch_pair(offer)
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from slipstream.app.library.format import context, parameters, size
 from slipstream.app.platform.safe_text import clean, sentence
 from slipstream.app.speed import times
-from slipstream.app.tui.models.machine import IN_USE, NO_MARK, fit_block
+from slipstream.app.tui.models.machine import IN_USE, NO_MARK, expected, fit_block, tok_per_s
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
 from slipstream.app.tui.parts.format import bar, percent
 from slipstream.app.tui.parts.table import Column
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slipstream.models.library.pairing import PairOffer
     from slipstream.models.library.records import Installed
     from slipstream.models.memory.fit import Fit
+    from slipstream.models.memory.speed import Prediction
 
 FROM = {
     "ours": "imported",
@@ -39,10 +40,12 @@ class Facts:
     Attributes:
         fit: How it runs here; None if it cannot be told.
         pairs: Its drafters, best first.
+        speed: How fast it will write; None if that cannot be told.
     """
 
     fit: Fit | None
     pairs: list[PairOffer]
+    speed: Prediction | None = None
 
     @property
     def drafter(self) -> PairOffer | None:
@@ -52,11 +55,12 @@ class Facts:
 
 COLUMNS = (
     Column("  Model"),
-    Column("Quant", 1),
+    Column("Quant", 2),
     Column("Size", 0, right=True),
-    Column("Context", 3, right=True),
+    Column("tok/s", 1, right=True),
+    Column("Context", 4, right=True),
     Column("Drafter", 2),
-    Column("From", 4, style="$foreground 60%"),
+    Column("From", 3, style="$foreground 60%"),
 )
 
 
@@ -92,11 +96,12 @@ class InstalledView(TableView):
         used = bool(model.fingerprint) and model.fingerprint == self.in_use
         mark = Content("✗ ").stylize("$error") if model.problem else Content(IN_USE if used else NO_MARK)
         mark = mark if model.problem else mark.stylize("$primary")
-        name = text(model.name.removesuffix(f":{model.quant}"), "bold" if used else "")
+        name = text(model.title or model.name.removesuffix(f":{model.quant}"), "bold" if used else "")
         cells = [
             mark.append(name),
             text(model.quant),
             Content(size(model.size)),
+            self._speed(model),
             Content(context(model.context)),
             self._drafter(model),
             text(model.repo if model.origin == "ours" and model.repo else FROM[model.origin]),
@@ -106,6 +111,10 @@ class InstalledView(TableView):
             if model.usable
             else [cell.stylize("$foreground 50%", 2 if not column else 0) for column, cell in enumerate(cells)]
         )
+
+    def _speed(self, model: Installed) -> Content:
+        facts = self.facts.get(model.name)
+        return tok_per_s(facts.speed.plain) if facts and facts.speed else Content("")
 
     def _drafter(self, model: Installed) -> Content:
         if model.role == "drafter":
@@ -124,12 +133,13 @@ class InstalledView(TableView):
         model = self.models[at]
         facts = self.facts.get(model.name)
         size_words = f"{parameters(model.params)} parameters" if model.params else ""
-        blocks = [heading(model.name, model.title, model.architecture, size_words), self._verified(model.name)]
+        typed = f"-m {model.name}" if model.usable else model.name
+        blocks = [heading(model.title or model.name, typed, model.architecture, size_words), self._verified(model.name)]
         if model.problem:
             problem = Content(f"✗ {sentence(model.problem)}").stylize("$error")
             blocks.append(below(problem, Content(clean(model.hint))))
         elif facts and facts.fit:
-            blocks.append(fit_block(facts.fit))
+            blocks += [expected(facts.speed), fit_block(facts.fit)]
         if facts and model.usable:
             blocks.append(self._drafting(facts))
         where = FROM[model.origin] if model.foreign or not model.repo else model.repo
@@ -150,6 +160,6 @@ class InstalledView(TableView):
         if best is None:
             others = sum(1 for pair in facts.pairs if not pair.why_not)
             more = f"{others} could be fetched" if others else "see which and why not"
-            return Content(f"No drafter of its own is here; key d: {more}")
+            return Content(f"No drafter of its own is here; d: {more}")
         gain = f" · {times(best.gain)} of plain speed, measured here" if best.gain else " · not measured yet"
         return Content("Drafter: ").append(text(best.name, "bold")).append(Content(f" ({clean(best.method)}){gain}"))

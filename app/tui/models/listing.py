@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -192,7 +192,7 @@ class Listing:
         self._ask_facts()
 
     def _offers_came(self, offers: list[CatalogOffer]) -> None:
-        self.recommended.offers = offers
+        self.recommended.take(offers)
         self.recommended.ready, self.recommended.error = True, ""
         self.redraw(self.recommended)
 
@@ -212,7 +212,10 @@ class Listing:
         model = marked if marked in unknown and marked else unknown[0]
 
         def ask(models: Models) -> Facts:
-            return Facts(models.fit_of(model), models.pairs(model.name)) if model.usable else Facts(None, [])
+            if not model.usable:
+                return Facts(None, [])
+            facts = Facts(models.fit_of(model), models.pairs(model.name))
+            return replace(facts, speed=models.speed_of(model, facts.drafter))
 
         def know(facts: Facts) -> None:
             self._asking_facts = False

@@ -8,13 +8,14 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from slipstream.app.library.format import size
+from slipstream.app.library.format import rates, size
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.tui.parts.browser import below
 
 if TYPE_CHECKING:
     from slipstream.models.llama.devices import Device
     from slipstream.models.memory.fit import Fit
+    from slipstream.models.memory.speed import Prediction, Range
 
 VERDICTS = {
     "gpu": ("●", "GPU", "$success"),
@@ -33,6 +34,22 @@ def verdict(fit: Fit | None) -> Content:
         return Content("")
     mark, word, colour = VERDICTS[fit.verdict]
     return Content(f"{mark} {word}").stylize(colour, 0, 1)
+
+
+def tok_per_s(speed: Range | None) -> Content:
+    """A predicted speed; a dash where there is none."""
+    return Content(rates(speed.low, speed.high)) if speed else Content("–").stylize("$foreground 50%")
+
+
+def expected(speed: Prediction | None) -> Content:
+    """How fast a model will write, in a sentence; empty where that cannot be told."""
+    if speed is None:
+        return Content("")
+    plain, drafted = tok_per_s(speed.plain).stylize("bold"), tok_per_s(speed.drafted).stylize("bold")
+    words = Content("Expected here: ").append(plain).append(Content(" tokens a second"))
+    if speed.drafted != speed.plain:
+        words = words.append(Content(", ")).append(drafted).append(Content(" with a drafter"))
+    return words.append(Content(", estimated from this machine's memory speed.").stylize("$foreground 60%"))
 
 
 def fit_block(fit: Fit) -> Content:

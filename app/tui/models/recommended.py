@@ -1,7 +1,4 @@
-"""The tab of the catalogue: pairs of a model and its drafter, best for this machine first.
-
-The line of an empty chat that offers a larger model.
-"""
+"""The tab of the catalogue: what runs here, best first; and the line of an empty chat that offers a larger model."""
 
 from __future__ import annotations
 
@@ -11,9 +8,11 @@ from typing import TYPE_CHECKING
 from textual.content import Content, Span
 
 from slipstream.app.library.format import parameters, size
+from slipstream.app.library.offers import recommended
 from slipstream.app.platform.safe_text import clean, one_line, sentence
-from slipstream.app.tui.models.machine import BEST, NO_MARK, fit_block, verdict
+from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
 from slipstream.app.tui.parts.browser import TableView, below, heading, text
+from slipstream.app.tui.parts.format import plural
 from slipstream.app.tui.parts.table import Column
 from slipstream.models.library.pairing import DRAFT, unserved
 
@@ -22,29 +21,36 @@ if TYPE_CHECKING:
     from slipstream.models.library.catalog import CatalogFile
 
 
-MEMORY_AT = 8192
-"""Tokens of context for which the memory is shown."""
-
 COLUMNS = (
     Column("  Model"),
-    Column("Quant", 3),
-    Column("Size", 1, right=True),
-    Column("At 8k", 2, right=True),
-    Column("Fits", 0),
-    Column("Drafter", 1),
+    Column("Quant", 4),
+    Column("Size", 3, right=True),
+    Column("tok/s", 0, right=True),
+    Column("with drafter", 1, right=True),
+    Column("Drafter", 2),
+    Column("Runs", 5),
     Column("", 2, style="$success"),
 )
 
 
 class RecommendedView(TableView):
-    """Model, size, memory, where it fits, and what drafts for it; a star marks the best for this machine."""
+    """What runs here: model, size, the speed to be expected, and what drafts for it; a star marks the best."""
 
     waiting = "Weighing the catalogue against this machine …"
-    nothing = "The catalogue is empty."
+    nothing = "No model of the catalogue runs on this machine. Close other programs, or search for a smaller one."
 
     def __init__(self) -> None:
         """Begins with an empty list."""
         self.offers: list[CatalogOffer] = []
+
+    def take(self, offers: Sequence[CatalogOffer]) -> None:
+        """Lists what runs here, and counts what does not."""
+        self.offers = recommended(offers)
+        names = {offer.pair.target.model.casefold() for offer in offers}
+        hidden = len(names) - len(self.offers)
+        self.note = (
+            f"Not shown: {plural(hidden, 'model')} too big for this machine, or of unknown size." if hidden else ""
+        )
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -62,17 +68,16 @@ class RecommendedView(TableView):
     def cells(self, at: int) -> list[Content]:
         """A pair."""
         offer = self.offers[at]
-        target = offer.pair.target
-        best = at == 0 and offer.fit is not None and offer.fit.verdict != "too big"
-        mark = Content(BEST if best else NO_MARK).stylize("$accent")
-        memory = offer.memory.get(MEMORY_AT)
+        target, speed = offer.pair.target, offer.speed
+        mark = Content(BEST if at == 0 else NO_MARK).stylize("$accent")
         return [
-            mark.append(text(name_of(offer), "bold" if best else "")),
+            mark.append(text(name_of(offer), "bold" if at == 0 else "")),
             text(target.quant),
             Content(size(target.about) if target.about else ""),
-            Content(size(memory) if memory else ""),
-            verdict(offer.fit),
+            tok_per_s(speed.plain if speed else None),
+            tok_per_s(speed.drafted if speed else None),
             _drafter(offer),
+            verdict(offer.fit),
             Content("here" if offer.installed else ""),
         ]
 
@@ -80,12 +85,13 @@ class RecommendedView(TableView):
         """Why it is offered, what it needs, and what would be fetched."""
         offer = self.offers[at]
         pair = offer.pair
-        best = "best for this machine" if at == 0 and offer.fit and offer.fit.verdict != "too big" else ""
+        best = "best for this machine" if at == 0 else ""
         needs = " · ".join(f"{count // 1024}k: {size(total)}" for count, total in sorted(offer.memory.items()))
         inside = Content(f"{clean(pair.method)}, inside the model itself").stylize("$foreground 70%")
         why_not = unserved(pair)
         return [
             heading(name_of(offer), pair.target.quant, pair.licence, best),
+            expected(offer.speed),
             fit_block(offer.fit) if offer.fit else Content(""),
             Content(f"Memory by context, with the drafter: {needs}" if needs else ""),
             below(
@@ -114,11 +120,12 @@ def evidence(kind: str) -> str:
 
 
 def _drafter(offer: CatalogOffer) -> Content:
-    """The method, with the size of a draft model; dimmed where it is not served."""
+    """The method, with the size of a draft model; a dash where it is not supported."""
     pair = offer.pair
     amount = parameters(pair.drafter.params) if pair.drafter and pair.method == DRAFT else ""
-    content = Content(clean(f"{pair.method} {amount}".strip()))
-    return content.append(Content(", not yet")).stylize("$foreground 50%") if unserved(pair) else content
+    if unserved(pair):
+        return Content("–").stylize("$foreground 50%")
+    return Content(clean(f"{pair.method} {amount}".strip()))
 
 
 def _file(file: CatalogFile) -> Content:
@@ -140,7 +147,7 @@ def offered(offer: CatalogOffer, here: bool) -> Content:
         amount = size(pair.target.about + (pair.drafter.about if pair.drafter else 0))
         with_drafter = " with its drafter" if pair.drafter else ""
         words = f"{KEY} fetches {name}{with_drafter}, {amount}"
-        more = "Far better, and fits this machine. Nothing is sent until then."
+        more = "Far better, and quick enough here. Nothing is sent until then."
     at = words.index(name)
     spans = [Span(0, len(KEY), "bold $primary"), Span(at, at + len(name), "bold")]
     return Content(words, spans).append(Content(f"\n{more}").stylize("$foreground 60%"))

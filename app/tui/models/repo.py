@@ -21,7 +21,7 @@ from textual.widgets import Markdown, Static
 from slipstream.app.library.format import context, number, size
 from slipstream.app.platform.safe_text import clean, one_line, sentence
 from slipstream.app.tui.models.context import Desk
-from slipstream.app.tui.models.machine import BEST, NO_MARK, fit_block, verdict
+from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
 from slipstream.app.tui.models.search import changed
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, TableView, heading, text
 from slipstream.app.tui.parts.key_bar import KeyBar
@@ -38,6 +38,7 @@ COLUMNS = (
     Column("  Quantization"),
     Column("Size", 0, right=True),
     Column("Memory", 2, right=True),
+    Column("tok/s", 0, right=True),
     Column("Fits", 0),
     Column("Context", 1, right=True),
     Column("", 2, style="$foreground 60%"),
@@ -85,6 +86,7 @@ class QuantsView(TableView):
             .append(text(quant.label, "bold" if offer.best else "")),
             Content(size(quant.size)),
             Content(size(fit.need.total)),
+            tok_per_s(offer.speed.plain if offer.speed else None),
             verdict(fit),
             Content("" if fit.verdict == "too big" else context(fit.n_ctx)),
             Content(" · ".join(part for part in (here, parts, drafts) if part)),
@@ -97,6 +99,7 @@ class QuantsView(TableView):
         names = clean(files[0].name) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         return [
             heading(offer.quant.label, "best for this machine" if offer.best else ""),
+            expected(offer.speed),
             fit_block(offer.fit),
             Content("" if offer.quant.drafts else self._along()),
             Content(names).stylize("$foreground 60%"),

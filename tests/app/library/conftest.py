@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.models.llama.throughput import assumed
+
 
 @pytest.fixture(autouse=True)
 def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine may really have Ollama."""
     monkeypatch.setattr("slipstream.models.library.places.OLLAMA_SERVICE", tmp_path / "service")
+
+
+@pytest.fixture(autouse=True)
+def usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for the measurement of this machine."""
+    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: assumed(2, gpu=False))
 
 
 @pytest.fixture(autouse=True)

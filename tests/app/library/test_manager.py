@@ -18,8 +18,9 @@ from tests.models.kinds import write_kind
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.manager import ModelManager
-from slipstream.app.library.offers import CONTEXTS
+from slipstream.app.library.offers import CONTEXTS, READING, CatalogOffer, is_quick, recommended
 from slipstream.app.platform.paths import Paths
 from slipstream.app.speed import Speed
 from slipstream.drafters.autopilot.arm import Record
@@ -31,6 +32,7 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.progress import Job
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.llama.devices import Device
+from slipstream.models.llama.throughput import ROWS, TYPES, Throughput
 
 GB = 1 << 30
 ROOMY = Device("CPU", "cpu", "Roomy", 64 * GB, 60 * GB)
@@ -129,25 +131,62 @@ def test_a_file_that_was_replaced_on_the_hub_is_not_taken_for_the_catalogues(
     assert "models pull acme/Small-GGUF:Q8_0" in stop.value.hint
 
 
+def measured(reads: float, gpu: float = 0.0) -> list[Throughput]:
+    """A machine that reads so many bytes a second, whatever their type; rows cost nothing."""
+    kinds = {"cpu": reads, **({"gpu": gpu} if gpu else {})}
+    return [Throughput(kind, {name: dict.fromkeys(ROWS, rate) for name in TYPES}, 1e-6) for kind, rate in kinds.items()]
+
+
 def test_the_catalogue_begins_with_what_runs_best_here(manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    roomy = manager.offers()
-    assert roomy[0].fit and roomy[0].fit.verdict == "memory" and roomy[0].pair.evidence == "documentation"
-    assert roomy[0].pair.target.about < 6e9  # a processor reads no more each token in good time
-    assert set(roomy[0].memory) == set(CONTEXTS) and sorted(roomy[0].memory.values()) == list(roomy[0].memory.values())
-    small = on(monkeypatch, manager, SMALL).offers()
-    assert small[0].fit and small[0].fit.verdict == "memory"
-    assert max(offer.pair.target.about for offer in small if offer.fit and offer.fit.verdict == "memory") < 7 * GB
-    verdicts = [offer.fit is not None and offer.fit.verdict == "too big" for offer in small if offer.fit]
-    assert verdicts == sorted(verdicts)
-    fast = on(monkeypatch, manager, GPU, ROOMY).offers()
-    assert fast[0].fit and fast[0].fit.verdict == "gpu" and fast[0].pair.target.about > roomy[0].pair.target.about
+    def best(*devices: Device, machine: list[Throughput]) -> CatalogOffer:
+        on(monkeypatch, manager, *devices)
+        monkeypatch.setattr(manager, "machine", lambda: machine)
+        return manager.offers()[0]
+
+    laptop = best(ROOMY, machine=measured(20e9))
+    assert laptop.runs and laptop.pair.evidence == "documentation" and laptop.speed
+    assert laptop.speed.plain.middle >= READING and "32B" not in laptop.pair.target.model  # though memory holds it
+    quick = sum(is_quick(offer.speed) for offer in manager.offers())
+    assert set(laptop.memory) == set(CONTEXTS)
+    desk = best(ROOMY, machine=measured(90e9))
+    assert sum(is_quick(offer.speed) for offer in manager.offers()) > quick and is_quick(desk.speed)
+    graphics = best(GPU, ROOMY, machine=measured(20e9, gpu=900e9))
+    assert graphics.fit and graphics.fit.verdict == "gpu" and graphics.pair.target.about > desk.pair.target.about
+    on(monkeypatch, manager, SMALL)
+    runs = [offer.runs for offer in manager.offers()]
+    assert runs == sorted(runs, reverse=True) and not all(runs)
+    shown = recommended(manager.offers())
+    assert all(offer.runs and offer.speed for offer in shown)
+    names = [offer.pair.target.model for offer in shown]
+    assert len(set(names)) == len(names)
+
+
+def test_the_machine_is_measured_until_the_figures_are_settled(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = [5e9, 20e9, 10e9, 99e9]
+    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: measured(speeds.pop(0)))
+    assert kept_speed(tmp_path) == []
+    assert [machine_speed(tmp_path) for _ in range(4)] == [
+        measured(5e9),
+        *[measured(20e9)] * 3,
+    ]  # the busy one is mended
+    assert len(speeds) == 1 and kept_speed(tmp_path) == measured(20e9)
+    (tmp_path / "throughput.json").write_text("another machine\n3\n{}\n")
+    assert kept_speed(tmp_path) == []
+    monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: [])
+    assert machine_speed(tmp_path) == []  # llama.cpp does not answer
 
 
 def test_a_pair_is_offered_until_a_real_model_is_here(
     manager: ModelManager, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("slipstream.app.library.manager.assumed", lambda *_: measured(30e9))
     offer = manager.offer_for_this_machine()
-    assert offer and offer.pair.drafter and offer.fit
+    assert offer and offer.pair.drafter and offer.fit and offer.speed
+    monkeypatch.setattr("slipstream.app.library.manager.assumed", lambda *_: measured(1e8))
+    assert manager.offer_for_this_machine() is None  # nothing would be quick enough
+    monkeypatch.setattr("slipstream.app.library.manager.assumed", lambda *_: measured(30e9))
     put(paths, "broken.gguf", b"")
     assert manager.offer_for_this_machine()
     put(paths, "Tiny-Q8_0.gguf", tiny_gguf())

@@ -20,6 +20,7 @@ from slipstream.models.library.records import Checked, Installed, Origin, Remove
 from slipstream.models.llama.devices import Device
 from slipstream.models.memory.fit import Fit, Verdict
 from slipstream.models.memory.need import Need
+from slipstream.models.memory.speed import Prediction, Range
 
 T = TypeVar("T")
 GB = 1_000_000_000
@@ -117,7 +118,9 @@ def offer(
 ) -> CatalogOffer:
     pair = CatalogPair(f"{family}+{method}", method, target, drafter, family, "apache-2.0", "documentation")
     both = target.size + (drafter.size if drafter else 0)
-    return CatalogOffer(pair, fit, {8192: both + GB // 2}, installed)
+    plain = 300 / (target.size / GB)
+    speed = Prediction(Range(0.8 * plain, 1.25 * plain), Range(0.8 * plain, 2.5 * plain))
+    return CatalogOffer(pair, fit, {8192: both + GB // 2}, installed, None if fit.verdict == "too big" else speed)
 
 
 Q06 = file("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", 0.64)
@@ -284,6 +287,11 @@ class ScriptedModels:
 
     def fit_of(self, model: Installed) -> Fit:
         return self._answer("fit_of", model.name, lambda: fit("gpu", model.size / GB + 1.2, 32768))
+
+    def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
+        plain = Range(240 * GB / model.size, 375 * GB / model.size)
+        drafted = Range(plain.low, 2 * plain.high) if pair else plain
+        return self._answer("speed_of", model.name, lambda: Prediction(plain, drafted))
 
     def pairs(self, name: str) -> list[PairOffer]:
         return self._answer("pairs", name, lambda: PAIRS.get(name, []))

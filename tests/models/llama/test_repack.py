@@ -103,7 +103,7 @@ def test_where_nothing_can_be_laid_out_llama_cpp_is_told_nothing(
     header = read_header(files["q4_0"])
     assert repack.weight_params(header, repack=False).tensor_buft_overrides is None
     repack.gains.cache_clear()
-    monkeypatch.setattr(repack, "_buffer_type", lambda: None)
+    monkeypatch.setattr(repack, "buffer_type", lambda: None)
     assert repack.overrides(header) is None
     assert repack.weight_params(header).tensor_buft_overrides is None
     repack.gains.cache_clear()

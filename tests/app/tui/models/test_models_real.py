@@ -113,7 +113,7 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         await chat.pilot.press("ctrl+l")
         screen = chat.app.screen
         assert isinstance(screen, ModelsScreen)
-        await chat.until(lambda: "● bundled" in chat.shown())
+        await chat.until(lambda: "● Slipstream mini" in chat.shown())
 
         await chat.pilot.press("slash", *"mini", "enter")  # search
         await chat.until(lambda: REPO in chat.shown())

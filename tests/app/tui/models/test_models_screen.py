@@ -1,6 +1,7 @@
 """The model manager: what it lists, finds and fetches, and that nothing stops it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.app.tui.conftest import Open
@@ -64,7 +65,7 @@ async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -
             "LM Studio",
             "Ollama",
             "✗ mistral-small",
-            "128k",
+            "96–150",
         ):
             assert words in shown, words
         assert shown.count("● bundled") == 1 and "● qwen3-4b" not in shown
@@ -141,9 +142,21 @@ async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) 
         await chat.press("enter")
         await chat.until(lambda: len(models.queue) == 2 and screen.listing.tab == DOWNLOADS)
         assert models.called("fetch_pair") == [OFFERS[0].pair.id]
-        await chat.press("2", "end", "enter")
-        await chat.until(lambda: any("too big for this machine" in word for word in words(chat)))
-        assert len(models.called("fetch_pair")) == 1
+
+
+async def test_what_does_not_run_here_is_not_recommended_and_the_rest_says_how_fast(open_chat: Open) -> None:
+    twice = replace(OFFERS[1], pair=replace(OFFERS[1].pair, id="again", method="dflash"))
+    models = ScriptedModels(catalogue=[*OFFERS, twice, replace(OFFERS[0], fit=None, pair=OFFERS[4].pair)])
+    async with open_chat(size=(140, 40), models=models) as chat:
+        screen = await opened(chat, RECOMMENDED)
+        await chat.until(lambda: "Not shown: 1 model" in chat.shown())
+        assert [offer.pair.id for offer in screen.listing.recommended.offers] == [offer.pair.id for offer in OFFERS[:4]]
+        assert "Llama-3.3-70B" not in chat.shown()
+        row = next(line for line in chat.shown().splitlines() if "★ Qwen3-8B" in line)
+        assert "48–75" in row and "48–150" in row
+        assert "Expected here: 48–75 tokens a second" in chat.shown()
+        await chat.pilot.resize_terminal(80, 24)
+        await chat.until(lambda: "48–150" in chat.shown() and "Qwen3-8B" in chat.shown())
 
 
 async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_chat: Open) -> None:
@@ -326,7 +339,7 @@ async def test_leaving_the_program_pauses_the_downloads(open_chat: Open) -> None
 
 async def test_the_help_and_the_palette_name_it(open_chat: Open) -> None:
     async with open_chat(size=(100, 40)) as chat:
-        assert "^l Models" in chat.shown()
+        await chat.until(lambda: "^l Models" in chat.shown())
         await chat.press("f1")
         assert "Ctrl-L" in chat.shown()
         await chat.press("escape")

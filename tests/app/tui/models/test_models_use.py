@@ -81,7 +81,7 @@ async def test_a_model_that_cannot_be_loaded_gives_way_to_the_one_before(open_ch
         await chat.until(lambda: len(chat.engine.loads) == 3 and chat.screen.model.loaded is not None)
         assert chat.engine.loads[2].model == "mini.gguf"
         assert any("There is no memory for it." in notice for notice in chat.notices())
-        assert any("Going back to mini" in notice for notice in chat.notices())
+        assert any("Going back to slipstream-mini" in notice for notice in chat.notices())
         await chat.say("second")
         assert chat.engine.asked[1].drafter == "draft"
         assert not models.called("make_usual")

@@ -1,0 +1,68 @@
+"""How fast this machine reads weights: measured when it is first needed, and kept."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from slipstream.app.platform.paths import write_private
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.devices import processor
+from slipstream.models.llama.throughput import Throughput, packed, throughput, unpacked
+from slipstream.models.outside import read_limited
+
+_FILE: Final = "throughput.json"
+_MOST_BYTES: Final = 1 << 20
+_TIMES: Final = 3
+"""Programs that measure before the figures count as settled: the machine may have been busy the first time."""
+
+
+def kept_speed(folder: Path) -> list[Throughput]:
+    """What was measured before; empty if nothing was, on this machine and with this llama.cpp."""
+    return _read(folder)[1]
+
+
+def machine_speed(folder: Path) -> list[Throughput]:
+    """What was measured before, or is measured now, which takes a second or two.
+
+    Args:
+        folder: Of derived files.
+    """
+    times, kept = _read(folder)
+    if times >= _TIMES:
+        return kept
+    found = merged(kept, throughput())
+    with suppress(SlipstreamError):
+        write_private(folder / _FILE, f"{_key()}\n{times + 1}\n{packed(found)}\n")
+    return found
+
+
+def merged(before: Sequence[Throughput], now: Sequence[Throughput]) -> list[Throughput]:
+    """The better of two measurements: another program can only have made them slower."""
+    known = {each.kind: each for each in before}
+    out = []
+    for each in now:
+        old = known.pop(each.kind, each)
+        rates = {
+            name: {n: max(rate, old.rates.get(name, {}).get(n, rate)) for n, rate in rows.items()}
+            for name, rows in each.rates.items()
+        }
+        out.append(Throughput(each.kind, rates, min(each.operation, old.operation)))
+    return out + list(known.values())
+
+
+def _read(folder: Path) -> tuple[int, list[Throughput]]:
+    """How often it was measured, and what was found."""
+    with suppress(OSError, ValueError):
+        key, times, text = read_limited(folder / _FILE, _MOST_BYTES).decode().split("\n", 2)
+        if key == _key() and (found := unpacked(text)):
+            return int(times), found
+    return 0, []
+
+
+def _key() -> str:
+    return f"{platform.machine()} {processor()} llama-cpp-python {version('llama-cpp-python')}"

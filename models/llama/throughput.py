@@ -1,0 +1,222 @@
+"""How fast this machine multiplies by weights, measured once: what a model's speed is predicted from.
+
+Decoding reads every weight once a token, so that its speed is the speed of reading them; on a processor with few cores
+the arithmetic of a file type may be slower than its memory. Both show in the time of one product of a matrix that no
+cache holds with one row. Products with more rows tell what checking several tokens in a pass costs.
+
+Measured in a process of its own: a GPU's driver takes memory in every process that uses it, and may end it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final
+
+TYPES: Final[Mapping[str, tuple[int, float]]] = MappingProxyType(
+    {"Q4_0": (2, 4.5), "Q4_K": (12, 4.5), "Q6_K": (14, 6.5625), "Q8_0": (8, 8.5), "BF16": (30, 16.0)}
+)
+"""File types that are measured: ggml's number of each, and its bits a weight."""
+ROWS: Final = (1, 2, 4, 8)
+"""Rows of the products."""
+_COLUMNS: Final = 4096
+_BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
+"""Of a matrix: more than the last cache of most machines."""
+_SECONDS: Final = 0.04  # for one product
+_PASSES: Final = 12  # at most
+_CHAIN: Final = 100  # operations in a row
+_USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
+"""Bytes a second that a core reads, that all cores read, and that a GPU reads, of usual machines."""
+_PATIENCE: Final = 120.0
+"""Seconds that the process has to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What was measured of a device."""
+
+    kind: str  # "gpu" or "cpu"
+    rates: dict[str, dict[int, float]]  # by file type and rows of a product: bytes of weights a second
+    operation: float  # seconds of an operation on next to nothing: what starting one costs
+
+
+def assumed(cores: int, gpu: bool) -> list[Throughput]:
+    """Stands in for what has not been measured yet: a usual processor, and a usual GPU where there is one."""
+    slow = min(_USUAL_MOST, _USUAL_CORE * cores)
+    found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 2e-6)]
+    if gpu:
+        found.append(Throughput("gpu", {name: dict.fromkeys(ROWS, _USUAL_GPU) for name in TYPES}, 4e-6))
+    return found
+
+
+def throughput() -> list[Throughput]:
+    """Measures the GPU, if llama.cpp has one, and the processor; empty where llama.cpp does not answer."""
+    command = [sys.executable, "-m", "slipstream.models.llama.throughput"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return unpacked(done.stdout.decode("utf-8", "replace"))
+
+
+def packed(found: list[Throughput]) -> str:
+    """What was measured as JSON, on one line."""
+    return json.dumps({"throughput": [asdict(each) for each in found]})
+
+
+def unpacked(text: str) -> list[Throughput]:
+    """Reads ``packed`` back, from the last line that is it; empty where there is none."""
+    for line in reversed(text.splitlines()):  # a driver may print before and after
+        try:
+            return [_unpacked(each) for each in json.loads(line)["throughput"]]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            continue
+    return []
+
+
+def _unpacked(found: Mapping[str, Any]) -> Throughput:
+    rates = {str(name): {int(n): float(rate) for n, rate in rows.items()} for name, rows in found["rates"].items()}
+    return Throughput(str(found["kind"]), rates, float(found["operation"]))
+
+
+def measure(kind: str) -> Throughput | None:
+    """Measures in this process.
+
+    Args:
+        kind: "gpu" or "cpu".
+
+    Returns:
+        What was found; None where there is no such device.
+
+    Raises:
+        SlipstreamError: If this llama.cpp lacks a call that is needed.
+    """
+    from slipstream.models.llama import ggml
+
+    calls = ggml.calls()
+    numbers = (ggml.GPU, ggml.INTEGRATED_GPU) if kind == "gpu" else (ggml.CPU,)
+    device = next((found for number in numbers if (found := calls.backend_dev_by_type(number))), None)
+    if device is None:
+        return None
+    backend = calls.backend_dev_init(device, None)
+    if not backend:
+        return None
+    with ExitStack() as opened:
+        opened.callback(calls.backend_free, backend)
+        if kind == "cpu":
+            _use_threads(backend, device)
+        rates = {}
+        for name, (number, bits) in TYPES.items():
+            height = int(_BYTES[kind] * 8 / bits) // _COLUMNS // 64 * 64
+            if found := _products(backend, kind, number, height):
+                size = _COLUMNS * height * bits / 8
+                rates[name] = {rows: size / seconds for rows, seconds in found.items()}
+        return Throughput(kind, rates, _chain(backend))
+
+
+def _use_threads(backend: int, device: int) -> None:
+    from slipstream.models.llama import ggml
+    from slipstream.models.llama.library import physical_cores
+
+    calls = ggml.calls()
+    registry = calls.backend_dev_backend_reg(device)
+    address = calls.backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
+    if address:
+        ggml.SetThreads(address)(backend, physical_cores())
+
+
+def _products(backend: int, kind: str, number: int, height: int) -> dict[int, float]:
+    """Seconds of a product with so many rows; empty where the device has no memory for it, or cannot do it."""
+    import numpy as np
+
+    from slipstream.models.llama import ggml
+    from slipstream.models.llama.repack import buffer_type, gains
+
+    calls = ggml.calls()
+    with ExitStack() as opened:
+        context = calls.init(ggml.InitParams(2 * calls.tensor_overhead(), None, True))
+        opened.callback(calls.free, context)
+        weight = calls.new_tensor_3d(context, number, _COLUMNS, height, 1)
+        repacked = kind == "cpu" and gains(number, (_COLUMNS, height))  # as llama.cpp lays a model's weights out
+        buffer = (
+            calls.backend_alloc_ctx_tensors_from_buft(context, buffer_type())
+            if repacked
+            else calls.backend_alloc_ctx_tensors(context, backend)
+        )
+        if not buffer:
+            return {}
+        opened.callback(calls.backend_buffer_free, buffer)
+        zeros = np.zeros(calls.nbytes(weight), np.uint8)  # the time does not depend on the numbers
+        calls.backend_tensor_set(weight, zeros.ctypes.data, 0, zeros.nbytes)
+        del zeros
+        found = {}
+        for rows in ROWS:
+
+            def build(operations: ggml.Operations, rows: int = rows) -> None:
+                product = operations.multiply(weight, operations.input(_COLUMNS, rows, 1))
+                operations.output(product, np.float32, height, rows, 1)
+
+            seconds = _time(backend, build)
+            if seconds is None:
+                return {}
+            found[rows] = seconds
+        return found
+
+
+def _chain(backend: int) -> float:
+    """Seconds of an operation on next to nothing."""
+    import numpy as np
+
+    from slipstream.models.llama import ggml
+
+    def build(operations: ggml.Operations) -> None:
+        total, more = operations.input(64, 1, 1), operations.input(64, 1, 1)
+        for _ in range(_CHAIN):
+            total = operations.add(total, more)
+        operations.output(total, np.float32, 64, 1, 1)
+
+    return (_time(backend, build) or 0.0) / _CHAIN
+
+
+def _time(backend: int, build: Callable[[Any], None]) -> float | None:
+    """Seconds of the quickest run of a graph; None where the device has no memory for it, or cannot do it."""
+    import numpy as np
+
+    from slipstream.models.llama import ggml
+
+    calls = ggml.calls()
+    with ExitStack() as opened:
+        nodes = 2 * _CHAIN
+        size = nodes * calls.tensor_overhead() + calls.graph_overhead_custom(nodes, False)
+        context = calls.init(ggml.InitParams(size, None, True))
+        opened.callback(calls.free, context)
+        operations = ggml.Operations(context)
+        build(operations)
+        graph = calls.new_graph_custom(context, nodes, False)
+        for tensor, _ in operations.outputs:
+            calls.build_forward_expand(graph, tensor)
+        buffer = calls.backend_alloc_ctx_tensors(context, backend)
+        if not buffer:
+            return None
+        opened.callback(calls.backend_buffer_free, buffer)
+        for tensor, shape in operations.inputs:
+            values = np.ones(shape[::-1], np.float32)
+            calls.backend_tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
+        took: list[float] = []
+        until = perf_counter() + _SECONDS
+        while len(took) < _PASSES and (len(took) < 3 or perf_counter() < until):
+            began = perf_counter()
+            if calls.backend_graph_compute(backend, graph):
+                return None
+            took.append(perf_counter() - began)
+        return min(took)  # another program can only make it longer
+
+
+if __name__ == "__main__":
+    print(packed([found for kind in ("gpu", "cpu") if (found := measure(kind))]))

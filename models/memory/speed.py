@@ -1,0 +1,225 @@
+"""Predicts how fast a model writes on this machine, with a drafter and without, before it is loaded.
+
+Without a drafter, a pass over one token takes
+
+    t(1) = sum over file types of bytes read / rate(type, 1) + cells / best rate + layers * 20 * operation + 0.25 ms
+
+where the bytes read are those of every weight but the token embedding, which is looked up (unless it is the output
+matrix too), and of the experts that one token uses; the cells are the KV cache's at 512 tokens, and the states of
+recurrent layers; rates and the time of an operation are measured once a machine (``models.llama.throughput``); 20 is
+about the number of operations in a layer, 0.25 ms what choosing a token takes. Layers on a GPU and on the processor
+take their times one after the other. A pass over n tokens takes t(n), with rate(type, n) and with the experts that n
+tokens use, which choose theirs each for itself.
+
+A drafter that guesses k tokens in a time d each, of which each is right with probability a, gives
+
+    (1 + a + ... + a^k) / (t(k + 1) + k * d)
+
+tokens a second; the autopilot takes the best k, also 0. What a is depends on the text: the range goes from one that is
+hard to guess to one that is easy. The range without a drafter is as wide as such formulas usually err.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.models.gguf.parse import TENSOR_TYPES
+from slipstream.models.gguf.reader import Header
+from slipstream.models.llama.throughput import ROWS, TYPES, Throughput
+from slipstream.models.memory.fit import Fit
+from slipstream.models.memory.shape import rough_shape, shape_of
+
+_OPERATIONS: Final = 20
+"""Operations in a layer, about."""
+_CHOOSING: Final = 0.25e-3
+"""Seconds that choosing a token takes."""
+_LENGTH: Final = 512
+"""Tokens in the KV cache."""
+_FAST, _SLOW = 0.8, 1.25
+"""The least and the most that a pass takes of what the formula says."""
+_ROUGH: Final = 1.15
+"""That range is wider by this where a model's header is not known."""
+_RIGHT: Final = MappingProxyType(
+    {
+        "draft": (0.5, 0.8),
+        "eagle3": (0.5, 0.8),
+        "mtp": (0.55, 0.85),
+        "medusa": (0.4, 0.6),
+        "kangaroo": (0.4, 0.7),
+        "": (0.1, 0.5),
+    }
+)
+"""How often a guess of a method is right, from text that is hard to guess to text that is easy; "" copies text."""
+_HEADS: Final = frozenset({"eagle3", "mtp", "medusa", "kangaroo"})
+_DEEPEST: Final = 7
+_CACHED: Final = 32 << 20  # bytes that a processor's last cache may hold: the speed of its memory says nothing then
+_EXPERTS: Final = re.compile(r"_(?:ch)?exps\.")
+_FAMILIES: Final = (
+    ("Q4_0", ("Q4_0", "Q4_1", "IQ4_NL", "MXFP4", "TQ")),
+    ("Q6_K", ("Q6_K", "Q5_K")),
+    ("Q8_0", ("Q8", "Q5_0", "Q5_1")),
+    ("BF16", ("BF16", "F16", "F32")),
+)
+"""The measured file type that stands for others; Q4_K for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a pass reads."""
+
+    weights: Mapping[str, float]  # bytes of the weights that every token reads, by measured file type
+    layers: int
+    cells: float = 0.0  # bytes of the KV cache and of states
+    experts: Mapping[str, float] = field(default_factory=dict)  # bytes of all experts, by measured file type
+    used: int = 0  # experts that a token uses
+    count: int = 0  # experts that there are
+    output: float = 0.0  # bytes of the output matrix, which heads read too
+    rough: bool = False  # whether all this was estimated from the model's size
+
+    @property
+    def active(self) -> float:
+        """Bytes of weights that a pass over one token reads."""
+        return sum(self.weights.values()) + self._union(1) * sum(self.experts.values())
+
+    def _union(self, rows: int) -> float:
+        """The share of the experts that so many tokens use."""
+        return 1.0 - float((1 - self.used / self.count) ** rows) if self.count else 0.0
+
+    def seconds(self, machine: Throughput, rows: int) -> float:
+        """The time of a pass over so many tokens on a device."""
+        union = self._union(rows)
+        each = 1 if self.count else rows  # an expert's rows are few
+        times = [size / rate(machine, kind, rows) for kind, size in self.weights.items()]
+        times += [union * size / rate(machine, kind, each) for kind, size in self.experts.items()]
+        best = max(rate(machine, kind, 1) for kind in machine.rates)
+        return sum(times, 0.0) + self.cells / best + self.layers * _OPERATIONS * machine.operation + rows * _CHOOSING
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Tokens a second, from and to."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """Their geometric mean."""
+        return sqrt(self.low * self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How fast a model will write."""
+
+    plain: Range  # without a drafter
+    drafted: Range  # with one, chosen step by step; never below ``plain``
+
+
+def reads_of(header: Header) -> Reads:
+    """What a pass of a model reads, exactly."""
+    shape = shape_of(header)
+    weights, experts = defaultdict[str, float](float), defaultdict[str, float](float)
+    names = {tensor.name for tensor in header.tensors}
+    output = 0.0
+    for tensor in header.tensors:
+        kind = family(TENSOR_TYPES[tensor.type][0] if tensor.type in TENSOR_TYPES else "")
+        if tensor.name in ("token_embd.weight", "output.weight"):
+            output = tensor.nbytes if tensor.name == "output.weight" or "output.weight" not in names else output
+            if tensor.name == "token_embd.weight" and "output.weight" in names:
+                continue
+        if tensor.name.startswith("per_layer_token_embd"):  # looked up as well
+            continue
+        (experts if _EXPERTS.search(tensor.name) else weights)[kind] += tensor.nbytes
+    kept = sum(2 * _LENGTH * (layer.keys + layer.values) + 8 * layer.state for layer in shape.layers)
+    used, count = (header.number(f"expert_{name}") or 0 for name in ("used_count", "count"))
+    return Reads(dict(weights), len(shape.layers), kept, dict(experts), used, count, output)
+
+
+def rough_reads(size: int, params: int = 0, used: int = 0, quant: str = "", experts: bool = False) -> Reads:
+    """The same from a model's size alone.
+
+    Args:
+        size: Bytes of its file.
+        params: Number of its parameters; 0 if unknown.
+        used: Parameters that a token uses; 0 for all.
+        quant: Its quantization, such as ``Q4_K_M``.
+        experts: Whether the others are experts.
+    """
+    shape = rough_shape(size, params)
+    kind, share = family(quant), min(1.0, used / shape.params) if used else 1.0
+    kept = sum(2 * _LENGTH * (layer.keys + layer.values) for layer in shape.layers)
+    if experts:  # a thousand stand for however many there are
+        return Reads({}, len(shape.layers), kept, {kind: float(size)}, round(1000 * share), 1000, rough=True)
+    read = size - shape.embedding if share == 1.0 else share * size
+    return Reads({kind: read}, len(shape.layers), kept, output=share * shape.output, rough=True)
+
+
+def family(kind: str) -> str:
+    """The measured file type that stands for another one, or for a mix such as ``Q4_K_M``."""
+    name = kind.upper().removeprefix("UD-")
+    return next((stands for stands, prefixes in _FAMILIES if name.startswith(prefixes)), "Q4_K")
+
+
+def rate(machine: Throughput, kind: str, rows: int) -> float:
+    """Bytes of weights a second in a pass over so many tokens."""
+    rates = machine.rates.get(kind) or machine.rates.get("Q4_K") or next(iter(machine.rates.values()))
+    upper = next((at for at in ROWS if at >= rows), ROWS[-1])
+    lower = max((at for at in ROWS if at <= rows), default=ROWS[0])
+    if upper == lower:
+        return rates[upper] * min(1.0, upper / rows)
+    part = (rows - lower) / (upper - lower)
+    return 1 / ((1 - part) / rates[lower] + part / rates[upper])
+
+
+def predict(
+    reads: Reads, fit: Fit, machine: Sequence[Throughput], method: str = "", drafter: Reads | None = None
+) -> Prediction | None:
+    """Predicts the speed of a model.
+
+    Args:
+        reads: What a pass reads.
+        fit: Where it will run.
+        machine: What was measured of this machine.
+        method: The drafting method; "" for those that need nothing.
+        drafter: What a pass of the draft model reads.
+
+    Returns:
+        The prediction; None for a model that is too big, or so small that a cache holds it, and where its place was
+        not measured.
+    """
+    by_kind = {each.kind: each for each in machine if each.rates.keys() & TYPES.keys()}
+    near, far = by_kind.get("cpu"), by_kind.get("gpu")
+    if reads.active < _CACHED or fit.verdict == "too big":
+        return None
+    layers = reads.layers + 1
+    share = {"gpu": 1.0, "memory": 0.0}.get(fit.verdict, max(0, fit.gpu_layers) / layers)
+    if (share < 1 and not near) or (share > 0 and not far):
+        return None
+
+    def seconds(what: Reads, rows: int) -> float:
+        parts = ((share, far), (1 - share, near))
+        return sum(part * what.seconds(place, rows) for part, place in parts if place and part)
+
+    one = seconds(reads, 1)
+    wider = _ROUGH if reads.rough else 1.0
+    plain = Range(1 / (one * _SLOW * wider), 1 / (one * _FAST / wider))
+    guess = 0.0
+    if drafter is not None:
+        guess = seconds(drafter, 1)
+    elif method in _HEADS:
+        guess = one * (1 / max(1, reads.layers) + reads.output / max(1.0, reads.active))
+    passes = [seconds(reads, rows) for rows in range(1, _DEEPEST + 2)]
+
+    def gain(right: float) -> float:
+        tokens = [sum(right**at for at in range(depth + 1)) for depth in range(_DEEPEST + 1)]
+        return max(one * tokens[depth] / (passes[depth] + depth * guess) for depth in range(_DEEPEST + 1))
+
+    hard, easy = _RIGHT.get(method, _RIGHT[""])
+    return Prediction(plain, Range(plain.low * max(1.0, gain(hard)), plain.high * max(1.0, gain(easy))))
