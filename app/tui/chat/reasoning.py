@@ -9,9 +9,8 @@ from textual.message import Message
 from textual.widget import Widget
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.protocol import Piece
-from slipstream.app.tui.chat.authorship import Pieces
 from slipstream.app.tui.parts.format import plural, spent
+from slipstream.app.tui.parts.plain_column import PlainColumn
 
 LAST_WORDS = 400  # characters at the end of the thoughts that are looked at for a line to show
 
@@ -56,7 +55,7 @@ class ThinkingView(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._head = ThinkingHead()
-        self.body = Pieces()  # the thoughts themselves
+        self.body = PlainColumn()  # the thoughts themselves
         self._end = self._space = ""  # of the thoughts, and what stands behind it
         self.tokens, self.milliseconds = 0, 0.0  # of all thoughts
         self.under_way = False  # whether more thoughts follow
@@ -84,7 +83,7 @@ class ThinkingView(Vertical):
         words = text.rstrip()
         self._space = text[len(words) :]  # not seen at the end
         if words:
-            self.body.add([Piece(words, "plain")])
+            self.body.add(words)
             self._end = (self._end + words)[-LAST_WORDS:]
         self.tokens, self.milliseconds, self.under_way = tokens, milliseconds, under_way
         if self.is_attached:

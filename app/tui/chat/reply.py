@@ -17,7 +17,6 @@ from slipstream.app.chats.records import Run
 from slipstream.app.platform.safe_text import clean
 from slipstream.app.protocol import Divided, Piece, Prefilling
 from slipstream.app.speed import Speed
-from slipstream.app.tui.chat.authorship import Pieces
 from slipstream.app.tui.chat.message import Said
 from slipstream.app.tui.chat.reasoning import ThinkingView
 from slipstream.app.tui.chat.reply_text import FenceHead, ReplyText
@@ -26,7 +25,7 @@ from slipstream.app.tui.parts.long_column import LongColumn
 
 
 class Reply(Said):
-    """A reply as Markdown, or as pieces in colours, and a line about it."""
+    """A reply as Markdown, whose words may have the colours of their sources, and a line about it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "thoughts", "Thoughts")]
 
@@ -50,7 +49,6 @@ class Reply(Said):
             origins: Sources of the characters, as ``Figures.origins`` has it.
         """
         super().__init__(message)
-        self._origins = origins
         self._text = [text]
         self._thought, self._thought_ms = (speed.thought, speed.thought_ms) if speed else (0, 0.0)
         self._opened = begins_inside(text, self._thought)
@@ -60,17 +58,16 @@ class Reply(Said):
         self.thinking.think(parts.thoughts, self._thought, self._thought_ms, False)
         if text and not parts.answer:
             self.thinking.open()
-        self._markdown = ReplyText(clean(parts.answer))
-        self._pieces = Pieces()
+        self._markdown = ReplyText(_answer_pieces(text, parts.answer, origins))
+        self._known = bool(origins) or not text  # whether the source of each word is known
         self._note = Content(clean(footnote))
         self._footnote = Static(self._note, classes="footnote")
         self._writing = False
 
     def compose(self) -> ComposeResult:
-        """The thoughts, the two views of the answer, and the line."""
+        """The thoughts, the answer, and the line."""
         yield self.thinking
         yield self._markdown
-        yield self._pieces
         yield self._footnote
 
     @property
@@ -82,7 +79,7 @@ class Reply(Said):
     @property
     def columns(self) -> list[LongColumn]:
         """What of it may be long, and is seen."""
-        return [column for column in (self.thinking.body, self._markdown, self._pieces) if column.display]
+        return [column for column in (self.thinking.body, self._markdown) if column.display]
 
     def prefilling(self, event: Prefilling) -> None:
         done, rest = bar(event.done / max(event.total, 1), 24)
@@ -119,8 +116,7 @@ class Reply(Said):
         if pieces:
             text = "".join(piece.text for piece in pieces)
             self._shown = (self._shown[0], self._shown[1] + len(text))
-            self._pieces.add(pieces)
-            self._markdown.write(clean(text))
+            self._markdown.write(pieces)
 
     async def finish(self, footnote: str, text: str | None = None, speed: Speed | None = None) -> None:
         """Ends the reply.
@@ -137,7 +133,7 @@ class Reply(Said):
         self._writing = False
         if text is not None and text != self.text:
             self._text = [text]
-            await self._markdown.replace(clean(self.answer))
+            await self._markdown.replace(self.answer)
         for column in self.columns:
             await column.draw()
         if not self.thinking.empty and not self.answer:
@@ -156,9 +152,7 @@ class Reply(Said):
         self._thought, self._thought_ms = self.thinking.tokens, self.thinking.milliseconds
         if self.thinking.opened and not self.answer:
             self.thinking.toggle()
-        self._recall_pieces()
-        if self._pieces.empty and self.answer:
-            self._pieces.add([Piece(self.answer, "plain")])
+        self._known = True
 
     @property
     def answer(self) -> str:
@@ -187,27 +181,29 @@ class Reply(Said):
         """It is not selected any more; the keys mean nothing now."""
         self._markdown.number(False)
 
-    def _recall_pieces(self) -> None:
-        """Takes the pieces from what the store has of them."""
-        text, answer = self.text, self.answer
-        if self._writing or not self._pieces.empty or not self._origins or not answer or not text.endswith(answer):
-            return
-        at, begins, pieces = 0, len(text) - len(answer), list[Piece]()
-        for size, origin, source in self._origins:
-            if part := text[max(at, begins) : at + size]:
-                pieces.append(Piece(part, origin, source))
-            at += size
-        self._pieces.add([*pieces, Piece(text[max(at, begins) :], "plain")])
-
     def colour(self, on: bool) -> None:
-        """Shows the pieces, where there are any, or the Markdown."""
-        if on:
-            self._recall_pieces()
-        on = on and (self._writing or not self._pieces.empty or not any(self._text))
-        self.set_class(on, "coloured")
-        self._pieces.see(on)
-        self._markdown.see(not on)
+        """Shows the source of each word, where it is known, or no longer."""
+        self._markdown.colour(on and self._known)
 
     @property
     def coloured(self) -> bool:
-        return self.has_class("coloured")
+        """Whether the source of each word is shown."""
+        return self._markdown.coloured
+
+
+def _answer_pieces(text: str, answer: str, origins: Sequence[Run]) -> list[Piece]:
+    """The answer in pieces, as the store has their sources.
+
+    Args:
+        text: The whole reply, thoughts included.
+        answer: Its end.
+        origins: Sources of the characters of the whole reply.
+    """
+    if not text.endswith(answer):
+        return [Piece(answer, "plain")]
+    at, begins, pieces = 0, len(text) - len(answer), list[Piece]()
+    for size, origin, source in origins:
+        if part := text[max(at, begins) : at + size]:
+            pieces.append(Piece(part, origin, source))
+        at += size
+    return [*pieces, Piece(text[max(at, begins) :], "plain")]

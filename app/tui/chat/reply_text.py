@@ -1,7 +1,8 @@
-"""The answer of a reply as Markdown, passage by passage; its code blocks say their language and can be copied."""
+"""The answer of a reply as Markdown, passage by passage; its words can be shown in the styles of their sources."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -13,14 +14,17 @@ from textual.widget import AwaitMount, Widget
 from textual.widgets import Markdown, Static
 from textual.widgets._markdown import MarkdownFence
 
-from slipstream.app.platform.safe_text import one_line
+from slipstream.app.platform.safe_text import clean, one_line
+from slipstream.app.protocol import Piece
+from slipstream.app.tui.chat.authorship import style_of
 from slipstream.app.tui.chat.markdown_chunks import Passage, Passages, last_block, parser
 from slipstream.app.tui.chat.message import CODE_KEYS
+from slipstream.app.tui.chat.sources import Painter, Sources
 from slipstream.app.tui.parts.long_column import LongColumn, Part
 
 
 class FenceHead(Static):
-    """The line above the code; a click copies."""
+    """The line above the code; a click copies. Its class "head" keeps it from having a source."""
 
     @dataclass
     class Clicked(Message):
@@ -37,7 +41,7 @@ class Fence(MarkdownFence):
     """A code block of a reply; one with the class "rest" goes on with the block above."""
 
     def compose(self) -> ComposeResult:
-        yield FenceHead(self._head())
+        yield FenceHead(self._head(), classes="head")
         yield from super().compose()
 
     def number(self, number: int | None) -> None:
@@ -56,9 +60,13 @@ class PassageView(Markdown):
 
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
 
-    def __init__(self, passage: Passage) -> None:
+    def __init__(self, passage: Passage, start: int, sources: Sources) -> None:
         super().__init__(passage.source, parser_factory=parser, open_links=False)
-        self._passage = passage
+        self._passage, self._start, self._painter = passage, start, Painter(sources)
+
+    def paint(self) -> None:
+        """Shows the source of each word, or no longer."""
+        self._painter.paint(self, self.source, self._start - len(self._passage.opening))
 
     def mount(
         self, *widgets: Widget, before: int | str | Widget | None = None, after: int | str | Widget | None = None
@@ -79,6 +87,7 @@ class PassageView(Markdown):
         async def update() -> None:
             await updated
             self._last_parsed_line = last_block(markdown)
+            self.paint()
 
         return AwaitComplete(update())
 
@@ -87,6 +96,7 @@ class PassageView(Markdown):
         if source.startswith(self.source):
             if new := source[len(self.source) :]:
                 await self.append(new)
+                self.paint()
         else:
             await self.update(source)
 
@@ -94,13 +104,14 @@ class PassageView(Markdown):
 class _Stretch(Part):
     """A passage of a column, and whether the one below goes on with its last block."""
 
-    def __init__(self, passage: Passage, ends: bool) -> None:
+    def __init__(self, passage: Passage, ends: bool, start: int, sources: Sources) -> None:
         super().__init__()
-        self.passage = passage
+        self.passage, self.start = passage, start
+        self._sources = sources
         self._ends = ends  # no line is left free below
 
     def make(self) -> PassageView:
-        view = PassageView(self.passage)
+        view = PassageView(self.passage, self.start, self._sources)
         view.set_class(self._ends, "ends")
         return view
 
@@ -120,27 +131,45 @@ class _Stretch(Part):
 
 
 class ReplyText(LongColumn):
-    """An answer that may be as long as it likes."""
+    """An answer that may be as long as it likes, and whose words may be shown in the styles of their sources."""
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         super().__init__()
         self._passages = Passages()
-        self._passages.add(text)
+        self._sources = Sources()
         self._numbered = False
-        self._divide()
+        self._take(pieces)
 
-    def write(self, text: str) -> None:
+    @property
+    def coloured(self) -> bool:
+        """Whether the sources are shown."""
+        return self._sources.on
+
+    def write(self, pieces: Sequence[Piece]) -> None:
         """Adds to the text; it is drawn as soon as there is time."""
-        self._passages.add(text)
-        self._divide()
+        self._take(pieces)
         self.soon()
 
     async def replace(self, text: str) -> None:
+        """Shows another text, of unknown source."""
         self._passages = Passages()
-        self._passages.add(text)
+        self._sources.clear()
         self.parts = []
-        self._divide()
+        self._take([Piece(text, "plain")])
         await self.fill(self.parts)
+
+    def colour(self, on: bool) -> None:
+        """Shows the source of each word, or no longer."""
+        self._sources.on = on
+        for part in self.parts:
+            if isinstance(part.widget, PassageView):
+                part.widget.paint()
+
+    def _take(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self._sources.add(len(piece.text), style_of(piece))
+        self._passages.add(clean("".join(piece.text for piece in pieces)))
+        self._divide()
 
     def _divide(self) -> None:
         if self.parts:
@@ -149,7 +178,9 @@ class ReplyText(LongColumn):
             last.ends(at == len(self._passages) or self._passages[at].goes_on)
         for place in range(len(self.parts), len(self._passages)):
             ends = place + 1 == len(self._passages) or self._passages[place + 1].goes_on
-            self.parts.append(_Stretch(self._passages[place], ends))
+            before = self.parts[-1] if self.parts else None
+            start = before.start + len(before.passage.text) if isinstance(before, _Stretch) else 0
+            self.parts.append(_Stretch(self._passages[place], ends, start, self._sources))
 
     @property
     def codes(self) -> list[str]:

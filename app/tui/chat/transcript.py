@@ -200,11 +200,10 @@ class Transcript(VerticalScroll, can_focus=False):
         await self._count()
 
     def colour(self, on: bool) -> None:
-        """Shows the source of each word in all replies of this session, or the Markdown."""
+        """Shows the source of each word in all replies where it is known, or no longer."""
         self.coloured = on
         for reply in self.query(Reply):
             reply.colour(on)
-        self._look_soon()
 
     async def _mount(self, widget: Widget) -> None:
         await self.column.mount(widget, before=self._later if self._later.is_attached else None)
@@ -233,7 +232,9 @@ class Transcript(VerticalScroll, can_focus=False):
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
         origins = message.figures.origins if message.figures else ()
-        return Reply(message.id, message.content, kept_footnote(message), speed, origins)
+        reply = Reply(message.id, message.content, kept_footnote(message), speed, origins)
+        reply.colour(self.coloured)
+        return reply
 
     # --- where the reader is --------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import LOADED, Script, ScriptedEngine
+from textual.content import Content
+from textual.widgets import Static
 
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import DrafterOffer, Loaded
@@ -50,11 +52,11 @@ async def test_a_lone_drafter_says_where_the_reasons_are(open_chat: Open) -> Non
 def styles(reply: Reply) -> dict[str, str]:
     """The words of a reply by the style they are shown in."""
     found: dict[str, str] = {}
-    for part in reply.query_one("Reply > Pieces").query("Static"):
-        content = part.render()
-        assert hasattr(content, "spans")
-        for span in content.spans:
-            found[str(span.style)] = found.get(str(span.style), "") + str(content)[span.start : span.end]
+    for part in reply.query_one(ReplyText).query(Static):
+        content = part.content
+        if isinstance(content, Content):
+            for span in content.spans:
+                found[str(span.style)] = found.get(str(span.style), "") + str(content)[span.start : span.end]
     return found
 
 
@@ -67,7 +69,6 @@ async def test_colours_show_who_wrote_which_words(open_chat: Open) -> None:
         await chat.until(chat.idle)
         (reply,) = chat.replies()
         assert reply.coloured
-        assert not reply.query_one(ReplyText).display
         words = styles(reply)
         assert set(words) == {DRAFTED, RECOVERED, BONUS}
         assert sum(map(len, words.values())) == len(TEXT)
@@ -96,15 +97,13 @@ async def test_replies_of_earlier_sessions_have_no_colours(open_chat: Open, stor
         assert TEXT in chat.shown()
 
 
-async def test_a_long_coloured_reply_is_cut_at_line_ends(open_chat: Open) -> None:
-    text = "\n".join(f"line {number} of a long reply that goes on" for number in range(120))
+async def test_all_of_a_long_reply_is_coloured(open_chat: Open) -> None:
+    text = "\n\n".join(f"line {number} of a long reply that goes on" for number in range(40))
     async with open_chat(Script(text)) as chat:
         await chat.press("f3")
         await chat.say("x")
-        parts = list(chat.replies()[0].query_one("Reply > Pieces").query("Static"))
-        assert len(parts) > 2
-        assert "\n".join(str(part.render()) for part in parts) == text
-        assert sum(map(len, styles(chat.replies()[0]).values())) >= len(text) - len(parts)
+        letters = len(text.replace("\n", ""))
+        await chat.until(lambda: sum(map(len, styles(chat.replies()[0]).values())) > 0.9 * letters)
 
 
 async def test_up_recalls_what_was_sent(open_chat: Open, store: ChatStore) -> None:

@@ -1,41 +1,142 @@
-"""The colours of a reply's words are kept with the chat: they survive another session."""
+"""The colours of a reply's words: over its Markdown, kept with the chat, on every branch."""
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
+from textual.app import App, ComposeResult
+from textual.content import Content
 from textual.widgets import Static
 
 from slipstream.app.chats.records import joined_runs
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.tui.chat.authorship import Pieces
+from slipstream.app.protocol import Piece
+from slipstream.app.tui.chat.authorship import BONUS, COPIED, DRAFTED, RECOVERED, style_of
 from slipstream.app.tui.chat.reply import Reply
+from slipstream.app.tui.chat.reply_text import ReplyText
+from slipstream.app.tui.chat.sources import Sources
 
 TEXT = "The sea is wide and blue, and it is never quite still."
+MARKED = """# The *wide* sea
+
+It is **wide** and `blue`, see [here](https://example.org/the/sea), and it\xa0is deep.
+
+1. one at noon
+2. two
+
+```python
+def tide(hour):
+    return hour % 12
+```
+
+| moon | tide |
+|---|---|
+| new | high |
+"""
 
 
-def styled(chat: Driver) -> list[tuple[str, str]]:
-    """The styled stretches of the last reply's pieces."""
-    reply = [*chat.screen.query(Reply)][-1]
-    found = [*reply.query_one(Pieces).query(Static)]
-    if not found:
-        return []
-    content = found[0].content
-    return [(content.plain[span.start : span.end], str(span.style)) for span in content.spans]
+def styled(reply: ReplyText) -> list[tuple[str, str]]:
+    """The stretches of a reply with the style of a source, as they are shown."""
+    found = []
+    for part in reply.query(Static):
+        if isinstance(part.content, Content) and not part.has_class("head"):  # above code: its language
+            for span in part.content.spans:
+                if str(span.style) in (DRAFTED, COPIED, RECOVERED, BONUS):
+                    found.append((part.content.plain[span.start : span.end], str(span.style)))
+    return found
+
+
+def last(chat: Driver) -> list[tuple[str, str]]:
+    return styled([*chat.screen.query(Reply)][-1].query_one(ReplyText))
 
 
 async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT)) as chat:
         await chat.say("x")
         await chat.press("f3")
-        live = styled(chat)
+        live = last(chat)
         assert len({style for _, style in live}) == 3  # guessed, corrected, and free
     (kept,) = store.list_chats()
     async with open_chat(chat=kept.id) as chat:
         await chat.press("f3")
-        await chat.until(lambda: [*chat.screen.query(Reply)][-1].coloured)
-        assert styled(chat) == live
+        await chat.until(lambda: last(chat) == live)
+
+
+async def test_colours_survive_another_branch(open_chat: Open) -> None:
+    async with open_chat(Script(TEXT), Script("It is wide.")) as chat:
+        await chat.say("x")
+        await chat.press("f3")
+        first = last(chat)
+        await chat.press("f5")
+        await chat.until(lambda: len(chat.engine.asked) == 2 and chat.idle())
+        await chat.until(lambda: bool(last(chat)) and last(chat) != first)
+        await chat.press("alt+up", "left")
+        await chat.until(lambda: TEXT in chat.texts()[-1] and last(chat) == first)
+
+
+class Shown(App[None]):
+    """A reply by itself."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        super().__init__()
+        self.reply = ReplyText(pieces)
+
+    def compose(self) -> ComposeResult:
+        yield self.reply
+
+
+def in_pieces(text: str) -> list[Piece]:
+    """Word by word, each of another source."""
+    words, pieces = text.split(" "), []
+    kinds = (("accepted", "draft"), ("recovered", ""), ("accepted", "lookup"), ("plain", ""))
+    for at, word in enumerate(words):
+        origin, source = kinds[at % len(kinds)]
+        pieces.append(Piece(word + " " * (at + 1 < len(words)), origin, source))  # type: ignore[arg-type]
+    return pieces
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_markdown_stays_under_the_colours(live: bool) -> None:
+    pieces = in_pieces(MARKED)
+    app = Shown([] if live else pieces)
+    async with app.run_test(size=(90, 60)) as pilot:
+        app.reply.colour(True)
+        if live:
+            for piece in pieces:
+                app.reply.write([piece])
+                await pilot.pause()
+        await pilot.pause()
+        found = styled(app.reply)
+        shown = [part.content.plain for part in app.reply.query(Static) if isinstance(part.content, Content)]
+        assert not any("**" in text or "```" in text or "https:" in text for text in shown)
+        wanted: dict[str, set[str]] = {}
+        for piece in pieces:
+            for word in re.findall("[a-z]+", piece.text):
+                wanted.setdefault(word, set()).add(style_of(piece))
+        seen = {(word, style) for words, style in found for word in re.findall("[a-z]+", words)}
+        assert all(style in wanted[word] for word, style in seen)
+        lone = {(word, *styles) for word, styles in wanted.items() if len(styles) == 1 and styles != {""}}
+        assert {("noon", *wanted["noon"]), ("high", *wanted["high"])} <= lone | {("noon", ""), ("high", "")}
+        assert lone - seen <= {
+            (word, style) for word, style in lone if word in ("https", "example", "org", "the", "python")
+        }
+        app.reply.colour(False)
+        await pilot.pause()
+        assert not styled(app.reply)
+
+
+def test_each_character_has_the_style_of_its_stretch() -> None:
+    sources = Sources()
+    for size, style in ((3, "a"), (2, "a"), (0, "b"), (4, ""), (1, "c")):
+        sources.add(size, style)
+    assert len(sources) == 10
+    assert [sources.style(at) for at in range(-1, 11)] == ["", *"aaaaa", *[""] * 4, "c", ""]
+    sources.clear()
+    assert not len(sources) and sources.style(0) == ""
 
 
 def test_neighbours_alike_are_one_run() -> None:

@@ -48,7 +48,7 @@ async def test_the_list_opens_a_chat(open_chat: Open, store: ChatStore) -> None:
         assert not chat.screen.sidebar.display
         await chat.press("ctrl+o")
         assert rows(chat) == ["About the sea", "About foxes"]
-        assert "Today" in chat.shown() and "rename" in chat.shown()
+        assert "Today" in chat.shown() and "Rename" in chat.shown()
         await chat.press("down", "enter")
         await chat.until(lambda: chat.texts() == ["About foxes", "Fox."])
         assert not chat.screen.sidebar.display and chat.screen.prompt.has_focus

@@ -1,0 +1,68 @@
+"""A long plain text that grows."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widgets import Static
+
+from slipstream.app.platform.safe_text import clean
+from slipstream.app.tui.parts.long_column import LongColumn, Part
+
+CHUNK = 1500
+"""Characters after which the next line end begins another widget: a long text is not drawn whole at every step."""
+LINE = 4 * CHUNK
+"""Characters after which it is begun without a line end."""
+
+
+class _Chunk(Part):
+    """Some text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def make(self) -> Static:
+        return Static(Content(self.text))
+
+    async def draw(self) -> None:
+        if isinstance(self.widget, Static):
+            self.widget.update(Content(self.text))
+
+    def guess(self, width: int) -> int:
+        return sum(max(-(-cell_len(line) // width), 1) for line in self.text.split("\n"))
+
+
+class PlainColumn(LongColumn):
+    """The text, as it is; hidden at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.display = False
+
+    @property
+    def empty(self) -> bool:
+        return not self.parts
+
+    def add(self, text: str) -> None:
+        text = clean(text).replace("\t", "    ")
+        last = self.parts[-1] if self.parts else None
+        if not isinstance(last, _Chunk):
+            last = self._begin()
+        while text:
+            cut = text.find("\n", max(CHUNK - len(last.text), 0))
+            skip = 1
+            if cut < 0 and len(last.text) + len(text) > LINE:
+                cut, skip = LINE - len(last.text), 0
+            if cut < 0:
+                last.text += text
+                break
+            last.text += text[:cut]
+            text = text[cut + skip :]
+            last = self._begin()
+        self.soon()
+
+    def _begin(self) -> _Chunk:
+        chunk = _Chunk()
+        self.parts.append(chunk)
+        return chunk
