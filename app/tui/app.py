@@ -22,6 +22,7 @@ from textual.notifications import Notify
 from textual.screen import Screen
 
 from slipstream.app.chats.store import ChatStore
+from slipstream.app.library.load_request import title_of
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
@@ -85,7 +86,8 @@ class ChatApp(App[int]):
         drawn = sampling or now.sampling.sampling(seed=0)
         asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
         conversation = Conversation(store, drawn, chat, led_by(now.reply), asked, lambda: file.chosen)
-        self.chat = ChatScreen(self._engine_room, load, store, conversation, Path(load.model).stem, self.desk)
+        name = title_of(Path(load.model))
+        self.chat = ChatScreen(self._engine_room, load, store, conversation, name, self.desk)
         self.settled = Settled(self, file, self.chat, self.desk)
         self.chat.notes = [*notes, *self.settled.problems]
         self._shown = shown
@@ -189,7 +191,10 @@ class ChatApp(App[int]):
                 self._unnotify(shown, refresh=False)
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen(self.settled.keys))
+        active = self.screen.active_bindings.values() if not isinstance(self.screen, ChatScreen) else ()
+        shown = {each.binding.description: each.binding for each in active if each.binding.show and each.enabled}
+        here = [(self.get_key_display(binding), words) for words, binding in shown.items()]
+        self.push_screen(HelpScreen(self.settled.keys, here))
 
     def action_settings(self) -> None:
         from slipstream.app.tui.settings.screen import SettingsScreen

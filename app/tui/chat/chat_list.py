@@ -144,10 +144,13 @@ class ChatList:
             await self.begin()
         self._page.list_chats()
 
-    def undo_delete(self) -> None:
+    async def undo_delete(self) -> None:
+        """Brings back the chat that was deleted last, and opens it where nothing was said since."""
         deleted, self._deleted = self._deleted, None
         back = bool(deleted and self._store.restore(deleted.id))
         said = f"“{one_line(deleted.title)}” is back." if deleted and back else "No chat can be brought back."
+        if deleted and back and self._page.conversation.chat is None:
+            await self.open(deleted.id)
         self._page.hint(said)
         self._page.list_chats()
 

@@ -54,6 +54,6 @@ class ContextMeter:
         first = self._page.conversation.first_read(messages) if messages else None
         if messages > self._left_out:
             counts = f"{plural(messages, 'message')}, {plural(tokens, 'token')}"
-            self._page.hint(f"The context is full: the model no longer reads the oldest {counts}. The chat keeps them.")
+            self._page.hint(f"To make room, the model no longer reads the oldest {counts}. The chat keeps them.")
         self._left_out = messages
         await self._page.transcript.forget(first, messages, tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -31,7 +32,7 @@ KEYS = (
     ("F8", "benchmark: what drafting gains on this machine"),
     ("Ctrl-L", "models: use, find, fetch, remove"),
     ("F6", "fetch the model that is offered"),
-    ("F3", "colours: who wrote which words"),
+    ("F3", "colours: guessed, copied words"),
     ("F4", "guesses of each step, and how often they are right"),
     ("F5", "reply again, with another seed"),
     ("Ctrl-T", "open or fold the thoughts of the last reply"),
@@ -77,9 +78,10 @@ class HelpScreen(Dialog[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
 
-    def __init__(self, keys: KeyMap) -> None:
+    def __init__(self, keys: KeyMap, here: Sequence[tuple[str, str]] = ()) -> None:
+        """Keeps the keys of the chat, and those of the screen below where that is another one."""
         super().__init__()
-        self._keys = keys
+        self._keys, self._here = keys, here
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="sheet", id="help") as sheet:
@@ -88,6 +90,9 @@ class HelpScreen(Dialog[None]):
             narrow = self.app.size.width < NARROW
             now = tuple((name, meaning) for usual, meaning in KEYS if (name := self._keys.now(usual)))
             width = 0 if narrow else max(len(name) for name, _ in now + FIGURES)
+            if self._here:
+                yield Static(_rows(tuple(self._here), width))
+                yield Static(Content("In the chat"), classes="heading")
             yield Static(_rows(now, width))
             yield Static(Content("The strip"), classes="heading")
             yield Static(_rows(FIGURES, width))

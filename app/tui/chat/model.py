@@ -79,6 +79,7 @@ class ChatModel:
         if chosen and not self._engine.busy:
             self._desk.ask(self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error)
         self.loaded = self.known = loaded
+        self.name = one_line(loaded.name)
         self._say("")
         self._page.top_bar.loaded = loaded
         self._page.status.promise(loaded.promise)
@@ -139,7 +140,7 @@ class ChatModel:
         if self.loaded:
             self._former = (self.load, self.name)
         self._chosen = model
-        await self.take(load, model.name)
+        await self.take(load, model.title or model.name)
 
     async def load_again(self, drafter: str) -> None:
         """Loads the model anew with the heads and the index that are here now; back to what it had if that fails."""

@@ -21,6 +21,7 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.chats.search import Hit
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.platform.safe_text import one_line
+from slipstream.app.tui.parts.key_bar import OwnKeys
 from slipstream.models.errors import SlipstreamError
 
 BEFORE = 14  # characters of a snippet before its first word
@@ -99,10 +100,15 @@ WIDE = 110  # columns from which on the chats have a place of their own; on a na
 MOST = 500  # chats that are listed; the others are searched for
 MOST_HITS = 40
 PAGE = 8
-KEYS = (("Enter", "open"), ("^R", "rename"), ("^T", "pin"), ("^X", "delete"), ("^S", "export"), ("Esc", "back"))
 
 
-class Sidebar(Vertical):
+class SearchChats(Input):
+    """Where words are typed; the footer names its Enter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Open")]
+
+
+class Sidebar(Vertical, OwnKeys):
     """A line to search in and a list, of chats or of the places where the words stand."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -110,11 +116,11 @@ class Sidebar(Vertical):
         Binding("up", "move(-1)", "Up", show=False, priority=True),
         Binding("pagedown", "page(1)", "Page down", show=False, priority=True),
         Binding("pageup", "page(-1)", "Page up", show=False, priority=True),
-        Binding("escape", "leave", "Back", show=False),
-        Binding("ctrl+r", "ask('rename')", "Rename", show=False, priority=True),
-        Binding("ctrl+t", "ask('pin')", "Pin", show=False, priority=True),
-        Binding("ctrl+x,delete", "ask('delete')", "Delete", show=False, priority=True),
-        Binding("ctrl+s", "ask('export')", "Export", show=False, priority=True),
+        Binding("ctrl+r", "ask('rename')", "Rename", priority=True),
+        Binding("ctrl+t", "ask('pin')", "Pin", priority=True),
+        Binding("ctrl+x,delete", "ask('delete')", "Delete", key_display="^x", priority=True),
+        Binding("ctrl+s", "ask('export')", "Export", priority=True),
+        Binding("escape", "leave", "Back", key_display="Esc"),
         Binding("ctrl+z", "screen.command('undelete')", "Undo", show=False, priority=True),
     ]
 
@@ -145,10 +151,9 @@ class Sidebar(Vertical):
         self._shown_wide, self._shown_over = True, False
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="Search all chats")
+        yield SearchChats(placeholder="Search all chats")
         yield OptionList(markup=False)
         yield Static(Content(""), classes="empty")
-        yield Static(_keys(), classes="keys")
 
     def on_mount(self) -> None:
         """The list itself takes no focus, so that typing searches."""
@@ -295,8 +300,3 @@ class Sidebar(Vertical):
         options = self.query_one(OptionList)
         at = options.highlighted
         return options.get_option_at_index(at).id if at is not None and at < options.option_count else None
-
-
-def _keys() -> Content:
-    words = [Content.assemble((key, "$primary"), (f" {what}", "")) for key, what in KEYS]
-    return Content("\n").join([Content("  ").join(words[:3]), Content("  ").join(words[3:])])

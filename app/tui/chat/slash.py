@@ -37,7 +37,7 @@ class Command:
 COMMANDS: tuple[Command, ...] = (
     Command("new", "New chat", "begin a chat", key="Ctrl-N"),
     Command("chats", "All chats", "search, open, rename, pin, delete", key="Ctrl-O"),
-    Command("undelete", "Bring back the deleted chat", "for a minute"),
+    Command("undelete", "Undo deleting", "bring back the chat that was deleted last"),
     Command("export", "Export this chat", "as .md or .json", argument="[FILE]"),
     Command("retry", "Reply again", "same question, another seed", key="F5"),
     Command("go", "Go on", "with a reply that was stopped", key="Ctrl-G"),
@@ -58,7 +58,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("next", "Next drafter", "from the next reply on", key="F2"),
     Command("race", "Race", "the same reply with and without the drafter", argument="[PROMPT]"),
     Command("bench", "Benchmark", "what drafting gains on this machine", key="F8"),
-    Command("colours", "Colours", "who wrote which words", key="F3"),
+    Command("colours", "Colours", "which words were guessed, copied or corrected", key="F3"),
     Command("trees", "Guesses", "of each step, and how often they are right", key="F4"),
     Command("help", "Keys and figures", "all keys, and what the figures mean", key="F1"),
     Command("settings", "Settings", "all of them, explained", key="F9"),

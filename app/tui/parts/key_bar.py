@@ -18,6 +18,10 @@ STAY: Final = frozenset({"f1", "escape", "ctrl+q"})
 STAYING: Final = frozenset({"app.help", "command('stop')", "app.quit"})  # actions of them that may have other keys
 
 
+class OwnKeys:
+    """A part of a screen whose keys alone are shown while it has the focus."""
+
+
 class KeyBar(Footer):
     """A footer that cuts no key: where they do not fit they stand closer, and then the last ones give way."""
 
@@ -27,7 +31,9 @@ class KeyBar(Footer):
 
     def compose(self) -> ComposeResult:
         every = [each for each in super().compose() if isinstance(each, FooterKey)]
+        nearest = self._nearest()
         keys = [each for each in every if not each.key.startswith(NO_KEY)]
+        keys = [each for each in keys if nearest is None or each.action in nearest or _stays(each)]
         room = self.size.width - 1
         widths = [len(key.key_display) + len(key.description) + 3 for key in keys]  # " key words "
         self.compact = sum(widths) > room
@@ -41,6 +47,17 @@ class KeyBar(Footer):
                 room -= width - 1
             if _stays(key) or fits:
                 yield key
+
+    def _nearest(self) -> set[str] | None:
+        """The actions of the part with the focus, if it shows its keys alone."""
+        focused = self.screen.focused
+        part = (
+            next((node for node in focused.ancestors_with_self if isinstance(node, OwnKeys)), None) if focused else None
+        )
+        if part is None:
+            return None
+        active = self.screen.active_bindings.values()
+        return {each.binding.action for each in active if part in each.node.ancestors_with_self}
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.recompose)

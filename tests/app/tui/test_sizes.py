@@ -91,8 +91,10 @@ def test_no_colour_is_hard_to_read(theme: Theme) -> None:
     """At least 3:1 against the page, as WCAG 2.1 asks of large text and of what carries a meaning."""
     page = Color.parse(str(theme.background))
     for style in (*DRAFTERS.values(), RECOVERED, BONUS):
-        name = style.split()[-1]
-        colour = Color.parse(str(getattr(theme, name[1:])) if name.startswith("$") else name)
+        words = style.split()
+        share = float(words.pop().rstrip("%")) / 100 if style.endswith("%") else 1.0
+        name = words[-1]
+        colour = page.blend(Color.parse(str(getattr(theme, name[1:])) if name.startswith("$") else name), share)
         light, dark = sorted((_luminance(page), _luminance(colour)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 3, style
 
