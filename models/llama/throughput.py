@@ -28,8 +28,9 @@ ROWS: Final = (1, 2, 4, 8)
 _COLUMNS: Final = 4096
 _BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
 """Of a matrix: more than the last cache of most machines."""
-_SECONDS: Final = 0.04  # for one product
-_PASSES: Final = 12  # at most
+_SECONDS: Final = 1.0  # for one product, at most
+_ALIKE: Final = 4
+_CLOSE: Final = 1.1  # so many of the quickest runs within this: no other program disturbed them
 _CHAIN: Final = 100  # operations in a row
 _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
 """Bytes a second that a core reads, that all cores read, and that a GPU reads, of usual machines."""
@@ -210,7 +211,7 @@ def _time(backend: int, build: Callable[[Any], None]) -> float | None:
             calls.backend_tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
         took: list[float] = []
         until = perf_counter() + _SECONDS
-        while len(took) < _PASSES and (len(took) < 3 or perf_counter() < until):
+        while len(took) < _ALIKE or (sorted(took)[_ALIKE - 1] > _CLOSE * min(took) and perf_counter() < until):
             began = perf_counter()
             if calls.backend_graph_compute(backend, graph):
                 return None
