@@ -111,7 +111,7 @@ class Generate:
     """Requests one reply to a chat."""
 
     request: int  # number that comes back with every event of this reply
-    messages: list[Message]  # the chat, oldest first; ends with the user's message, or with a reply that goes on
+    messages: list[Message]  # the chat, oldest first; ends with the user's message, or with a reply to continue
     sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
     drafter: str = "none"
     max_tokens: int = 0  # most tokens of the reply; 0 means until it ends by itself or the context is full
@@ -120,7 +120,7 @@ class Generate:
     # was asked for a while, or the engine ends
     state: str | None = None
     frame_ms: float = 0.0  # steps that come faster than this are joined into one event; 0 for an event a step
-    # tokens of the reply that an earlier process wrote; it goes on after them as if it had not stopped
+    # tokens of the reply that an earlier process wrote; the reply continues after them as if it had not stopped
     begun: list[int] = field(default_factory=list)
     grammar: str = ""  # a JSON schema or a grammar that the answer must follow; empty for none
     grammar_kind: GrammarKind = "json"
@@ -353,7 +353,7 @@ class Done:
     dropped_tokens: int = 0  # tokens that left with the oldest messages
     # drafters that failed since the last reply, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
-    # what happened to the model's files while it is loaded, and what to do about it; each is told once
+    # what happened to the model's files while it is loaded, and what to do about it; each is reported once
     remarks: dict[str, str] = field(default_factory=dict)
     complete: bool = True  # whether the answer follows its grammar to its end; True without one
 

@@ -40,7 +40,7 @@ class Ratio(Generic[Value]):
         return self.observed / self.expected
 
     def given(self, prior: Value, weight: float) -> Value:
-        """The ratio if ``weight`` more had been expected, of which the share ``prior`` had come true."""
+        """The ratio with ``weight`` more expected, of which the share ``prior`` came true."""
         return (self.observed + weight * prior) / (self.expected + weight)
 
 

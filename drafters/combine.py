@@ -1,4 +1,4 @@
-"""Several drafters as one: in order, where the first confident one drafts, or together, in one tree."""
+"""Combines several drafters: in order (the first confident one drafts), or merged into one tree."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ _CONFIDENT: Final = 0.5  # least probability of a draft's best first token: more
 
 
 class _Alike(NamedTuple):
-    """Nodes of several drafts that are one node of the merged tree."""
+    """Nodes of several drafts with the same path of tokens: one node of the merged tree."""
 
     prob: float  # the largest of their probabilities
     source: str  # the drafter that gave it
-    nodes: list[tuple[int, int]]  # each with its draft's index
+    nodes: list[tuple[int, int]]  # (index of the draft, node)
 
 
 class Combined(Drafter):
     """Drafters that follow one text: each observes every step, whichever of them drafted.
 
     Attributes:
-        drafters: What is combined, the preferred one first.
+        drafters: The combined drafters, the preferred one first.
     """
 
     def __init__(
         self, name: str, drafters: Sequence[Drafter], combine: Callable[[Iterable[Draft], int], Draft]
     ) -> None:
-        """Takes over some drafters; what they need is needed of one target.
+        """Combines drafters; the target has to provide what any of them needs.
 
         Args:
             drafters: The preferred one first.
-            combine: Makes one draft of theirs and of the number of tokens of the text; the drafts are made as they are
-                iterated.
+            combine: Makes one draft of all, given the text's number of tokens; each draft is made when it is iterated.
         """
         self.name, self.drafters, self._combine = name, tuple(drafters), combine
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]  # of the parts as they are now: one may have failed
-        """What all of them ask of the target."""
+    def needs(self) -> Needs:  # type: ignore[override]  # computed anew: a drafter may have failed
+        """What any of them needs of the target."""
         needs = [drafter.needs for drafter in self.drafters]
         hidden = frozenset[int]().union(*(each.hidden for each in needs))
         return Needs(hidden, max(each.leaves for each in needs))
@@ -74,10 +73,10 @@ class Combined(Drafter):
 
 
 def in_order(drafters: Sequence[Drafter]) -> Combined:
-    """Drafts with the first of some drafters that is confident; those after it do not draft in that step.
+    """Drafts with the first confident drafter; those after it do not draft in that step.
 
-    Where none is confident, the draft with the most probable first token is taken; a draft of probes alone comes after
-    every other, but before none at all: its drafter learns from it. One draft is taken whole, its probes too.
+    If none is confident, the draft with the most probable first token is used; a draft of probes alone is the last
+    choice, but better than no draft, since its drafter learns from it. The draft is used whole, with its probes.
     """
     return Combined("chain", drafters, _first_confident)
 
@@ -85,11 +84,11 @@ def in_order(drafters: Sequence[Drafter]) -> Combined:
 def together(drafters: Sequence[Drafter], abilities: Abilities) -> Combined:
     """Lets every drafter draft, and merges their trees, the most probable path first.
 
-    What two drafters guess alike is evaluated once. Probes are never merged: their drafter reads them in its own tree
-    alone, so that they are evaluated only where no other drafter has drafted.
+    Equal guesses of several drafters are evaluated once. Probes are never merged: their drafter can use them only in
+    its own tree, so they are evaluated only if no other drafter has drafted.
 
     Args:
-        abilities: Trees stay within the rows, leaves and context that the target takes.
+        abilities: The target's limits of rows, leaves and context; trees stay within them.
     """
 
     def merge(drafts: Iterable[Draft], size: int) -> Draft:
@@ -117,8 +116,8 @@ def merged(drafts: Sequence[Draft], abilities: Abilities, size: int) -> Draft:
     """Makes one tree of several drafts, the most probable path first, parents before their children.
 
     Args:
-        drafts: What to merge, without their probes; of equal nodes the more probable one stays.
-        abilities: The tree stays within the rows and leaves that the target takes, and its context.
+        drafts: The drafts to merge; probes are left out, and equal nodes take the larger probability.
+        abilities: The target's limits of rows, leaves and context.
         size: Tokens of the text so far.
     """
     room = min(abilities.max_rows - 1, abilities.n_ctx - size)
@@ -131,7 +130,7 @@ def merged(drafts: Sequence[Draft], abilities: Abilities, size: int) -> Draft:
         children.append(below)
 
     def alike(nodes: Iterable[tuple[int, int]]) -> dict[Token, _Alike]:
-        """What stands below some nodes, each with its draft's index: by token, the most probable first."""
+        """The children of some nodes, merged by token, the most probable first."""
         found: dict[Token, _Alike] = {}
         for which, node in nodes:
             draft = drafts[which]

@@ -1,9 +1,9 @@
-"""What EAGLE-3 and MTP share: a head that pairs each token with the target's feature of the place before it.
+"""What EAGLE-3 and MTP share: a head that pairs each token with the target's feature of the position before it.
 
-Driven as llama.cpp's ``common/speculative.cpp`` drives both: the true pairs of the text stay in the head's cache, and a
-draft goes on from them with the features that the head itself makes, whose pairs are dropped again. Drafts are trees as
-in EAGLE-2 (Li et al., arXiv 2406.16858): each level goes on below its most probable paths, in one pass, and the best of
-all nodes are taken.
+It works like llama.cpp's ``common/speculative.cpp``: the pairs of the text, with the target's features, stay in the
+head's cache; a draft continues from them with the head's own features, and its pairs are dropped afterwards. Drafts are
+trees as in EAGLE-2 (Li et al., arXiv 2406.16858): each level extends the most probable paths of the level above, in one
+pass, and the best of all nodes are kept.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from slipstream.drafters.calibration import RankedTokens
 from slipstream.drafters.tree import TOP, TreeBuilder
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import FeatureContext, Guess
+from slipstream.models.llama.features import FeatureContext, HeadOutput
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix
 
-_HELD: Final = 32  # features that wait for their pass while another method drafts
+_HELD: Final = 32  # features that may wait for a pass while another method drafts
 
-_SIBLINGS: Final = 3  # tokens that are looked at below each node
+_SIBLINGS: Final = 3  # candidate tokens below each node
 _NODES: Final = 16
 
 
 class _Open(NamedTuple):
-    """A node of a level; the least is the most probable."""
+    """A node of a level; they sort by probability, the most probable first."""
 
-    minus: float  # minus the probability of the path that ends in it
-    row: int  # the row of the pass that guessed it
+    minus: float  # minus the probability of its path
+    row: int  # the row of the pass that drafted it
     tokens: tuple[Token, ...]  # the path's tokens
 
 
 class FeatureDrafter(Drafter):
     """Drafts with a head on the target's hidden states.
 
-    The pair of place P is the token at P + 1 and the feature of P, from which follows the token at P + 2. The last
-    feature of a text waits for the token that the target draws next. Features come once, with the pass that evaluates
-    their token: where the target reuses a part of a prompt whose features this drafter missed or has dropped, the pairs
-    of that part are missing, and the head drafts from those that it has.
+    The pair of position P holds the token at P + 1 and the feature of P, and predicts the token at P + 2. The last
+    feature of a text waits for the token that the target draws next. Features come only with the pass that evaluates
+    their token: if the target reuses a part of a prompt whose features this drafter missed or has dropped, the pairs of
+    that part are missing, and the head drafts from the other pairs.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class FeatureDrafter(Drafter):
         encode: Callable[[Floats], Floats] = lambda joined: joined,
         opened: ExitStack | None = None,
     ) -> None:
-        """Takes over a head.
+        """Creates a drafter, which owns the head.
 
         Args:
-            head: For this drafter alone; closed with it.
-            target: What it drafts for; it must live longer than this drafter.
+            head: Used by this drafter alone, and closed with it.
+            target: The target; it must outlive this drafter.
             points: The hidden points that are joined to a feature, in this order.
-            encode: Turns the target's joined hidden states [places, joined width] to what the head pairs with tokens.
-            opened: Closed after the head, such as its weights.
+            encode: Converts the target's joined hidden states [positions, joined width] to features.
+            opened: What to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(points))
         self._head, self._target, self._points = head, target, tuple(points)
@@ -73,22 +73,22 @@ class FeatureDrafter(Drafter):
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._ranked = RankedTokens()
         self._text: list[Token] = []
-        self._places: list[int] = []  # of the pairs in the head's cache, ascending
-        self._waiting: list[int] = []  # places of features that are not in the cache yet, ascending, after the others
+        self._paired: list[int] = []  # positions of the pairs in the head's cache, ascending
+        self._waiting: list[int] = []  # positions of features that are not in the cache yet, ascending, after those
         self._features: list[Floats] = []  # their joined hidden states, [width] each
 
     @property
     def paired(self) -> Sequence[int]:
-        """The places whose pairs are in the head's cache, ascending."""
-        return self._places
+        """The positions whose pairs are in the head's cache, ascending."""
+        return self._paired
 
     @property
     def waiting(self) -> Sequence[int]:
-        """The places whose features wait for the next pass, ascending, after those that are paired."""
+        """The positions whose features wait for the next pass, ascending, after those that are paired."""
         return self._waiting
 
     def begin(self, history: History) -> None:
-        """Starts a reply; what the prompt shares with the last text stays."""
+        """Starts a reply; keeps the pairs of the prefix that the prompt shares with the last text."""
         self.rewind(shared_prefix(self._text, history.tokens))
         self._text = list(history.tokens)
 
@@ -97,18 +97,18 @@ class FeatureDrafter(Drafter):
         self._settle(len(self._waiting) - 1)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a tree, or a chain where no more than one branch pays."""
+        """Drafts a tree, or a chain if only one branch is worth its cost."""
         last = len(history.tokens) - 2
         if not self._waiting or self._waiting[-1] != last or not should_extend(1.0, 1):
             return NO_DRAFT
         self._text += history.tokens[len(self._text) :]
         guess = self._settle(len(self._waiting), answer=True)
         free = self._n_ctx - len(history.tokens)
-        room, deepest = min(self._nodes, free), min(self._nodes, free // self._leaves)  # cells, for all branches
+        room, deepest = min(self._nodes, free), min(self._nodes, free // self._leaves)  # each branch has its own cells
         if guess is None or not deepest:
             return NO_DRAFT
         self._ranked.begin(history)
-        self._rank(Guess(guess.logits[-1:], guess.features[-1:]), history, should_extend, sampler, deepest)
+        self._rank(HeadOutput(guess.logits[-1:], guess.features[-1:]), history, should_extend, sampler, deepest)
         self._head.rewind(self._head.length)
         tree = TreeBuilder()
         tree.offer(TOP, self._ranked.after(()))
@@ -118,7 +118,7 @@ class FeatureDrafter(Drafter):
         return tree.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Takes the features of the accepted path; those of the other rows are of another text."""
+        """Takes the features of the accepted path; the other rows belong to rejected texts."""
         self._ranked.observe(history, step)
         first = len(history.tokens) - len(step.tokens) - 1
         self._text += history.tokens[len(self._text) :]
@@ -128,7 +128,7 @@ class FeatureDrafter(Drafter):
             self._settle(len(self._waiting) - 1)
 
     def rewind(self, length: int) -> None:
-        """Forgets what depends on tokens from ``length`` on."""
+        """Drops all pairs and features that depend on tokens from ``length`` on."""
         del self._text[length:]
         self._drop(length - 1, length)
 
@@ -137,9 +137,9 @@ class FeatureDrafter(Drafter):
         self._opened.close()
 
     def _rank(
-        self, guess: Guess, history: History, should_extend: ShouldExtend, sampler: Sampler, deepest: int
+        self, guess: HeadOutput, history: History, should_extend: ShouldExtend, sampler: Sampler, deepest: int
     ) -> None:
-        """Ranks what may follow, level by level; below the most probable paths of each, all in one pass."""
+        """Ranks candidate tokens level by level; one pass extends the most probable paths of a level."""
         level = [_Open(-1.0, 0, ())]
         for depth in range(1, deepest + 1):
             following: list[_Open] = []
@@ -155,32 +155,32 @@ class FeatureDrafter(Drafter):
             guess = self._head.grow(rows, [node.tokens[-1] for node in level], guess.features[rows])
 
     def _take(self, first: int, hidden: Sequence[Floats]) -> None:
-        """Takes the hidden states of the places from ``first`` on, which replace what was known of these."""
+        """Stores the hidden states of the positions from ``first`` on, in place of earlier ones."""
         self._drop(first, first)
         rows = np.concatenate(hidden, axis=1)
         self._waiting += range(first, first + len(rows))
         self._features.extend(rows)
 
     def _drop(self, pairs: int, features: int) -> None:
-        """Forgets pairs from place ``pairs`` on, and features that wait from place ``features`` on."""
-        kept = bisect_left(self._places, pairs)
-        if kept < len(self._places):
-            del self._places[kept:]
+        """Drops pairs from position ``pairs`` on, and waiting features from position ``features`` on."""
+        kept = bisect_left(self._paired, pairs)
+        if kept < len(self._paired):
+            del self._paired[kept:]
             self._head.rewind(kept)
         kept = bisect_left(self._waiting, features)
         del self._waiting[kept:], self._features[kept:]
 
-    def _settle(self, count: int, *, answer: bool = False) -> Guess | None:
-        """Reads the pairs of the first features that wait; returns, with ``answer``, what follows them."""
+    def _settle(self, count: int, *, answer: bool = False) -> HeadOutput | None:
+        """Reads the pairs of the first ``count`` waiting features; returns their output with ``answer``."""
         if count < 1:
             return None
-        places = self._waiting[:count]
+        positions = self._waiting[:count]
         features = self._encode(np.stack(self._features[:count]))
         try:
-            guess = self._head.append([self._text[place + 1] for place in places], features, answer=answer)
+            guess = self._head.append([self._text[position + 1] for position in positions], features, answer=answer)
         except SlipstreamError:
-            self._head.rewind(len(self._places))  # of several passes, the first ones may have gone well
+            self._head.rewind(len(self._paired))  # some of several passes may have succeeded
             raise
-        self._places += places
+        self._paired += positions
         del self._waiting[:count], self._features[:count]
         return guess

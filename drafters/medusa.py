@@ -292,7 +292,7 @@ def _count(shapes: Mapping[str, tuple[int, ...]], name: str) -> int:
 
 
 def _token_ids(header: Header, rows: int) -> NDArray[np.int32]:
-    """Which token each row of the vocabulary matrix stands for."""
+    """The token of each row of the vocabulary matrix."""
     for tensor in header.tensors:
         if tensor.name == TOKEN_IDS:
             ids: NDArray[np.int32] = read_tensor(header, tensor)

@@ -65,7 +65,7 @@ class SuffixAutomaton:
             self._append(token)
 
     def continuation(self, end: int, count: int) -> list[Token]:
-        """Copies ``count`` tokens from behind index ``end``; past the end of the text the copy goes on with itself.
+        """Copies ``count`` tokens from behind index ``end``; past the end of the text the copy continues with itself.
 
         Text that repeats with a period is so continued with that period.
         """
@@ -193,7 +193,7 @@ class PromptLookup(Drafter):
             self.index.extend(step.tokens)
 
     def rewind(self, length: int) -> None:
-        """Notes that text was cut; the next draft or prompt indexes anew, unless the same text comes back."""
+        """Notes that text was cut; the next draft or prompt rebuilds the index, unless the same text comes back."""
         self._cut = self._cut or length < len(self.index)
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class HubError(SlipstreamError):
 
 
 class OfflineError(HubError):
-    """Something needs the network, and slipstream was told to stay off it; raised before anything is sent."""
+    """Something needs the network while offline mode is on; raised before anything is sent."""
 
 
 class DownloadError(SlipstreamError):

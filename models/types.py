@@ -1,4 +1,4 @@
-"""The words that models, drafters and the engine speak: tokens, trees, evaluations, abilities."""
+"""The types that models, drafters and the engine share: tokens, trees, evaluations, abilities."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ PACKED: Final = frozenset({"q8_0", "q4_0"})
 _RUN: Final = 4  # tokens that count as a repetition when they stand together again
 ROOT: Final = -1  # the parent of a tree's first nodes: the last committed token, not yet in the KV cache
 
-LAST_HIDDEN: Final = -1  # the hidden point after the last layer and its norm; points >= 0 are the inputs of that layer
+LAST_HIDDEN: Final = -1
+"""The hidden point after the last layer and the final norm; a point n >= 0 is the input of layer n."""
 
 MTP_HIDDEN: Final = -2
-"""The hidden point that a model's MTP layer reads: after the last layer, before or after its norm as it was trained."""
+"""The hidden point that a model's MTP layer reads: after the last layer, before or after the final norm,
+depending on how the MTP layer was trained."""
 
 
 def pass_tokens(flash: bool) -> int:
-    """Tokens of the largest pass over a prompt: few without flash attention, since each stores a score per cell."""
+    """Tokens of the largest pass over a prompt: few without flash attention, since all scores of a pass are stored."""
     return 512 if flash else 128
 
 
 def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0) -> int:
-    """Length of the common prefix of two texts, of which the first ``start`` tokens are known to be equal."""
+    """Length of the common prefix of two texts; their first ``start`` tokens are known to be equal."""
     end = min(len(mine), len(theirs))
     while start < end and mine[start] == theirs[start]:
         start += 1
@@ -75,7 +77,7 @@ class TokenTree:
         ValueError: If the nodes are not laid out as above.
     """
 
-    tokens: tuple[Token, ...] = ()  # one token a node
+    tokens: tuple[Token, ...] = ()  # one per node
     # index of each node's parent, smaller than its own; ``ROOT`` for children of the last committed token
     parents: tuple[int, ...] = ()
     # indices of the nodes that must not be accepted; everything below a probe is a probe
@@ -90,12 +92,12 @@ class TokenTree:
     leaves: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks the layout once, for all later users, and measures it on the way."""
+        """Checks the layout once and computes depths and leaves on the way."""
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
-        if not self.probes and self.parents is _path(len(self.parents)):  # by far the most frequent tree
+        if not self.probes and self.parents is _chain_parents(len(self.parents)):  # a chain, the most frequent tree
             zeros = (0,) * len(self.parents)
-            self._measured(tuple(range(1, len(self.parents) + 1)), zeros, zeros, 1)
+            self._set_layout(tuple(range(1, len(self.parents) + 1)), zeros, zeros, 1)
             return
         open_path = [ROOT]  # root to the previous node: a depth-first node hangs on one of these
         probed_under: set[int] = set()
@@ -103,7 +105,7 @@ class TokenTree:
         for node, parent in enumerate(self.parents):
             if open_path[-1] != parent:
                 while open_path and open_path[-1] != parent:
-                    last[open_path.pop()] = leaf  # the last one popped may be the root: it is an error then
+                    last[open_path.pop()] = leaf  # if the root is popped too, the order is wrong
                 if not open_path:
                     raise ValueError(f"node {node} is not in depth-first order below {parent}")
                 leaf += 1
@@ -116,9 +118,9 @@ class TokenTree:
                 raise ValueError(f"node {node} is acceptable but stands below or after a probe")
         for node in open_path[1:]:
             last[node] = leaf
-        self._measured(tuple(depths), tuple(first), tuple(last), leaf + 1)
+        self._set_layout(tuple(depths), tuple(first), tuple(last), leaf + 1)
 
-    def _measured(self, depths: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], leaves: int) -> None:
+    def _set_layout(self, depths: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], leaves: int) -> None:
         self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # it is frozen
 
     def __len__(self) -> int:
@@ -147,12 +149,12 @@ class TokenTree:
 
     @staticmethod
     def chain(tokens: Sequence[Token]) -> TokenTree:
-        return TokenTree(tuple(tokens), _path(len(tokens)))
+        return TokenTree(tuple(tokens), _chain_parents(len(tokens)))
 
 
 @cache
-def _path(length: int) -> tuple[int, ...]:
-    """The parents of a path's nodes; one tuple a length, so that a path is known by it."""
+def _chain_parents(length: int) -> tuple[int, ...]:
+    """The parents of a chain's nodes; cached, so that a chain is recognized by the identity of this tuple."""
     return tuple(range(-1, length - 1))
 
 
@@ -161,10 +163,10 @@ EMPTY_TREE: Final = TokenTree()
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The target's results for a tree, valid until its next call."""
+    """The target's results for a tree, valid until the target's next pass."""
 
     logits: Floats  # [1 + nodes, n_vocab]; row 0 follows the last committed token, row i + 1 follows node i
-    # point to [1 + nodes, n_embd], for the points that were asked for
+    # hidden point -> [1 + nodes, n_embd], for the requested points
     hidden: Mapping[int, Floats] = field(default_factory=dict)
 
 
@@ -179,8 +181,8 @@ class Abilities:
     max_rows: int  # most rows of one evaluation: the last committed token and the tree's nodes
     max_leaves: int  # most leaves of a tree; 1 means chains only, 0 means plain decoding only
     hidden: frozenset[int] = frozenset()  # the hidden points that it can hand out
-    same_text: bool = False  # whether it decodes the same bits whatever the shape of the batches (see ``keep``)
+    same_text: bool = False  # whether its logits are bit-equal whatever the shape of the batches (see ``keep``)
     masks: bool = False  # whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``)
-    # rows of the vocabulary matrix after the tokens', of which no logits are handed out; only an inflated model has any
+    # rows of the vocabulary matrix after the tokens'; their logits are not returned; only inflated models have any
     spare_rows: int = 0
-    rewinds: bool = True  # whether the cache goes back to any prefix; else what is left of it is read again
+    rewinds: bool = True  # whether the KV cache can be cut back to any prefix; else the prefix is evaluated again

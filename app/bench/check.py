@@ -1,4 +1,4 @@
-"""Part ``check``: whether every drafter writes what plain decoding writes; where not, whether rounding explains it."""
+"""``bench --check``: compares replies with plain decoding's; where they differ, tests whether rounding explains it."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from slipstream.models.types import Floats, History, Token, shared_prefix
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where a reply is not plain decoding's."""
+    """The first token where a reply differs from plain decoding's."""
 
     index: int  # of the token in the reply, from 0
     plain: Token | None  # what plain decoding writes there; None where its reply has ended
     drafted: Token | None  # what the other reply has there; None where it has ended
-    # what plain decoding writes there when it is run once more; other than ``plain`` where not even it repeats itself
+    # what a second run of plain decoding writes there; differs from ``plain`` if plain decoding does not repeat itself
     again: Token | None
     # by how much the best noisy score leads the second, in logits; None where only one token could be drawn
     gap: float | None
-    near_tie: bool  # whether logits that moved by no more than the tolerance give the one token, and others the other
+    near_tie: bool  # whether logits within the tolerance can give either token
 
 
-def weigh(
+def explain(
     session: Session, turn: Turn, plain: Sequence[Token], drafted: Sequence[Token], tolerance: float
 ) -> Difference:
-    """Runs the target plainly up to the first difference, and looks at its scores there.
+    """Decodes plainly up to the first difference, and examines the target's scores there.
 
     Args:
-        tolerance: How far floating point may move a logit.
+        tolerance: How far rounding may move a logit.
     """
     index = shared_prefix(plain, drafted)
-    ours, theirs = _at(plain, index), _at(drafted, index)
+    ours, theirs = _token_at(plain, index), _token_at(drafted, index)
     if ours is None or theirs is None:  # the same tokens, but one reply went on: no score explains that
         return Difference(index, ours, theirs, ours, None, False)
     settings = turn.sampling.drawing()
     sampler = Sampler(**settings)
-    history, row, again = _row_at(session, turn, index, sampler, plain)
+    history, row, again = _replay_to(session, turn, index, sampler, plain)
     gap = noisy_gap(sampler, row, history)
     return Difference(index, ours, theirs, again, gap, near_tie(sampler, row, history, (ours, theirs), tolerance))
 
@@ -77,11 +77,11 @@ def noisy_gap(sampler: Sampler, row: Floats, history: History) -> float | None:
 
 
 def near_tie(sampler: Sampler, row: Floats, history: History, tokens: Sequence[Token], tolerance: float) -> bool:
-    """Whether for each of the tokens there are logits within ``tolerance`` of the row's that give it.
+    """Whether logits within ``tolerance`` of the row's can give each of the tokens.
 
-    Beside the row itself, two such rows are tried: the token's logit raised against all others, which also carries it
-    over the limit of a truncation, and the winner's lowered while the token's is raised, which also drops the winner
-    below it.
+    A token passes if it is drawn from the row itself, from the row with the token's logit raised against all others
+    (which may lift it past a truncation), or from the row with its logit raised and the winner's lowered (which may
+    drop the winner below a truncation).
     """
     winner = sampler.pick(row, history)
     for token in tokens:
@@ -94,12 +94,12 @@ def near_tie(sampler: Sampler, row: Floats, history: History, tokens: Sequence[T
     return True
 
 
-def _row_at(
+def _replay_to(
     session: Session, turn: Turn, index: int, sampler: Sampler, plain: Sequence[Token]
 ) -> tuple[History, Floats, Token]:
-    """Decodes the reply plainly again: the tokens before its ``index``-th, the row it is drawn from, and the draw.
+    """Decodes the reply plainly again; returns the history before token ``index``, its logits, and the token drawn.
 
-    The tokens before are those of the first run, whatever is drawn now.
+    The history holds the tokens of the first run, even if this run draws others.
     """
     target, prompt = session.target, session.model.prompts.build(turn.messages, session.target.abilities.n_ctx)
     history = History(list(prompt.tokens), prompt.trimmed)
@@ -116,29 +116,29 @@ def _row_at(
     raise AssertionError("the reply fitted the context when it was written")
 
 
-def _at(tokens: Sequence[Token], index: int) -> Token | None:
+def _token_at(tokens: Sequence[Token], index: int) -> Token | None:
     return tokens[index] if index < len(tokens) else None
 
 
 TOLERANCE: Final = 0.05
-"""How far floating point may move a logit: passes of other widths and layouts moved it by up to 0.03."""
+"""How far rounding may move a logit: passes of other widths and layouts moved it by up to 0.03."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A reply that is not plain decoding's."""
+    """A reply that differs from plain decoding's."""
 
     drafter: str
     place: str  # which prompt, turn, temperature and seed
-    difference: Difference  # where the two texts part, and the target's scores there
+    difference: Difference  # the first difference, and the target's scores there
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What part ``check`` found."""
+    """The result of the check."""
 
     model: str
-    promise: str  # what loading it promised about equal texts
+    promise: str  # the promise about equal texts that was made at load
     tolerance: float  # how far a logit may have moved for a difference to be a near-tie
     compared: dict[str, int]  # replies of each drafter that were compared with plain decoding's
     # tokens that each drafter and plain decoding wrote alike, up to the first difference of each reply
@@ -168,17 +168,17 @@ def check_drafters(
     """Loads a model and compares every reply of every drafter with plain decoding's.
 
     Args:
-        stop: Asked step by step; the report is then of what was compared.
+        stop: Called at every step; once it is true, the report covers what was compared until then.
 
     Raises:
-        Stopped: If that is nothing.
-        UsageError: If no drafter can serve.
+        Stopped: If nothing was compared until then.
+        UsageError: If no drafter can serve the model.
         SlipstreamError: If the model cannot be loaded, or takes none of the prompts.
     """
     with session_of(request) as (session, loaded):
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
-            raise UsageError("only plain decoding was asked for: there is nothing to compare it with.", "Name others.")
+            raise UsageError("only plain decoding was chosen: nothing to compare it with.", "Name other drafters.")
         report = CheckReport(loaded.name, loaded.promise, TOLERANCE, dict.fromkeys(usable, 0), {}, [], unusable, {})
         return audit(session, report, plan, loaded.n_ctx, tell, stop)
 
@@ -194,7 +194,7 @@ def audit(
     """Compares every reply of the drafters in ``report.compared`` with plain decoding's.
 
     Args:
-        report: What is known so far; nothing was compared yet.
+        report: A report in which nothing was compared yet.
         context: Tokens that fit the model's context.
 
     Returns:
@@ -218,7 +218,7 @@ def audit(
             compared[name] += 1
             tokens[name] += alike
             if drafted.tokens != plain.tokens:
-                difference = weigh(session, turn, plain.tokens, drafted.tokens, report.tolerance)
+                difference = explain(session, turn, plain.tokens, drafted.tokens, report.tolerance)
                 findings.append(Finding(name, turn.place, difference))
                 tell(f"check: {name} differs: {turn.place}, token {alike + 1}")
         return plain
@@ -232,7 +232,7 @@ _SHOWN: Final = 12  # findings in full; all of them are in the JSON
 
 
 def check_text(report: CheckReport) -> str:
-    """What was compared, drafter by drafter, the differences, and the verdict."""
+    """Formats what was compared, drafter by drafter, then the verdict and the differences."""
     rows = []
     for name, replies in report.compared.items():
         differ = [finding for finding in report.findings if finding.drafter == name]

@@ -1,4 +1,4 @@
-"""What part ``drafters`` found: figures alone, which the chat shows without loading an engine."""
+"""The figures of a benchmark of drafters; the chat shows them without loading an engine."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ class DrafterFigures:
     drafter: str  # its name; "none" for plain decoding itself
     kind: str  # the kind of text; ``ALL_KINDS`` for all of them together
     temperature: float  # of the sampling
-    tok_per_s: float  # tokens a second, the prompts' reading left out
-    # that over plain decoding's next to it in time, and its interval; see ``intervals.speedup``. None where too few
-    # tokens were written
+    tok_per_s: float  # tokens per second, without prefill
+    # the speed over that of the plain replies beside it in time, with an interval, see ``intervals.speedup``; None if
+    # too few tokens were written
     speedup: Ratio | None
     by_prompt: list[float | None]  # the same for each prompt alone, in the order of the set
-    tokens_per_step: float  # tokens emitted a step
+    tokens_per_step: float  # tokens emitted per step
     acceptance: float | None  # accepted over drafted tokens; None if nothing was drafted
-    by_depth: list[float | None]  # acceptance at each depth from 1, None where no step got there
-    phases: dict[str, float]  # milliseconds a step: draft, evaluate, accept, commit, and the rest between steps
-    # milliseconds to the first token, the median; the target has mostly read the prompt before, a drafter that reads it
-    # too has not
+    by_depth: list[float | None]  # acceptance at each depth from 1; None at a depth that no step reached
+    phases: dict[str, float]  # milliseconds per step: draft, evaluate, accept, commit, and the rest between steps
+    # median milliseconds to the first token; the target mostly has the prompt in its cache already, a drafter with a
+    # cache of its own does not
     first_token_ms: float
     tokens: int  # tokens emitted
     equal_texts: int  # replies that were the same as plain decoding's, token for token
     texts: int  # replies
-    # share of their tokens that finish a run of four which stands earlier in the same reply; None in reports that were
-    # kept before it was measured
+    # share of tokens that complete a run of four tokens seen earlier in the same reply; None in older kept reports
     repeated: float | None = None
 
     @property
@@ -84,24 +83,24 @@ _BUSY_SHARE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class BestFixed:
-    """The drafter that was fastest on one kind of text at one temperature, known only afterwards, and the autopilot."""
+    """The drafter that was fastest on one kind of text at one temperature, chosen with hindsight, and the autopilot."""
 
     kind: str  # the kind of text, or ``ALL_KINDS``
     temperature: float  # of the sampling
-    drafter: str  # the fixed choice with the best speed-up, joined ones and "none" among them
+    drafter: str  # the fixed choice with the best speed-up, also a combination or "none"
     speedup: Ratio  # its speed over plain decoding's
-    auto: Ratio | None  # the autopilot's speed over plain decoding's; None where it was not measured
-    # the autopilot's speed over the best fixed choice's, prompt by prompt; see ``intervals.advantage``. The best was
-    # chosen by the same figures, which favours it a little
+    auto: Ratio | None  # the autopilot's speed over plain decoding's; None if it was not measured
+    # the autopilot's speed over the best fixed choice's, prompt by prompt; see ``intervals.advantage``. It
+    # favours the best fixed choice a little, which was chosen by the same figures
     auto_over_best: Ratio | None
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterReport:
-    """What part ``drafters`` found."""
+    """The result of a benchmark of drafters."""
 
     model: str
-    promise: str  # what loading it promised about equal texts
+    promise: str  # the promise about equal texts that was made at load
     rows: list[DrafterFigures]  # a row for each kind of text, temperature and drafter; plain decoding's first
     best: list[BestFixed]  # the best fixed choice for each kind of text and temperature
     unusable: dict[str, str]  # drafters that cannot serve the model, and why
@@ -109,10 +108,10 @@ class DrafterReport:
     too_long: dict[str, int]  # prompts of each kind of text with a turn that does not fit the context
     seeds: list[int]  # seeds with which each prompt was replied to
     reply: int  # most tokens of a reply
-    typical: float | None  # threshold of typical acceptance where it was on: then texts are not the target's own
+    typical: float | None  # threshold of typical acceptance, which changes the text; None if it was off
     equal_texts: int  # replies that were the same as plain decoding's
     texts: int  # replies written with a drafter
-    # peak memory of a process that has only this drafter loaded and writes with it; None where it could not be measured
+    # peak memory of a process that loads and uses this drafter alone; None if it could not be measured
     memory_mb: dict[str, float | None]
     noise: Noise = QUIET  # how far the figures can be trusted
     stopped: bool = False  # whether it was stopped before its end

@@ -1,4 +1,4 @@
-"""What a race tells: what is raced, where both are on the way, and what came of it; as values and as JSON."""
+"""The events of a race: its start, the progress of both racers, and its result; as values and as JSON."""
 
 from __future__ import annotations
 

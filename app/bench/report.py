@@ -1,4 +1,4 @@
-"""The figures as text."""
+"""Formats the benchmark's figures as Markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from slipstream.app.bench.figures import BestFixed, DrafterFigures, DrafterReport
 from slipstream.app.platform.safe_text import one_line
 
-STOPPED: Final = "STOPPED before its end: the figures are of what was written until then."
+STOPPED: Final = "STOPPED before its end: the figures cover only what was written until then."
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
@@ -26,7 +26,7 @@ FEW: Final = 5
 
 
 def drafters_text(report: DrafterReport) -> str:
-    """The drafters, then the best fixed choice of each kind of text, and what has to be said of both."""
+    """Formats the drafters' figures, notes on them, and the best fixed choice for each kind of text."""
     head = (
         "text",
         "T",
@@ -48,14 +48,14 @@ def drafters_text(report: DrafterReport) -> str:
         *report.noise.remarks(),
         f"Texts equal: {report.equal_texts}/{report.texts} (promised: {report.promise}); prompts: {counts};"
         f" seeds: {len(report.seeds)}; at most {report.reply} tokens a reply.",
-        "Repeated: tokens that finish a run of four which stands earlier in the same reply; copying them is easy.",
+        "Repeated: tokens that complete a run of four tokens seen earlier in the same reply; they are easy to copy.",
         *([] if report.typical is None else [f"Typical acceptance ({report.typical:g}) was on: it changes the text."]),
         *([f"Fewer than {FEW} prompts of {', '.join(few)}: too few for reliable intervals."] if few else []),
         *(f"Prompts of {name} too long for the context: {count}." for name, count in report.too_long.items() if count),
         *(f"Left out: `{name}`, {reason}." for name, reason in report.unusable.items()),
     ]
     rows = table(
-        f"drafters: on {one_line(report.model)}, each reply between two of plain decoding",
+        f"drafters: on {one_line(report.model)}, each reply measured between two of plain decoding",
         head,
         [_row(row, report.memory_mb) for row in report.rows],
         [notes[0], *(f"- {note}" for note in notes[1:])],
@@ -83,7 +83,7 @@ def _row(row: DrafterFigures, memory_mb: dict[str, float | None]) -> tuple[str, 
 
 def _best(rows: Sequence[BestFixed]) -> str:
     return table(
-        "best fixed: the choice that was fastest for all prompts of a kind, known only afterwards",
+        "best fixed: the one drafter that was fastest on each kind of text, chosen with hindsight",
         ("text", "T", "best fixed", "against plain [95 %]", "auto against plain", "auto / best fixed"),
         [
             (
@@ -101,7 +101,7 @@ def _best(rows: Sequence[BestFixed]) -> str:
 
 
 def _verdict(rows: Sequence[BestFixed]) -> list[str]:
-    """Whether the autopilot is ever slower than plain decoding, by the intervals."""
+    """Counts where the autopilot is faster or slower than plain decoding, judged by the intervals."""
     autos = [(row, row.auto) for row in rows if row.auto and row.auto.low is not None and row.auto.high is not None]
     if not autos:
         return []

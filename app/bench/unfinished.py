@@ -1,4 +1,4 @@
-"""The file that a benchmark begun from the chat writes its figures to, until they are kept."""
+"""The temporary file of a benchmark that the chat runs: it holds the figures until they are kept."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 from slipstream.app.platform.paths import private_folder, worded
 from slipstream.models.hub.lock import HeldError, close_removed, open_locked
 
-if TYPE_CHECKING:  # loaded when something was left, which is seldom
+if TYPE_CHECKING:  # seldom needed
     from slipstream.app.bench.kept import Kept
 
-PREFIX: Final = ".running-"  # what the names of such files begin with, so that nothing lists them
+PREFIX: Final = ".running-"  # prefix of the temporary files, which lists of results leave out
 
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[Path]:
-    """Gives the file of one benchmark; it is gone afterwards, unless ``keep`` took it.
+    """Creates the file of one benchmark, and removes it at the end unless ``keep`` has moved it.
 
-    It is locked meanwhile: what no process holds was left by a chat that was killed, see ``take_left``.
+    It is locked while the benchmark runs: an unlocked one was left by a chat that was killed, see ``recover``.
     """
     path = private_folder(folder) / f"{PREFIX}{os.urandom(4).hex()}"
     with worded(path):
@@ -33,25 +33,25 @@ def unfinished(folder: Path) -> Iterator[Path]:
         close_removed(handle, path)
 
 
-def take_left(folder: Path) -> list[Kept]:
-    """Keeps what benchmarks had measured whose chat was killed, and removes the files that have nothing in them.
+def recover(folder: Path) -> list[Kept]:
+    """Keeps the figures of benchmarks whose chat was killed, and removes their files without figures.
 
     Args:
         folder: Where results are kept; need not exist.
 
     Returns:
-        The results that are listed from now on.
+        The results that were recovered.
     """
-    taken: list[Kept] = []
+    recovered: list[Kept] = []
     for path in sorted(folder.glob(f"{PREFIX}*")):
         from slipstream.app.bench.kept import keep, place_for
 
-        with suppress(HeldError, OSError):  # another chat's benchmark runs, or it is not ours to take
+        with suppress(HeldError, OSError):  # another chat's benchmark is running, or the file cannot be opened
             handle = open_locked(path)
             try:
                 when = datetime.fromtimestamp(os.fstat(handle).st_mtime)
                 if kept := keep(path, place_for(folder, when)):
-                    taken.append(kept)
+                    recovered.append(kept)
             finally:
                 os.close(handle)
-    return taken
+    return recovered

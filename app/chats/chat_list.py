@@ -10,7 +10,7 @@ from pathlib import Path
 from slipstream.app.chats.backups import forget_in_backups, optimize
 from slipstream.app.chats.database import Database
 from slipstream.app.chats.deletion_hooks import chat_deleted, forget_chat, forget_orphans, forget_state
-from slipstream.app.chats.lookup import called, is_called, only, shown
+from slipstream.app.chats.lookup import find_by_name, has_name, id_and_title, require_one
 from slipstream.app.chats.records import NAME, TITLE_LIMIT, StoredChat, bounded, new_id, storable
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError
@@ -29,7 +29,7 @@ class ChatList:
     """All chats, without their messages; what names a chat that is not there raises ``UsageError``."""
 
     def __init__(self, database: Database, states: Path | None, heads: Path | None, index: Path | None) -> None:
-        """Takes the database, and the folders of files that are derived from chats, see ``ChatStore``."""
+        """Keeps the database, and the paths of files that are derived from chats; see ``ChatStore``."""
         self._db = database
         self._states, self._heads, self._index = states, heads, index
 
@@ -56,8 +56,8 @@ class ChatList:
                 f"SELECT {CHAT_COLUMNS} FROM chats WHERE id = ? AND deleted IS NULL", (storable(chat),)
             ).fetchone()
         if row is None:
-            newest = "; ".join(map(shown, self.list_chats(5)))
-            hint = f"The newest are: {newest}. slipstream chats list shows all." if newest else "None are kept yet."
+            newest = "; ".join(map(id_and_title, self.list_chats(5)))
+            hint = f"The newest are: {newest}. slipstream chats list shows all." if newest else "No chat is kept yet."
             raise UsageError(f'there is no chat "{one_line(chat)}".', hint)
         return chat_of_row(row)
 
@@ -65,10 +65,10 @@ class ChatList:
         """Finds a chat by its id, its title, or the beginning of the title; the case of titles is ignored.
 
         Raises:
-            UsageError: If none or several fit; the hint lists them.
+            UsageError: If no chat or several match; the hint lists them.
         """
-        found = called(self.list_chats(_ALL), name)
-        return only(found, name) if found else self.get(name)
+        found = find_by_name(self.list_chats(_ALL), name)
+        return require_one(found, name) if found else self.get(name)
 
     def open_or_create(self, name: str) -> StoredChat:
         """Finds a chat by its id or title, or creates one with that id and title.
@@ -76,27 +76,27 @@ class ChatList:
         The beginning of a title counts only if it cannot be an id; otherwise a new chat's name might open another chat.
 
         Raises:
-            UsageError: If the name is new and not a valid id, belongs to a chat that was just deleted, or fits several
-                chats.
+            UsageError: If the name is new and not a valid id, belongs to a chat that was just deleted, or matches
+                several chats.
         """
         kept = self.list_chats(_ALL)
         if not NAME.fullmatch(name):
-            if found := called(kept, name):
-                self._db.hold(only(found, name).id)
-                return only(found, name)
+            if found := find_by_name(kept, name):
+                self._db.hold(require_one(found, name).id)
+                return require_one(found, name)
             raise UsageError(
                 f"no title begins with {name[:80]!r}, and it cannot be the name of a chat.",
                 "For a new chat, use up to 64 letters, digits, hyphens and underscores.",
             )
-        titled = [chat for chat in kept if is_called(chat, name)]
+        titled = [chat for chat in kept if has_name(chat, name)]
         now = time.time()
         with self._db.write():
             known = self._db.execute("SELECT deleted FROM chats WHERE id = ?", (name,)).fetchone()
             if known is None and not titled:
                 self.insert(StoredChat(name, name, now, now, ""))
         if known and known[0] is not None:
-            raise UsageError(f'the chat "{name}" was deleted just now.', "Take another name, or try in a minute.")
-        chat = only(titled, name) if titled and not known else self.get(name)
+            raise UsageError(f'the chat "{name}" was deleted just now.', "Use another name, or try in a minute.")
+        chat = require_one(titled, name) if titled and not known else self.get(name)
         self._db.hold(chat.id)
         return chat
 
@@ -143,7 +143,7 @@ class ChatList:
             )
 
     def state(self, chat: str) -> Path | None:
-        """The file that keeps a chat's KV cache; None where states are not kept."""
+        """The file of a chat's KV cache; None if KV caches are not kept."""
         return self._states / f"{chat}.state" if self._states else None
 
     # --- delete ---------------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ class ChatList:
         with self._db.write(durable=True):  # last: after a kill, the next start repeats the steps above
             self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
             optimize(self._db.connection)
-        with self._db.exclusive():  # deleted text stays in the log until it is emptied
+        with self._db.exclusive():  # deleted text stays in the write-ahead log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         chat_deleted(chat, self._heads, self._index)
 
     def sweep(self) -> None:
-        """Erases deleted chats and kept states without a chat; beside another process, only those past restoring.
+        """Erases deleted chats, and kept KV caches without a chat; chats that another process may restore stay.
 
         Raises:
             SlipstreamError: See ``erase_deleted``.

@@ -225,7 +225,7 @@ class Database:
                 words = ""
                 if others.lacks(self._held.rows):
                     words = self._rewritten(Change.REPLACED.value, self._held.rows, others)
-                else:  # another slipstream wrote it anew
+                else:  # another slipstream rewrote it
                     self._reopen(self.alone)
                     self._held.reload(self.connection)
                 if read_rows(self.connection).lacks(known):

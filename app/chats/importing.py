@@ -34,7 +34,7 @@ ROLES = ("user", "assistant")
 
 
 def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
-    """Converts a conversation; nodes without text of a person or a model are skipped, and their children move up.
+    """Converts a conversation of ChatGPT; nodes without a message's text are skipped, and their children move up.
 
     Returns:
         The chat, and its messages with their picks, parents first.
@@ -75,7 +75,7 @@ def conversation(values: dict[str, Any]) -> tuple[StoredChat, list[tuple[StoredM
 
 
 def _children(nodes: dict[str, Any]) -> dict[str, list[str]]:
-    """The children of each node: those that it lists, and those that only name it as their parent."""
+    """The children of each node: those that it lists, and unlisted ones that name it as their parent."""
     following: dict[str, list[str]] = {name: [] for name in nodes}
     for name, node in nodes.items():
         listed = node.get("children")
@@ -100,7 +100,7 @@ def _above(nodes: dict[str, Any], name: Any) -> list[str]:
 
 
 def _said(message: Any) -> tuple[str, str, float]:
-    """Role, text and time of a node's message; empty where it has none that is text."""
+    """Role, text and time of a node's message; empty if it has no text."""
     if not isinstance(message, dict):
         return "", "", 0.0
     author, content = message.get("author"), message.get("content")
@@ -131,7 +131,7 @@ def _chatgpt_time(value: Any) -> float:
 
 
 _HINT: Final = "Give a file of slipstream chats export --format json, or ChatGPT's conversations.json."
-MOST_BYTES: Final = 256 << 20  # bytes of a file that is read at once; its values take several times as much memory
+MOST_BYTES: Final = 256 << 20  # limit of a file's bytes; its parsed values take several times as much memory
 _TOKEN_LIMIT: Final = 1 << 31
 _COUNTS: Final = ("prompt_tokens", "prefilled_tokens", "dropped_messages", "dropped_tokens", "ttft_ms")
 _SPEED: Final = tuple(name for name in Speed.__slots__ if name != "busy")
@@ -145,7 +145,7 @@ def read_export(path: Path) -> bytes:
             raw = file.read(MOST_BYTES + 1) if size <= MOST_BYTES else b""  # a pipe has no size
     except OSError as error:
         reason = reason_of(error)
-        raise SlipstreamError(f"cannot read {shown_path(path)}: {reason}.", "Give a file that is there.") from error
+        raise SlipstreamError(f"cannot read {shown_path(path)}: {reason}.", "Check the path of the file.") from error
     if max(size, len(raw)) > MOST_BYTES:
         many = f"{size:,}" if size > MOST_BYTES else f"more than {MOST_BYTES:,}"
         raise SlipstreamError(
@@ -161,7 +161,7 @@ def import_chats(
     """Imports all chats of a file, or none if any part is invalid.
 
     Args:
-        tell: Takes a line on what was left out.
+        tell: Called with a line about chats that were left out.
 
     Raises:
         UsageError: If it is no export, or has no messages.
@@ -172,7 +172,7 @@ def import_chats(
         values = json.loads(raw)
         if isinstance(values, dict) and values.get("format") == FORMAT:
             if values.get("version") != VERSION:
-                raise ValueError(f"its version is {quoted(str(values.get('version')))}, and {VERSION} is known")
+                raise ValueError(f"its version is {quoted(str(values.get('version')))}, but only {VERSION} can be read")
             found = [_chat(entry) for entry in _list(values, "chats")]
         elif isinstance(values, list) and all(isinstance(entry, dict) and "mapping" in entry for entry in values):
             found = [conversation(entry) for entry in values]
@@ -185,8 +185,8 @@ def import_chats(
         raise SlipstreamError(f"{name} does not fit into memory.", "Export fewer chats at once.") from error
     full = [(chat, messages) for chat, messages in found if messages]
     if not full:
-        why = "its chats hold no text of a person or a model" if found else "it holds no chats"
-        raise UsageError(f"nothing was taken over from {name}: {why}.", _HINT)
+        why = "its chats have no messages with text" if found else "it holds no chats"
+        raise UsageError(f"nothing was imported from {name}: {why}.", _HINT)
     if left := len(found) - len(full):
         tell(f"{left:,} chats without text were left out.")
     return [store.add_chat(chat, messages) for chat, messages in full]
@@ -207,7 +207,7 @@ def _chat(values: Any) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:
     for entry in _list(values, "messages"):
         message = _message(entry, chat.id)
         if message.id in known or (message.parent is not None and message.parent not in known):
-            raise ValueError(f"message {message.id} comes twice, or before the one that it follows")
+            raise ValueError(f"message {message.id} appears twice, or before its parent")
         known.add(message.id)
         messages.append((message, _get(entry, "picked", int, 0)))
     return chat, messages

@@ -9,54 +9,54 @@ from slipstream.app.chats.records import StoredChat
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError
 
-_MOST_NAMED = 5
+_MOST_LISTED = 5
 
 
-def is_called(chat: StoredChat, name: str) -> bool:
-    """Whether a name is a chat's whole id or title, ignoring case."""
-    return _plain(name) in (_plain(chat.id), _plain(chat.title))
+def has_name(chat: StoredChat, name: str) -> bool:
+    """Whether a name is a chat's id or its whole title, ignoring case."""
+    return _normalized(name) in (_normalized(chat.id), _normalized(chat.title))
 
 
-def called(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
-    """The chats that fit a name: by id, else by the whole title, else by the beginning of the title."""
-    begin = _plain(name)
+def find_by_name(chats: Sequence[StoredChat], name: str) -> list[StoredChat]:
+    """Finds chats by id, else by the whole title, else by the beginning of the title."""
+    begin = _normalized(name)
     if not begin:
         return []
     return (
         [chat for chat in chats if chat.id == name]
-        or [chat for chat in chats if is_called(chat, name)]
-        or [chat for chat in chats if _plain(chat.title).startswith(begin)]
+        or [chat for chat in chats if has_name(chat, name)]
+        or [chat for chat in chats if _normalized(chat.title).startswith(begin)]
     )
 
 
-def only(found: Sequence[StoredChat], name: str) -> StoredChat:
-    """The one chat that was found.
+def require_one(found: Sequence[StoredChat], name: str) -> StoredChat:
+    """Returns the chat that was found, if it is the only one.
 
     Raises:
         UsageError: If there are several; the hint lists them.
     """
     if len(found) == 1:
         return found[0]
-    named = "; ".join(shown(chat) for chat in found[:_MOST_NAMED])
-    more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    named = "; ".join(id_and_title(chat) for chat in found[:_MOST_LISTED])
+    more = f"; and {len(found) - _MOST_LISTED:,} more" if len(found) > _MOST_LISTED else ""
     raise UsageError(
-        f'"{one_line(name)}" may be any of {len(found):,} chats.',
-        f"Name one by its id, which stands first: {named}{more}.",
+        f'"{one_line(name)}" matches {len(found):,} chats.',
+        f"Use the id of one, the first word here: {named}{more}.",
     )
 
 
-def shown(chat: StoredChat) -> str:
+def id_and_title(chat: StoredChat) -> str:
     return f"{chat.id} ({one_line(chat.title)})" if chat.title else chat.id
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return one_line(text).casefold()
 
 
-LENGTH = 48  # characters of a title at most
-LEAST = 12  # characters below which a clause is too short for a title
+LENGTH = 48  # limit of characters in a title
+LEAST_LENGTH = 12  # characters below which a clause is too short for a title
 
-_READ = 20_000  # characters of a message that a title is made of; the screen waits meanwhile
+_READ = 20_000  # characters of a message that are read for its title; few, since the screen waits
 
 _FENCE = re.compile(r"(?:```|~~~).*?(?:```|~~~|\Z)", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -98,7 +98,7 @@ def _cut(clause: str) -> str:
         return clause
     cut = clause[: LENGTH - 1]
     comma, space = cut.rfind(", "), cut.rfind(" ")
-    end = comma if comma >= LEAST else space if space >= LEAST else len(cut)
+    end = comma if comma >= LEAST_LENGTH else space if space >= LEAST_LENGTH else len(cut)
     return _LOOSE_END.sub("", cut[:end].rstrip(" ,;:")) + "…"
 
 
@@ -110,6 +110,6 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
 def _first_clause(text: str) -> str:
     for end in _CLAUSE.finditer(text):
         keep = end.end() if end.group() in "?!？！" else end.start()
-        if len(text[:keep].strip()) >= LEAST or "\n" in end.group():
+        if len(text[:keep].strip()) >= LEAST_LENGTH or "\n" in end.group():
             return text[:keep]
     return text

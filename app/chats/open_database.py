@@ -150,7 +150,7 @@ def _connect(path: Path, check: bool) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.text_factory = readable
     try:
-        # a write-ahead log wants memory that all its readers share
+        # a write-ahead log needs memory that is shared by all readers
         for setting in (*SETTINGS, f"journal_mode={'TRUNCATE' if is_remote(path.parent) else 'WAL'}"):
             db.execute(f"PRAGMA {setting}").fetchall()
         if check:

@@ -48,7 +48,7 @@ class Thinking:
 
     @classmethod
     def after(cls, messages: Sequence[Message], opened: bool | str) -> Thinking:
-        """Begins where the reply to a chat begins: in its thoughts or not, also where the last message goes on.
+        """Begins where the reply to a chat begins: inside its reasoning or not, also if the last message continues.
 
         Args:
             opened: See ``__init__``.

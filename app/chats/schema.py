@@ -1,8 +1,8 @@
-"""The tables of the chat store and how older ones become newer ones.
+"""The tables of the chat store, and their migrations.
 
 ``user_version`` counts the migrations that a file has had. A migration is never edited once released: a change is one
-more. Words are indexed by triggers, so that no writer can forget it; hence ``trusted_schema`` stays on, for SQLite
-before 3.41 lets no trigger write to a full-text index without it.
+more. Triggers update the full-text index, so that no writer can forget it. ``trusted_schema`` therefore stays
+on: before SQLite 3.41, triggers cannot write to a full-text index without it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ALTER TABLE chats ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
-        "ALTER TABLE chats ADD COLUMN deleted REAL",  # when its owner deleted it; NULL for those that are kept
+        "ALTER TABLE chats ADD COLUMN deleted REAL",  # time of deletion; NULL for a kept chat
         "ALTER TABLE messages ADD COLUMN picked INTEGER NOT NULL DEFAULT 0",  # of siblings, the greatest is shown
         """
         CREATE VIRTUAL TABLE message_words USING fts5(
@@ -95,7 +95,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         END
         """,
     ),
-    ("ALTER TABLE chats ADD COLUMN sampling TEXT NOT NULL DEFAULT ''",),  # JSON; empty for the usual
+    ("ALTER TABLE chats ADD COLUMN sampling TEXT NOT NULL DEFAULT ''",),  # JSON; empty for the default
 )
 
 
@@ -120,7 +120,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
             if version < len(MIGRATIONS):
                 if version > 0 and not kept:
                     keep_version(path, version)
-                kept = True  # one of what was before is enough; of a new file there is nothing to keep
+                kept = True  # one backup of the original is enough; a new file needs none
                 for statement in MIGRATIONS[version]:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {version + 1}")

@@ -19,7 +19,7 @@ from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
 from slipstream.models.errors import SlipstreamError
 
-if TYPE_CHECKING:  # it loads much more than a start needs before the engine has its own
+if TYPE_CHECKING:  # a slow import: the engine's process starts first
     from textual.app import App
 
 _DAY: Final = 86_400.0
@@ -40,21 +40,21 @@ def chat(
     Args:
         load: The model, and the drafter to begin with.
         name: A kept chat to go on with, or a new name; None begins an unnamed one.
-        inline: A short session below the prompt of the shell; what was said stays there.
+        inline: Whether to chat below the shell's prompt, where the conversation stays in the terminal.
 
     Raises:
-        SlipstreamError: If chats cannot be kept, or the name cannot be one.
+        SlipstreamError: If chats cannot be kept, or the name is not valid.
     """
     with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
         kept = store.open_or_create(name).id if name else None
-        notes = [*notes, *filter(None, [forget_old(store, settings.settings.keeping.days, kept)])]
+        notes = [*notes, *filter(None, [delete_old(store, settings.settings.keeping.days, kept)])]
         engine = Engine(paths.logs / "chat-engine.log")
         engine.start()
         tidy(paths)
         load = replace(load, spare_cores=1, states=str(paths.states))
         if inline:
             return _inline(engine, load, store, kept, sampling, settings)
-        from slipstream.app.tui.app import ChatApp  # it takes as long as the engine's process, which now has its start
+        from slipstream.app.tui.app import ChatApp  # a slow import, while the engine's process starts
 
         app = ChatApp(engine, load, store, kept, sampling, settings=settings, notes=notes, shown=turn_collection_on)
         _run(app, mouse=settings.settings.screen.mouse)
@@ -79,7 +79,7 @@ def _inline(
 
 
 def _run(app: App[int], *, mouse: bool, inline: bool = False) -> None:
-    """Runs the interface; an error that ends it is raised here, and not printed with the values of its variables."""
+    """Runs the interface and raises the error that ends it; Textual's own report would print variables' values."""
     from rich.console import Console  # the interface has loaded it
 
     printed = io.StringIO()
@@ -96,17 +96,18 @@ def turn_collection_on() -> None:
     gc.enable()
 
 
-def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:
+def delete_old(store: ChatStore, days: int, except_id: str | None = None) -> str:
     """Deletes chats without a new message for a number of days, unless they are pinned.
 
     Args:
-        days: The days; 0 deletes none.
+        days: Number of days; 0 deletes no chat.
+        except_id: A chat to keep.
 
     Returns:
-        A notice of it; empty if none was deleted.
+        A notice for the screen; empty if none was deleted.
     """
     since = time.time() - days * _DAY
-    old = [each for each in store.list_chats(_ALL) if not each.pinned and each.updated < since and each.id != but]
+    old = [each for each in store.list_chats(_ALL) if not each.pinned and each.updated < since and each.id != except_id]
     if not days or not old:
         return ""
     try:
@@ -115,12 +116,12 @@ def forget_old(store: ChatStore, days: int, but: str | None = None) -> str:
     except SlipstreamError as error:
         return f"Old chats could not be deleted: {error.title} {error.hint}"
     count = f"{len(old)} chats" if len(old) > 1 else "1 chat"
-    return f"{count} of more than {days} days ago {'were' if len(old) > 1 else 'was'} deleted (setting keeping.days)."
+    return f"{count} older than {days} days {'were' if len(old) > 1 else 'was'} deleted (setting keeping.days)."
 
 
 def tidy(paths: Paths) -> None:
     """Empties the trash: models that were removed before this start can no longer be restored."""
     if (paths.models / ".trash").exists():
-        from slipstream.models.library.trash import Trash  # it is seldom needed
+        from slipstream.models.library.trash import Trash  # seldom needed
 
         Trash(paths.models).empty()

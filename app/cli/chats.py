@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slipstream.app.chats.exporting import exported, markdown, write_export
 from slipstream.app.chats.importing import import_chats, read_export
-from slipstream.app.chats.lookup import is_called, shown
+from slipstream.app.chats.lookup import has_name, id_and_title
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.streams import can_ask, confirmed, notice
 from slipstream.app.platform.paths import Paths
@@ -107,7 +107,7 @@ def _import(store: ChatStore, file: str) -> None:
 
 def _delete(store: ChatStore, names: list[str], yes: bool) -> int:
     found = [store.find(name) for name in names]  # all are known, or none is deleted
-    guessed = [shown(chat) for chat, name in zip(found, names, strict=True) if not is_called(chat, name)]
+    guessed = [id_and_title(chat) for chat, name in zip(found, names, strict=True) if not has_name(chat, name)]
     if guessed and not yes:
         which = ", ".join(guessed)
         if not can_ask():

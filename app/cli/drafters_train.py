@@ -87,7 +87,7 @@ def _chats(paths: Paths) -> dict[str, Messages]:
 
 
 def train(options: argparse.Namespace, paths: Paths) -> int:
-    """Trains heads for a model, or goes on with a run of the same command that was stopped.
+    """Trains heads for a model, or resumes a stopped run of the same command.
 
     Args:
         options: ``method``, ``model``, ``on``, ``tokens``, ``seed``, ``out``.

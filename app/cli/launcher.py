@@ -17,15 +17,15 @@ from types import FrameType
 SMALLEST = (40, 12)  # columns and rows that the chat needs
 RESET = b"".join(
     (
-        b"\x1b\\",  # the end of a string that was broken off, such as a copy to the clipboard
-        b"\x1b[<u",  # plain keys, which each screen has its own record of
-        b"\x1b[?1049l",  # the screen that was there before
+        b"\x1b\\",  # ends an unfinished escape string, such as a copy to the clipboard
+        b"\x1b[<u",  # plain keys; the terminal keeps this mode for each screen buffer
+        b"\x1b[?1049l",  # back to the main screen buffer
         b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l",  # no mouse reports
         b"\x1b[?1004l\x1b[?2004l\x1b[?2048l",  # no focus, paste or size reports
         b"\x1b[?7h\x1b[?25h\x1b[0m",  # wrapping, cursor, colours
     )
 )
-"""Undoes what a chat does to a terminal. Where nothing was done it would: move the cursor, take others' keys away."""
+"""Undoes the chat's changes to a terminal; without such changes it would move the cursor and reset key modes."""
 
 
 def terminal_size_problem(columns: int, lines: int) -> str | None:
@@ -38,9 +38,8 @@ def terminal_size_problem(columns: int, lines: int) -> str | None:
 def run(argv: Sequence[str]) -> int:
     """Runs a command as the child that owns the terminal, and restores the terminal if the child did not.
 
-    A child that cleaned up, or was ended before it drew, has left the attributes as they were: then nothing is done.
-
-    Where standard input is no terminal, and on Windows, the command only runs.
+    If the attributes are as before, the child has cleaned up or ended before it drew, and nothing is restored. If
+    standard input is no terminal, and on Windows, the command only runs.
 
     Returns:
         Its exit code; 128 and the signal's number if a signal ended it.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a command loads what it needs, and the others start faster 
     from slipstream.app.settings.file import SettingsFile
 
 ASK: Final = "--complete"
-"""Before the words of a command line that a shell wants to complete, see ``slipstream.app.cli.completion``."""
+"""Stands before the words of a command line that a shell completes, see ``slipstream.app.cli.completion``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -181,7 +181,7 @@ def _plain(value: object) -> Any:
 class Bar:
     """Shows how far something is, and makes Ctrl-C a wish to stop in order; a second one ends the program at once.
 
-    On a terminal one line is written anew; elsewhere there is a line every ten per cent.
+    On a terminal one line is rewritten; elsewhere there is a line every ten per cent.
     """
 
     def __init__(self, doing: str) -> None:

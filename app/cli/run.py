@@ -168,7 +168,7 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
         )
     except SlipstreamError as error:
         if not isinstance(error, EngineDiedError):
-            store.withdraw(asked.id)  # it was refused, so the chat goes on without it
+            store.withdraw(asked.id)  # it was refused, so the chat continues without it
         raise
     return _code(done)
 
@@ -202,7 +202,7 @@ def _print_reply(
 
     def interrupted(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, hard)
-        threading.Thread(target=engine.stop, args=(generate.request,)).start()  # the main thread may be amid a frame
+        threading.Thread(target=engine.stop, args=(generate.request,)).start()  # the main thread may be reading a frame
 
     signal.signal(signal.SIGINT, interrupted)
     try:

@@ -136,7 +136,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
         UsageError: If the model cannot have it.
     """
     asked = next((kind for kind in KV_TYPES if kind == request.kv_type), None)
-    if asked in PACKED and not shape_of(header).packs:
+    if asked in PACKED and not shape_of(header).packable:
         raise UsageError(
             f"{header.name} cannot have a KV cache of {asked}: that needs flash attention, and heads whose width is a "
             "multiple of 32.",

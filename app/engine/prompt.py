@@ -1,4 +1,4 @@
-"""From a chat's messages to the tokens that the target reads."""
+"""Builds the target's prompt tokens from a chat's messages."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from slipstream.models.types import Token
 _REPLY_ROOM: Final = 256  # tokens kept free for the reply, or a quarter of a small context
 
 _LONG: Final = 50_000
-"""Characters of messages from which on a prompt may take longer than a stop may: a tenth of a second."""
+"""Characters of messages beyond which building a prompt may take over 0.1 s, the limit for stopping a reply."""
 
-_LOOK_EVERY: Final = 0.02  # seconds
+_POLL: Final = 0.02  # seconds
 
-_UNSURE: Final = 8  # last tokens of a text that is being typed: the next letters may join with them to others
+_UNSURE: Final = 8  # last tokens of a text that is being typed; they may change with the next letters
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that fits the context, or its beginning."""
+    """A prompt that fits the context, or the beginning of one."""
 
     tokens: list[Token]  # what the target reads
-    trimmed: int  # tokens that left with the oldest messages; positions of the noise go on counting them
-    dropped: int  # messages that left
+    trimmed: int  # tokens of the oldest messages, which were dropped; positions of the noise still count them
+    dropped: int  # messages that were dropped
     size: int  # tokens of the whole prompt, as it would be read now
-    # tokens that it begins with up to the first message that is not the system's, which other chats with the same
-    # system prompt share; 0 where there is none
+    # tokens before the first message that is not the system's, which chats with the same system prompt share; 0 without
+    # a system prompt
     system: int = 0
     thinks: str = ""  # the mark that closes the thinking part that the reply begins in; empty where it begins in none
     said: int = 0  # tokens at its end of the reply that goes on
@@ -46,7 +46,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """Messages as the template writes them: tokens of each part, and which message it is (None: the template's own)."""
+    """Rendered messages: the tokens of each part, with its message's index (None for the template's own text)."""
 
     messages: Sequence[Message]
     switch: Switch
@@ -57,15 +57,15 @@ class _Rendered:
 
     @property
     def begun(self) -> int:
-        """Where the last message begins among the parts."""
+        """Index of the part where the last message begins."""
         return next((at for at, (content, _) in enumerate(self.parts) if content == len(self.messages) - 1), -1)
 
 
 class PromptBuilder:
     """Renders messages by a chat template and turns them into tokens.
 
-    What a person or a model wrote is tokenized apart from the template's own text and without special tokens, so that
-    a pasted ``<|im_end|>`` stays text.
+    Messages are tokenized apart from the template's own text and without special tokens, so that a pasted
+    ``<|im_end|>`` stays text.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class PromptBuilder:
         opening: list[Token],
         token_bytes: int = 0,
     ) -> None:
-        """Keeps what a prompt is made with.
+        """Creates a builder.
 
         Args:
-            tokenize: Turns text into tokens; takes the text, and whether control tokens may come of it.
+            tokenize: Turns text into tokens; takes the text, and whether it may contain control tokens.
             opening: The tokens that every text starts with.
             token_bytes: See ``LlamaModel.token_bytes``.
         """
         self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
         self._thread = ThreadPoolExecutor(1, "prompt")
-        self._made: Future[Prompt] | None = None  # in the thread
+        self._made: Future[Prompt] | None = None  # the last one built in the thread
         self._kept_thoughts: dict[str, bool] = {}
 
     @cached_property
@@ -97,26 +97,26 @@ class PromptBuilder:
         return self._tokenize(text, True)
 
     def tokens_of(self, text: str) -> list[Token]:
-        """Turns what a person or a model wrote into tokens, none of them special."""
+        """Tokenizes a message's text without special tokens."""
         return self._tokenize(text, False)
 
     def unless(self, cancelled: Callable[[], bool], size: int, make: Callable[[], Prompt]) -> Prompt | None:
-        """Makes a prompt, or none once that is cancelled.
+        """Makes a prompt; returns None once it is cancelled.
 
-        A long one is made in a thread, which then goes on for nothing: neither the template nor llama.cpp's tokenizer
-        can be stopped amid a text. Only one prompt is made at a time.
+        A long one is made in a thread. After a cancel the thread still runs to its end, since neither the template nor
+        llama.cpp's tokenizer can be interrupted. Only one prompt is made at a time.
 
         Args:
             cancelled: Whether to leave at once.
             size: Characters of the messages.
-            make: Makes it: ``build`` or ``beginning``.
+            make: Calls ``build`` or ``beginning``.
         """
         if size < _LONG and (self._made is None or self._made.done()):
             return make()
         made = self._made = self._thread.submit(make)
         while not cancelled():
             with suppress(TimeoutError):
-                return made.result(_LOOK_EVERY)
+                return made.result(_POLL)
         made.cancel()
         return None
 
@@ -127,9 +127,9 @@ class PromptBuilder:
     def build(self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
 
-        They leave a quarter of the context at a time, so that the next turns find the cache as it was. Where the last
-        message is a reply, the prompt ends with it, so that it goes on. While there is room, the same turns stay as
-        when it began: it then goes on as if it had never stopped.
+        A quarter of the context is dropped at a time, so that the next turns can reuse the cache. If the last message
+        is a reply, the prompt ends with it, so that it continues. While there is room, the same turns are kept as when
+        the reply began, so that it continues as if it had never stopped.
 
         Args:
             messages: The chat.
@@ -147,7 +147,7 @@ class PromptBuilder:
         asked = messages[:-1] if messages[-1].role == "assistant" else messages
         whole = self._rendered(asked, self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch())
         kept = self._fitting(whole, n_ctx, _room(n_ctx))
-        if len(kept.tokens) + len(said) >= n_ctx and said:  # not one token more would fit
+        if len(kept.tokens) + len(said) >= n_ctx and said:  # no room for another token
             kept = self._fitting(whole, n_ctx, _room(n_ctx) - len(said))
         tokens = kept.tokens + said
         if len(tokens) >= n_ctx:
@@ -160,7 +160,7 @@ class PromptBuilder:
     def beginning(
         self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, typed: bool = True
     ) -> Prompt:
-        """What a prompt most likely begins with once its last message is written to its end.
+        """Builds the beginning that a prompt will most likely have once its last message is complete.
 
         Args:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
@@ -190,10 +190,10 @@ class PromptBuilder:
         )
 
     def _fitting(self, whole: _Rendered, n_ctx: int, room: int) -> _Rendered:
-        """Lets the oldest turns leave until the prompt fits, or only the last one is left.
+        """Drops the oldest turns until the prompt fits, or only the last turn is left.
 
-        A quarter of the context becomes free where no turn longer than that has to leave for it. The choice depends on
-        the messages alone, however the chat came to be.
+        It frees a quarter of the context, unless a longer turn would have to be dropped for it. The choice depends on
+        the messages alone, so the same chat always gets the same prompt.
         """
         if len(whole.tokens) <= room:
             return whole
@@ -208,7 +208,7 @@ class PromptBuilder:
             return made[count]
 
         def fewest(size: int) -> int:
-            """Turns that have to leave for a prompt of so many tokens, or all but the last."""
+            """Fewest turns to drop for a prompt of at most ``size`` tokens; at most all but the last."""
             return bisect_left(range(len(cuts)), True, key=lambda count: len(shorter(count).tokens) <= size)
 
         step = max(n_ctx // 4, 1)
@@ -264,7 +264,7 @@ class PromptBuilder:
     def _tokens_of(self, part: TemplatePart, messages: Sequence[Message]) -> list[Token]:
         message = messages[part.content] if part.content is not None else None
         if message and message.tokens and part.text.strip() == message.content.strip():
-            return message.tokens  # as they were generated: the KV cache holds just these
+            return message.tokens  # as generated: the KV cache holds exactly these
         return self._tokenize(part.text, message is None)
 
     def _system_size(self, rendered: _Rendered) -> int:
@@ -276,7 +276,7 @@ class PromptBuilder:
         return len(self._opened(_joined(rendered.parts[:until])))
 
     def _too_long(self, kept: _Rendered, said: int, n_ctx: int) -> ContextFullError:
-        """An error that names what fills the context, and what to do."""
+        """The error that names what fills the context, and what to do."""
         size = len(kept.tokens) + said
         last = len(kept.parts[kept.begun][1]) if kept.begun >= 0 else 0
         system = self._system_size(kept)
@@ -297,7 +297,7 @@ class PromptBuilder:
         )
 
     def _opened(self, tokens: list[Token]) -> list[Token]:
-        """Puts what every text starts with before a prompt; some templates write it themselves."""
+        """Puts the opening tokens before a prompt, unless the template has written them."""
         return tokens if tokens[: len(self._opening)] == self._opening else self._opening + tokens
 
     def _said(self, reply: Message) -> list[Token]:
@@ -309,11 +309,11 @@ def _joined(parts: Iterable[tuple[int | None, list[Token]]]) -> list[Token]:
 
 
 def _cuts(messages: Sequence[Message]) -> list[int]:
-    """The messages of the user that a shortened chat may begin with; the first one is where it begins in full."""
+    """Indices of the user's messages that a shortened chat may begin with, without the first one."""
     system = 1 if messages[0].role == "system" else 0
     return [at for at in range(system + 1, len(messages)) if messages[at].role == "user"]
 
 
 def _room(n_ctx: int) -> int:
-    """Tokens that a prompt may have before its oldest turns leave."""
+    """Limit of tokens of a prompt before its oldest turns are dropped."""
     return n_ctx - min(_REPLY_ROOM, n_ctx // 4)

@@ -14,7 +14,7 @@ from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.outside import quoted, shown_path
 
 NAME: Final = "errors.log"
-_MOST_BYTES: Final = 1 << 20  # a log of this size begins anew
+_MOST_BYTES: Final = 1 << 20  # a log of this size is emptied and begun again
 _FRAMES: Final = 40
 _HARMLESS: Final = (ImportError, MemoryError, OSError)
 """Errors whose words name files and libraries; those of any other may quote a prompt."""

@@ -37,7 +37,7 @@ class Paths:
     heads: Path  # trained and imported heads
     derived: Path  # files made of models, such as a model's first layers; may be deleted at any time
     index: Path  # indexed text of chats and files, for drafting; a folder for each kind of tokens
-    training: Path  # work folders of training runs; without them a stopped run begins anew
+    training: Path  # work folders of training runs; without them a stopped run starts over
     benches: Path  # kept results of benchmarks that were run from the chat
     logs: Path  # logs of the engine; they hold no prompts and no replies
     bundled: Path  # the models that ship with slipstream

@@ -29,7 +29,7 @@ class About:
     above: bool = False  # whether a number must be above ``low``
     choices: tuple[str, ...] = ()  # the words it may be; empty for any
     when: When = "at once"  # from when on a change counts
-    named: tuple[int, str] | None = None  # a number that stands for something, and its word; it may be typed instead
+    named: tuple[int, str] | None = None  # a number with a special meaning, and a word that may be typed instead
     check: Callable[[str], object] | None = None  # refuses a text that cannot be read, by a ``UsageError``
 
     @property

@@ -12,7 +12,7 @@ from slipstream.app.settings.values import KEYS, all_settings, titles
 
 _HEAD: Final = """\
 # Settings of slipstream. What is commented out is at its default, which is shown.
-# The settings screen writes here, too; it keeps comments, and whatever it does not know.
+# The settings screen writes here, too; it keeps comments and unknown entries.
 """
 _KEYS: Final = """\
 # Keys: action = "key", such as

@@ -186,13 +186,13 @@ class Jobs:
     """Runs commands in processes of their own; two at a time would slow each other, and spoil what is measured."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """Nothing goes on yet.
+        """Starts without a job.
 
         Args:
             changed: Called whenever there is something new to show.
         """
         self.changed = changed
-        self.job: Job | None = None  # what goes on now
+        self.job: Job | None = None  # the running job
         self._background: Background | None = None
 
     async def run(
@@ -209,7 +209,7 @@ class Jobs:
             How it ended, and whether it was asked to stop.
 
         Raises:
-            UsageError: If something goes on already.
+            UsageError: If a job is running already.
             SlipstreamError: If it cannot be started.
         """
         self.check_free()
@@ -232,18 +232,18 @@ class Jobs:
         """Refuses a second piece of work.
 
         Raises:
-            UsageError: Names what goes on.
+            UsageError: If a job is running; the message names it.
         """
         if self.job:
             raise UsageError(f"{self.job.title.lower()} is under way.", "Wait for its end, or cancel it first.")
 
     async def end(self) -> None:
-        """Ends what goes on: the chat is closed."""
+        """Ends the running job, since the chat is closed."""
         if self._background:
             await self._background.end()
 
     def stop(self) -> None:
-        """Asks what goes on to stop; what it has done is kept."""
+        """Asks the running job to stop; what it has done is kept."""
         if self.job and self._background:
             self.job.stopping = True
             self._background.stop()
@@ -258,7 +258,7 @@ def failure(ended: Ended) -> SlipstreamError:
 
 
 class WorkNote:
-    """Says it above the list of the drafters or of the benchmarks; the work goes on while they are closed."""
+    """Shows the job above the list of drafters or of benchmarks; it continues while they are closed."""
 
     def __init__(self, browser: Browser, heading: str, jobs: Jobs, news: Callable[[], str]) -> None:
         """Keeps what to show.

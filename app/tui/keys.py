@@ -37,7 +37,7 @@ class ExtraKeys(Enum):
 
 
 def teach_alt_enter() -> None:
-    """Lets Alt-Enter be told from Enter where a terminal sends it as escape and return, as most do.
+    """Distinguishes Alt-Enter from Enter where a terminal sends it as escape and return, as most do.
 
     Textual 8.2.8 keeps the Alt of letters but not that of Enter.
     """

@@ -24,7 +24,7 @@ assert sys.platform != "win32"  # mypy checks the rest for POSIX only
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 """Signals that end the chat as Ctrl-Q does; Ctrl-C is a key here and sends no signal."""
 PATIENCE = 5.0  # seconds in which a chat must end; then its process is killed, and the launcher restores the terminal
-LOOK_EVERY = 0.5  # seconds between two checks that the launcher and the terminal are still there
+CHECK_EVERY = 0.5  # seconds between two checks that the launcher and the terminal are still there
 
 
 class ChatDriver(LinuxDriver):
@@ -33,7 +33,6 @@ class ChatDriver(LinuxDriver):
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
-        """Prepares the driver; the arguments are Textual's."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = cast(Any, _Output(cast(IO[str], self._file), self._lost))
         self._drawing: list[Any] | None = None  # the terminal's attributes while the chat draws
@@ -72,7 +71,7 @@ class ChatDriver(LinuxDriver):
         return None
 
     def _lost(self) -> None:
-        """Ends the chat, from the thread that writes."""
+        """Ends the chat; called by the thread that writes to the terminal."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._app.exit, None, 128 + signal.SIGHUP)
 
@@ -116,20 +115,20 @@ def leave_cleanly(app: App[int]) -> None:
         app.exit(None, 128 + number)
         end_in_time(128 + number)
 
-    def look() -> None:  # a timer of the app's would wait as the app does
+    def check() -> None:  # a timer of the app would not fire while the app hangs
         if os.getppid() != launcher or (terminal and _hung_up(0)):
             end(signal.SIGHUP)
         else:
-            loop.call_later(LOOK_EVERY, look)
+            loop.call_later(CHECK_EVERY, check)
 
     for number in ENDING:
         loop.add_signal_handler(number, end, number)
-    look()
+    check()
 
 
 def end_in_time(code: int) -> None:
     """Ends this process with an exit code after ``PATIENCE``, whatever it still waits for."""
-    last = threading.Timer(PATIENCE, os._exit, (code,))  # a thread or a part of the screen may never answer
+    last = threading.Timer(PATIENCE, os._exit, (code,))  # a thread or a widget may hang
     last.daemon = True
     last.start()
 

@@ -139,7 +139,7 @@ class ActiveSet:
             return False
         tried = self.exploration.arm
         if tried and tried.drafter.reading_ms(history):
-            return False  # its trial goes on until it has read the text
+            return False  # its trial continues until it has read the text
         self.row_ms = self._costs.row_ms(self._rows)
         objective = self._throughput.objective()
         plain_pass = objective.rows[1]
@@ -172,7 +172,7 @@ class ActiveSet:
             self.arms.remove(arm)
 
     def _drop_failed(self) -> None:
-        """Leaves out the drafters that have failed; the reply goes on with the others."""
+        """Disables the drafters that have failed; the reply continues with the others."""
         if self.exploration.arm and self.exploration.arm.drafter.failed:
             self.exploration.end(self._throughput.plain_ms)
         if self.leader and self.leader.drafter.failed:

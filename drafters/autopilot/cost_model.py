@@ -112,7 +112,7 @@ class CostModel:
             single: Milliseconds of a pass of one row, now.
             most: Most rows of a pass.
         """
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's, or damaged: measured anew
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's, or damaged: measured again
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values()))

@@ -32,7 +32,7 @@ class Disturbance:
         """
         share = processor_ms / milliseconds if MEASURABLE and milliseconds > 0 else 0.0
         self._usual = max(share, settings.SHARE_DECAY * self._usual)
-        # a GPU computes: the processor only waits, and its share tells nothing
+        # a GPU computes: the processor only waits, and its share has no meaning
         return share < settings.DISTURBED * self._usual and self._usual >= settings.COMPUTES
 
 

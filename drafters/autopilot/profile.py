@@ -22,7 +22,7 @@ from slipstream.models.types import EMPTY_TREE, History, Token
 
 _COSTS: Final = "costs"
 _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError)
-"""What reading a damaged file, or an older program's, may raise; its content is measured anew."""
+"""What reading a damaged file, or an older program's, may raise; its content is then measured again."""
 
 
 class Profile:

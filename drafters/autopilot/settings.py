@@ -53,7 +53,7 @@ EXPLORE_SHARE: Final = 0.004  # of the time that trials may lose: a tenth of wha
 FIRST_STEPS: Final = (
     2.0,
     10.0,
-)  # plain steps that trials may lose at first: many cost 3 % of a reply where rows are dear
+)  # plain steps that trials may cost at first: more would cost 3 % of a reply where rows are expensive
 MOST_SAVED: Final = 12.0  # plain steps that can be saved up; a dearer trial begins then and owes the rest
 MOST_OWED: Final = 100.0  # plain steps that can be owed, so that one bad trial does not end exploration for good
 TRIAL_LOSS: Final = 1.5  # plain steps beyond what was expected after which a trial ends early

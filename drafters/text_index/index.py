@@ -166,7 +166,7 @@ class TextIndex:
     def remove(self, names: Collection[str]) -> int:
         """Removes documents: when this returns, no file of the folder holds their tokens.
 
-        The segments that held them are written anew, in time linear in their length. Another process that has the
+        The segments that held them are rewritten, in time linear in their length. Another process that has the
         index open goes on with what it has until it looks again (``refresh``).
 
         Returns:

@@ -51,7 +51,7 @@ class Job:
     method: Method  # which heads
     model: Path
     out: Path  # the file to write
-    work: Path  # folder of this run: text, hidden states, checkpoints; a run that was stopped goes on from there
+    work: Path  # folder of this run: text, hidden states, checkpoints; a stopped run resumes from it
     text: Text = "answers"  # the target's own answers, a folder, or chats
     tokens: int = 500_000  # of text
     folder: Path | None = None  # with text ``folder``
@@ -60,7 +60,7 @@ class Job:
 
 
 def train_heads(job: Job, say: Say) -> Acceptance:
-    """Trains heads and writes them; goes on where an earlier run of the same job was stopped.
+    """Trains heads and writes them; resumes an earlier run of the same job that was stopped.
 
     Returns:
         Acceptance by depth on held-out text.

@@ -45,8 +45,8 @@ _SIZED: Final = frozenset(  # filters and methods whose numbers are sizes
 _HUNGRY: Final = frozenset({"translate", "wordwrap", "expandtabs"})
 
 
-class TooMuchError(SecurityError):
-    """A template that wants more time or memory than it may have."""
+class TemplateLimitError(SecurityError):
+    """A template needs more time or memory than it may use."""
 
 
 class Meter:
@@ -70,7 +70,7 @@ class Meter:
     def tick(self) -> str:
         """Ends the rendering when its time is over; returns an empty text, as it stands in templates."""
         if time.monotonic() > self._deadline:
-            raise TooMuchError(f"it runs longer than {self._time_limit:g} s")
+            raise TemplateLimitError(f"it runs longer than {self._time_limit:g} s")
         return ""
 
     def joined(self, parts: Iterable[Any], separator: str = "") -> str:
@@ -85,7 +85,7 @@ class Meter:
     def allow(self, length: int) -> None:
         """Lets a text or list of this length pass, or raises."""
         if length > self.max_text:
-            raise TooMuchError(f"it makes a text of more than {self.max_text:,} characters")
+            raise TemplateLimitError(f"it makes a text of more than {self.max_text:,} characters")
 
     def countable(self, value: Any) -> Any:
         """Returns ``value`` if it is no list of lists of lists … that would take for ever to print or sort."""
@@ -98,7 +98,7 @@ class Meter:
                 waiting += entry
                 entries += len(entry)
                 if entries > MAX_ENTRIES:
-                    raise TooMuchError("it makes lists with too many entries")
+                    raise TemplateLimitError("it makes lists with too many entries")
         return value
 
     def check_operator(self, operator: str, left: Any, right: Any) -> None:
@@ -114,7 +114,7 @@ class Meter:
         elif isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
             bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > MAX_BITS:
-                raise TooMuchError("it computes a very large number")
+                raise TemplateLimitError("it computes a very large number")
 
     def check_call(self, name: str, owner: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
         """Looks at the clock, and measures a filter or built-in method before it runs.
@@ -132,7 +132,7 @@ class Meter:
             lines = owner.count("\n") + 1 if isinstance(owner, str) else 1
             largest = max((abs(value) for value in values if isinstance(value, int)), default=0)
             if largest > MAX_NUMBER or largest * lines > self.max_text:
-                raise TooMuchError(f"{quoted(name)} gets a number that is too large")
+                raise TemplateLimitError(f"{quoted(name)} gets a number that is too large")
         if not isinstance(owner, str | bytes):
             return
         texts = [value for value in values if isinstance(value, type(owner))]
@@ -143,12 +143,12 @@ class Meter:
         elif name == "format":
             self.check_format(owner)
         elif name in _HUNGRY and len(owner) + sum(map(len, texts)) > MAX_NUMBER:
-            raise TooMuchError(f"{quoted(name)} gets a text that is too long")
+            raise TemplateLimitError(f"{quoted(name)} gets a text that is too long")
 
     def check_format(self, pattern: str | bytes) -> None:
         """Refuses fields of 1,000 characters and more, and widths that are computed."""
         if _WIDE_FIELD.search(pattern if isinstance(pattern, str) else pattern.decode("latin-1")):
-            raise TooMuchError("it formats a field that is too wide")
+            raise TemplateLimitError("it formats a field that is too wide")
 
 
 def _sized(value: Any) -> bool:
@@ -307,7 +307,7 @@ def _raise_exception(message: object = "") -> NoReturn:
 
 def _strftime_now(pattern: str) -> str:
     if len(pattern) > 100 or any(char.isdigit() for char in pattern):
-        raise TooMuchError("it formats the date too widely")
+        raise TemplateLimitError("it formats the date too widely")
     return datetime.now().strftime(pattern)
 
 

@@ -1,12 +1,12 @@
-"""Renders a conversation with a model's chat template, and keeps apart what the template wrote from what people wrote.
+"""Renders a conversation with a model's chat template, and keeps the template's text apart from the messages'.
 
 A template joins both into one text. Were that text tokenized in one go, a pasted ``<|im_end|>`` would become the
 control token and could forge another speaker's turn. So before the template runs, every character of a message is
 replaced by a private-use character that stands for it, and put back after. Such characters survive trimming, slicing,
-measuring, splitting and upper-casing, so it is always known whose each character is.
+measuring, splitting and upper-casing, so every character can be traced to its message.
 
 - Whitespace stays itself, because templates trim it; it cannot form a control token.
-- The marks of thinking in an *assistant* message stay themselves, because templates cut earlier thoughts at them.
+- The marks of thinking in an *assistant* message stay themselves, because templates drop earlier reasoning by them.
 - Words that switch reasoning, such as ``/no_think``, stay themselves where the template looks for them.
 - Templates that change letters (``upper``) or look for other words in a message have no effect on it or do not find
   them.
@@ -26,9 +26,9 @@ from jinja2 import Template
 from slipstream.models.chat_template.marks import SWITCHES, THINKING
 from slipstream.models.chat_template.sandbox import (
     TIME_LIMIT,
+    TemplateLimitError,
     TemplateRefusal,
     TemplateSandbox,
-    TooMuchError,
     compile_template,
 )
 from slipstream.models.errors import SlipstreamError
@@ -43,7 +43,7 @@ CHATML: Final = (
 
 _FIRST_MARK: Final = 0xF0000
 _LAST_MARK: Final = 0x10FFFD
-_LANES: Final = 16  # messages share characters with every 16th: room for 8,000 different ones in each
+_LANES: Final = 16  # message n uses lane n % 16; on average a lane has room for 8,000 different characters
 _MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010fffd]+)*)")
 _THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
 _BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in (*THINKING, *SWITCHES)) + ")*")
@@ -70,7 +70,7 @@ class ChatTemplate:
 
     Attributes:
         source: Text of the template.
-        bos: Text of the token that begins a conversation; the rendered text holds it if the template wants it.
+        bos: Text of the token that begins a conversation; the rendered text holds it if the template writes it.
         eos: Text of the token that ends a reply.
         words: The ``SWITCHES`` that the template looks for in messages.
     """
@@ -147,9 +147,9 @@ class ChatTemplate:
             reason = str(error).rstrip(". ")
             raise SlipstreamError(
                 f"the model's chat template refuses this conversation: {quoted(reason, 120)}.",
-                _way_out(reason, messages),
+                _refusal_hint(reason, messages),
             ) from None
-        except TooMuchError as error:
+        except TemplateLimitError as error:
             reason = str(error)
         except Exception as error:  # the edge to foreign code, which may raise anything
             reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
@@ -159,7 +159,7 @@ class ChatTemplate:
 
 
 class _Marks:
-    """Messages with a private-use character in place of each of theirs, and the way back."""
+    """Messages whose characters are replaced by private-use characters, and the mapping back."""
 
     def __init__(self, messages: Sequence[Mapping[str, str]], words: Sequence[str]) -> None:
         self._codes: dict[tuple[int, str], int] = {}
@@ -173,14 +173,14 @@ class _Marks:
         ]
 
     def read(self, run: str, current: int) -> Iterator[tuple[int | None, str]]:
-        """Yields the pieces of a run: the message's index and what its characters stand for; None and text for others.
+        """Yields the pieces of a run, each with its message's index, or None for text that is no message's.
 
         Args:
             run: Private-use characters and the whitespace between them.
             current: Index of the message that the text before came from.
         """
         lanes = {self._lanes.get(char, -1) for char in set(run) if not char.isspace()}
-        alone = len(lanes) == 1 and -1 not in lanes  # the words of one message: translated in one go
+        alone = len(lanes) == 1 and -1 not in lanes  # all of one message: translated in one go
         pieces = [(lanes.pop(), iter(run))] if alone else groupby(run, lambda char: self._lanes.get(char, -1))
         for lane, chars in pieces:
             text = "".join(chars)
@@ -214,8 +214,8 @@ class _Pieces:
     """A rendered text: the template's texts, and the contents between them.
 
     Attributes:
-        texts: One more than contents; may be empty.
-        contents: Each with its message's index.
+        texts: The template's, one more than contents; any of them may be empty.
+        contents: The messages', each with its message's index.
     """
 
     texts: list[str]
@@ -242,10 +242,10 @@ class _Pieces:
         return _Pieces(texts, [(owner, "".join(pieces)) for owner, pieces in contents])
 
     def with_edges(self, bare: _Pieces, messages: Sequence[Mapping[str, str]]) -> _Pieces:
-        """Gives the whitespace around contents back to them where the template left it there.
+        """Moves whitespace that came with a message from the template's texts back to the message's content.
 
         Args:
-            bare: The same conversation, rendered with stripped contents: shows what the template itself wrote.
+            bare: The same conversation, rendered with stripped contents: has only the template's own whitespace.
             messages: The conversation.
         """
         if [index for index, _ in self.contents] != [index for index, _ in bare.contents]:
@@ -266,15 +266,15 @@ class _Pieces:
         return _Pieces(texts, contents)
 
     def parts(self) -> list[TemplatePart]:
-        """Lists what is not empty, in order."""
+        """Lists the pieces that are not empty, in order."""
         parts = [TemplatePart(self.texts[0], None)]
         for (index, content), text in zip(self.contents, self.texts[1:], strict=True):
             parts += [TemplatePart(content, index), TemplatePart(text, None)]
         return [part for part in parts if part.text]
 
 
-def _way_out(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """What to try where a template refuses messages."""
+def _refusal_hint(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
+    """What to try after a template refused the messages."""
     if any(message["role"] == "system" for message in messages):
         return "Leave out the system prompt, or begin a new chat."
     if "system" in reason.lower():
@@ -283,7 +283,7 @@ def _way_out(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def _edges(content: str) -> tuple[str, str]:
-    """Returns the whitespace before and behind the words of a message."""
+    """Returns the leading and the trailing whitespace of a message."""
     bare = content.strip()
     start = content.index(bare)
     return content[:start], content[start + len(bare) :]

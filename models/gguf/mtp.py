@@ -1,4 +1,4 @@
-"""Whether llama.cpp can draft with the MTP layer of a model: it ends the process where a graph lacks what it reads."""
+"""Checks whether llama.cpp can draft with a model's MTP layer; it would crash if the layer lacked a tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXPERTS: Final = frozenset({"glm4moe", "deepseek2", "qwen35moe"})
 """Architectures whose MTP layer must choose among experts."""
 _LATENT: Final = "deepseek2"  # the architecture whose MTP layer must have latent attention (MLA)
 MTP_ARCHITECTURES: Final = _EXPERTS | {"qwen35"}
-"""Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was run here: there are others."""
+"""Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was tested; llama.cpp has others."""
 
 
 def without_mtp(header: Header) -> str:
@@ -19,9 +19,9 @@ def without_mtp(header: Header) -> str:
     if not layers:
         return "it needs MTP layers, and this model has none"
     if architecture not in MTP_ARCHITECTURES:
-        return f"MTP layers of the architecture {architecture} are not served"
+        return f"MTP layers of the architecture {architecture} are not supported"
     if layers > 1:
-        return f"this model has {layers} MTP layers, and only models with one are served"
+        return f"this model has {layers} MTP layers, and only one is supported"
     at = f"blk.{(header.n_layer or 0) - 1}"
     wanted = {f"{at}.{name}.weight" for name in ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")}
     if architecture in _EXPERTS:
@@ -36,7 +36,7 @@ def without_mtp(header: Header) -> str:
 
 
 def _latent(header: Header) -> bool:
-    """Whether the attention is of the kind that ``src/models/deepseek2.cpp`` demands."""
+    """Whether the attention is the latent one that ``src/models/deepseek2.cpp`` requires."""
     sizes = [f"attention.{name}" for name in ("q_lora_rank", "kv_lora_rank", "key_length_mla", "value_length_mla")]
     dense = header.number("leading_dense_block_count") or 0
     scaled = header.metadata.get(f"{header.architecture}.attention.temperature_scale")

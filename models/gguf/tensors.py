@@ -44,7 +44,7 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
         return np.asarray(
             gguf.quants.dequantize(raw.reshape(*shape[:-1], -1), gguf.GGMLQuantizationType(tensor.type)), np.float32
         )
-    except (NotImplementedError, ValueError):  # ValueError: a type that the package does not know
+    except (NotImplementedError, ValueError):  # ValueError: an unknown type
         raise ModelFileError(
             f"{shown_path(header.parts[tensor.part])}: tensor {quoted(tensor.name)} has the type {tensor.type_name}, "
             "whose weights cannot be unpacked here.",

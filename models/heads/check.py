@@ -17,7 +17,7 @@ from slipstream.models.types import Abilities
 Method = Literal["medusa", "kangaroo", "space"]
 METHODS: Final[tuple[Method, ...]] = ("medusa", "kangaroo", "space")
 TOKEN_IDS: Final = "output.ids"
-"""The one tensor that holds whole numbers: which token each row of an output matrix stands for."""
+"""The one tensor that holds whole numbers: the token of each row of an output matrix."""
 HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
 """Of a Kangaroo adapter whose model has a norm in every head, as qwen3 has."""
 MAX_HEADS: Final = 64  # most Medusa heads, layers of a head, and mask tokens; published ones have up to five

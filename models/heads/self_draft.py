@@ -124,7 +124,7 @@ def cut(target: Path, adapter: Path, out: Path) -> None:
 
 
 def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
-    """Finds the cut of a model in a folder of derived files; makes it anew where it is missing or damaged.
+    """Finds the cut of a model in a folder of derived files; makes it again if it is missing or damaged.
 
     The name carries the model's identity, the fingerprint of its file (copies in other quantizations share the
     identity) and the adapter's hash. An older adapter's cut of the same file goes, and so does what a killed process
@@ -215,7 +215,7 @@ def _plan(header: Header, adapter: Path) -> _Plan:
 def _copy(name: str, header: Header, tensor: TensorInfo) -> _Piece:
     try:
         kind = gguf.GGMLQuantizationType(tensor.type)
-    except ValueError:  # a type that the package does not know
+    except ValueError:  # an unknown type
         raise ModelFileError(
             f"{shown_path(header.path)}: tensor {quoted(tensor.name)} has the type {tensor.type_name}, which cannot be "
             "copied here.",

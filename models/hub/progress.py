@@ -15,8 +15,8 @@ from slipstream.models.outside import shown_path
 State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # where a download of the queue stands
 
 Phase = Literal["checking", "connecting", "downloading", "waiting", "finishing"]
-"""What a running download does: reading what is on disk, asking the hub, fetching, pausing before another try, or
-moving whole files into place."""
+"""What a running download does: it reads what is on disk, connects to the hub, downloads, waits before another try, or
+moves complete files into place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Tuning:
 
     connections: int = 4  # ranges fetched at once
     segment: int = 32 << 20  # bytes asked for in one request, at most
-    interval: int = 32 << 20  # bytes that a kill may cost at most, over all connections; 0 < connections <= interval
-    interval_s: float = 2.0  # seconds after which fewer bytes are recorded, too
-    stall_s: float = 30.0  # seconds without a working transfer after which a connection is replaced
-    tries: int = 8  # failures in a row without progress; fewer if no byte came at all
+    interval: int = 32 << 20  # most bytes that are lost by a kill, over all connections; at least one per connection
+    interval_s: float = 2.0  # seconds after which progress is recorded even for fewer bytes
+    stall_s: float = 30.0  # seconds of a stalled transfer after which its connection is replaced
+    tries: int = 8  # failures in a row before giving up; fewer if hardly any bytes came
     backoff_s: float = 0.5  # seconds before the second try; doubles each time, with jitter
     backoff_most_s: float = 30.0  # longest pause between two tries
     reserve: int = 512 << 20  # bytes that must stay free on the disk
@@ -120,8 +120,8 @@ def disk_full(path: Path) -> DownloadError:
 
 def interfered(part: Path) -> DownloadError:
     return DownloadError(
-        f"{shown_path(part)} was removed, replaced or cut by another program while it was fetched.",
-        "Start the download again: what is gone is fetched again.",
+        f"{shown_path(part)} was removed, replaced or shortened by another program while it was fetched.",
+        "Start the download again; only the lost part is fetched again.",
     )
 
 
@@ -129,7 +129,7 @@ def too_little_room(folder: Path, needed: int, free: int, reserve: int) -> Downl
     short = needed + reserve - free
     return DownloadError(
         f"not enough room in {shown_path(folder)}: {gigabytes(needed)} to fetch, {gigabytes(free)} free.",
-        f"Free {gigabytes(short)} there ({gigabytes(reserve)} stay unused), or choose a smaller quantization.",
+        f"Free {gigabytes(short)} there ({gigabytes(reserve)} are kept free), or choose a smaller quantization.",
     )
 
 
@@ -142,13 +142,13 @@ def held(file: RemoteFile, holder: str) -> DownloadError:
 def damaged(file: RemoteFile, wanted: str, got: str) -> DownloadError:
     return DownloadError(
         f"{shown_path(file.name)} arrived damaged: its sha256 is {got[:12]}…, not {wanted[:12]}….",
-        "It was removed. Download it again; if it happens again, something on the way changes it.",
+        "It was removed. Download it again; if it happens again, a proxy or the connection alters it.",
     )
 
 
 def changed(file: RemoteFile) -> DownloadError:
     return DownloadError(
-        f"{shown_path(file.name)} on the hub is not the file that was listed: it was changed.",
+        f"{shown_path(file.name)} was changed on the hub after it was listed.",
         "Look up the repository again, then download what it has now.",
     )
 

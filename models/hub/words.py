@@ -1,4 +1,4 @@
-"""The errors for a hub that refuses, fails or answers oddly."""
+"""The errors for a hub that refuses a request, fails, or sends an unexpected answer."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _LATER: Final = "Try again in a few minutes."
 
 def offline(endpoint: str) -> OfflineError:
     return OfflineError(
-        f"{_host(endpoint)} was not asked: offline mode is on.",
+        f"{_host(endpoint)} was not contacted: offline mode is on.",
         "Installed models work without the network. To go online, turn offline mode off or unset HF_HUB_OFFLINE.",
     )
 
 
 def odd_answer(endpoint: str, what: str) -> HubError:
     """The error for an unexpected answer, from the hub or a proxy in between."""
-    hint = "Try again; if it stays so, something between here and the hub changes its answers (a proxy, a login page)."
+    hint = "Try again; if it happens again, a proxy or a login page may replace the hub's answers."
     if endpoint != USUAL:
-        hint = "HF_ENDPOINT names this hub: check it, or unset it to ask huggingface.co."
+        hint = "HF_ENDPOINT names this hub: check it, or unset it to use huggingface.co."
     return HubError(f"{_host(endpoint)} answered with {what}.", hint)
 
 
@@ -40,7 +40,8 @@ def unreachable(error: Exception, address: str) -> HubError:
     name = type(error).__name__
     if "certificate" in reason:
         return HubError(
-            f"cannot trust {host}: {_short(error)}.", "If a proxy here opens connections, name its SSL_CERT_FILE."
+            f"cannot trust {host}: {_short(error)}.",
+            "If a proxy decrypts connections here, set SSL_CERT_FILE to its certificate.",
         )
     if name == "ProxyError":
         return HubError(f"the proxy refused to reach {host}: {_short(error)}.", "Check HTTPS_PROXY and NO_PROXY.")
@@ -59,7 +60,7 @@ def too_slow(address: str) -> HubError:
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
-    """Seconds to wait after a refusal; None without a sensible number."""
+    """Seconds to wait after a refusal; None if the headers do not give a valid number."""
     value = headers.get("retry-after", "").strip()
     if not value and (match := _RESET.search(headers.get("ratelimit", ""))):
         value = match[1]
@@ -85,7 +86,7 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
 
     Args:
         status: The status, 300 or more.
-        known: Whether a token was sent.
+        known: Whether an access token was sent.
     """
     host, repo = _host(address), _repo(address, endpoint)
     code = headers.get("x-error-code", "")
@@ -98,13 +99,13 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
             )
         return HubError(f"{repo} is gated: its licence has to be accepted.", f"Accept it at {page}, then {_LOGIN}.")
     if code == "RevisionNotFound":
-        return HubError(f"{repo} has no such revision.", f"Leave the revision away, or look at {page}/commits/main.")
+        return HubError(f"{repo} has no such revision.", f"Leave out the revision, or look at {page}/commits/main.")
     if code == "EntryNotFound":
         return HubError(f"{repo} has no file {_file(address)}.", f"Look at {page}/tree/main for what it has.")
     if status in (401, 404) and code in ("RepoNotFound", ""):
         hint = "this account may not see it" if known else f"if it is private, {_LOGIN}"
         if status == 401 and known and not code:
-            return HubError(f"{host} does not know the token.", "Make a new one, then log in again: hf auth login.")
+            return HubError(f"{host} does not accept the token.", "Create a new one, then log in again: hf auth login.")
         return HubError(f"{host} has no repository {repo}, or keeps it private.", f"Check the name; {hint}.")
     if status in (401, 403):
         who = "this account" if known else "someone who is not logged in"
@@ -115,7 +116,7 @@ def refusal(status: int, headers: Mapping[str, str], address: str, endpoint: str
         if seconds is not None:
             wait = f"Try again in {f'{seconds} s' if seconds < 120 else duration(seconds)}"
         more = "" if known else f"; the limit is higher with a token: {_LOGIN.split(':', 1)[1].strip()}"
-        return HubError(f"{host} was asked too often (429).", f"{wait}{more}.")
+        return HubError(f"{host} got too many requests (429).", f"{wait}{more}.")
     if status >= 500:
         return HubError(f"{host} failed ({status}).", _LATER)
     return HubError(f"{host} refused the request for {repo} ({status}).", "Check the name and the address of the hub.")

@@ -1,4 +1,4 @@
-"""A file that is to be made: what it will hold, how large it will be, and whether it stands there already."""
+"""A file of an inflated model, before it is made: its content, its size, and whether it exists already."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from slipstream.models.inflate.shapes import Growth, cannot
 from slipstream.models.inflate.tensor import block
 
 MADE_AS: Final = "slipstream.inflate.made_as"
-"""Metadata key of what is inflated: names the small file, the measures and the way it was made."""
+"""Metadata key of inflated files; the value identifies the small file, the shape, and how it was made (``_WAY``)."""
 
-_WAY: Final = 1  # another number makes kept files anew
+_WAY: Final = 1  # a new number rebuilds kept files
 _NOT_COPIED: Final = ("general.architecture", "general.alignment", "general.size_label", "split.", "slipstream.derived")
 _UNUSED: Final = 5  # llama_token_type
 
@@ -32,7 +32,7 @@ class Inflated:
     """A file that is to be made."""
 
     architecture: str
-    metadata: Metadata  # everything else in its header; ``MADE_AS`` and ``general.name`` are there
+    metadata: Metadata  # everything else in its header, with ``MADE_AS`` and ``general.name``
     tensors: Sequence[NewTensor]
 
     @property
@@ -44,7 +44,7 @@ class Inflated:
         return sum(map(_nbytes, self.tensors))
 
     def header(self, path: Path) -> Header:
-        """What the header of the file would say, for questions that are asked before it is made."""
+        """The header that the file will have, for estimates before it is made."""
         infos = [
             TensorInfo(tensor.name, tensor.shape[::-1], int(tensor.kind), 0, _nbytes(tensor)) for tensor in self.tensors
         ]
@@ -53,7 +53,7 @@ class Inflated:
         return Header(path, self.architecture, self.name, values, types, tuple(infos), (0,), "", (path,))
 
     def stands_at(self, path: Path) -> bool:
-        """Whether this very file has been made already; files are moved into place when they are whole."""
+        """Whether exactly this file exists already; files are moved into place only when they are complete."""
         try:
             return read_header(path).metadata.get(MADE_AS) == self.metadata[MADE_AS][1]
         except SlipstreamError:
@@ -69,13 +69,13 @@ class Inflated:
 
 
 def made_as(source: Header, growth: Growth, *also: str) -> str:
-    """Names what is made of a file with these measures: SHA-256 in hex."""
+    """Identifies the result of inflating a file to this shape: SHA-256 in hex."""
     text = repr((_WAY, identity(source), source.fingerprint, growth.large, *also))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def target_identity(target: Header, growth: Growth) -> str:
-    """The identity of an inflated target, whatever its quantization: heads that are inflated name it."""
+    """The identity of an inflated target in every quantization; its inflated heads refer to it."""
     return hashlib.sha256(repr((_WAY, identity(target), growth.large)).encode()).hexdigest()
 
 
@@ -83,7 +83,7 @@ def widened(header: Header, growth: Growth, name: str, made: str, file_type: int
     """The metadata of an inflated model or EAGLE-3 head.
 
     Args:
-        growth: How it stands in the large one.
+        growth: How it is embedded in the large one.
 
     Raises:
         SlipstreamError: If its norms have no epsilon.
@@ -122,7 +122,7 @@ def derived_from(identity_of_it: str) -> dict[str, tuple[int, Value]]:
 
 
 def spare_token(header: Header) -> int:
-    """The token whose row the added ones copy: an unused or a control token that ends and begins nothing, if there is.
+    """The token whose row the added ones copy: if possible unused, or a control token that begins or ends nothing.
 
     A model never writes such a token, so its logit is far below the best one's.
     """
@@ -145,7 +145,7 @@ def _is_turn(text: str) -> bool:
 
 
 def _vocabulary(header: Header, rows: int) -> dict[str, tuple[int, Value]]:
-    """The tokenizer's lists with names for the added rows, which no text is ever made of."""
+    """The tokenizer's lists with names for the added rows; no text is tokenized to them."""
     found: dict[str, tuple[int, Value]] = {}
     if rows > header.n_vocab:
         found[REAL_TOKENS] = (U32, header.n_vocab)

@@ -1,6 +1,6 @@
-"""Inflates trained heads with their target: they cost what heads of the large model's width cost, and guess the same.
+"""Inflates trained heads with their target: they cost as much as heads of the larger model, and guess the same.
 
-They keep the types that they are stored in. They name the inflated target, whatever its quantization.
+Inflated heads keep their tensor types. They serve the inflated target in every quantization.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from slipstream.models.outside import quoted
 from slipstream.models.types import Floats
 
 _NORMS: Final = ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm")
-_AS_THEY_ARE: Final = ("d2t", "rope_freqs.weight")
+_UNCHANGED: Final = ("d2t", "rope_freqs.weight")
 _POINTS: Final = 3
 
 
 def inflated_eagle(header: Header, target: Header, placed: Growth) -> Inflated:
-    """Plans a head that reads the inflated target's stream where it is what the small head read.
+    """Plans an EAGLE-3 head that reads the small model's values out of the inflated target's residual stream.
 
     Args:
-        placed: How the target stands in the large one.
+        placed: How the target is embedded in the larger shape.
 
     Raises:
-        SlipstreamError: If the head is another model's, or has a part that has no place in a large one.
+        SlipstreamError: If the head is another model's, or has a tensor that cannot be inflated.
     """
     if header.metadata.get(TARGET_KEY) != identity(target):
         raise SlipstreamError(
@@ -57,7 +57,7 @@ def inflated_eagle(header: Header, target: Header, placed: Growth) -> Inflated:
     for name, tensor in by_name.items():
         stem = name.removesuffix(".weight")
         kind = gguf.GGMLQuantizationType(tensor.type)
-        if name in _AS_THEY_ARE:
+        if name in _UNCHANGED:
             tensors.append(NewTensor(name, tensor.shape[::-1], kind, reader(name)))
         elif stem in _NORMS:
             tensors.append(norm_tensor(name, header, tensor, own))
@@ -102,7 +102,7 @@ def _layout(header: Header, stem: str, placed: Growth, own: Growth, chosen: bool
     return layout
 
 
-_PUSH: Final = 1024.0  # a power of 2, which every type holds; minus its square is the logit of an added row
+_PUSH: Final = 1024.0  # a power of 2, exact in every tensor type; an added vocabulary row gets the logit ``-_PUSH**2``
 _KEY: Final = "slipstream.heads."
 _NOT_COPIED: Final = ("general.architecture", "general.alignment")
 
@@ -112,7 +112,7 @@ def inflated_heads(path: Path, target: Header, placed: Growth) -> Inflated:
 
     Args:
         path: Heads that were trained for the small target.
-        placed: How it stands in the large one.
+        placed: How that target is embedded in the larger shape.
 
     Raises:
         ModelFileError: If the file is damaged.
@@ -136,11 +136,11 @@ def inflated_heads(path: Path, target: Header, placed: Growth) -> Inflated:
 
 
 def _medusa(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
-    """Residual blocks, and as large a share of the vocabulary as before.
+    """Residual blocks, and a matrix for as large a share of the vocabulary as before.
 
-    Residual blocks leave added places zero, but for the last place after the last block, where its bias puts a number.
-    There the added rows of a vocabulary matrix have a large negative weight: their probability is zero, and the others'
-    are what they were.
+    The added dimensions stay zero, except the last one: the bias of the last block sets it to ``_PUSH``. There the
+    added rows of the vocabulary matrix have the weight ``-_PUSH``: their probability is zero, and the other
+    probabilities do not change.
     """
     small, large = placed.small.n_embd, placed.large.n_embd
     width, filler, by_name = same(small, large), Filler(), tensors_of(header)
@@ -172,7 +172,7 @@ def _medusa(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata)
 
 
 def _kangaroo(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
-    """An attention layer; it starts where the stream is what it was after the small model's layers."""
+    """An attention layer; its exit layer is the large model's that holds the small one's hidden state."""
     filler, tensors = Filler(), list[NewTensor]()
     for name, tensor in tensors_of(header).items():
         stem = name.removesuffix(".weight")
@@ -189,7 +189,7 @@ def _kangaroo(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadat
 
 
 def _space(header: Header, _info: HeadsInfo, placed: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
-    """Vectors of the stream."""
+    """Mask embeddings, padded with zeros."""
     masks = header.tensors[0]
     count, read = masks.shape[1], _reader(header, masks.name)
     beside = ((0, 0), (0, placed.large.n_embd - placed.small.n_embd))
@@ -211,7 +211,7 @@ def _bias(name: str, read: Callable[[], Floats], placed: Growth, *, last: bool) 
 
 
 def _with_pushed(read: Callable[[], Floats]) -> Callable[[], Floats]:
-    """A vocabulary matrix with one more column, of zeros, and one more row, which is zero but for that column."""
+    """A vocabulary matrix with one more column, of zeros, and one more row, ``-_PUSH`` there and zero elsewhere."""
 
     def values() -> Floats:
         wide = np.pad(read(), ((0, 1), (0, 1)))
@@ -222,7 +222,7 @@ def _with_pushed(read: Callable[[], Floats]) -> Callable[[], Floats]:
 
 
 def _token_ids(read: Callable[[], NDArray[Any]], total: int, placed: Growth) -> NewTensor:
-    """The tokens of the rows; those of added rows are among the added ones of the target."""
+    """The token of each row; added rows get tokens that were added to the target."""
     kind = gguf.GGMLQuantizationType.I32
 
     def values() -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Measures of models, how a small one stands in a large one, and each matrix's type (``src/llama-quant.cpp``)."""
+"""Shapes of models, how a small one is embedded in a large one, and each matrix's type (``src/llama-quant.cpp``)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from slipstream.models.outside import quoted
 
 Ints = NDArray[np.int64]
 
-NONE: Final = -1  # stands in a map from large to small for what the small model does not have
+NONE: Final = -1  # in a map from large to small: the small model has no counterpart
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The measures of a llama-like model."""
+    """The dimensions of a llama-like model."""
 
     name: str  # what people call it, such as ``7b``
     n_embd: int
@@ -34,8 +34,8 @@ class Shape:
     head: int  # size of a head
     n_ff: int  # inner width of the feed-forward network
     n_vocab: int  # rows of the vocabulary matrix
-    tied: bool = False  # whether the token embedding is that matrix too
-    of: str = ""  # the published model that has these measures
+    tied: bool = False  # whether the token embedding is the same matrix
+    of: str = ""  # the published model of this shape
 
 
 _SHAPES: Final = (
@@ -62,10 +62,10 @@ def shape_named(name: str) -> Shape:
 
 
 def measures(header: Header, tied: bool) -> Shape:
-    """Reads a model's own measures.
+    """Reads a model's shape.
 
     Args:
-        header: Of a llama-like model or an EAGLE-3 head.
+        header: The header of a llama-like model or an EAGLE-3 head.
         tied: Whether it has no vocabulary matrix of its own.
 
     Raises:
@@ -89,17 +89,17 @@ def cannot(header: Header, reason: str) -> SlipstreamError:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a small model stands in a large one."""
+    """How a small model is embedded in a large one."""
 
-    small: Shape  # the small one's measures
-    large: Shape  # the large one's; its heads are as large as the small one's
+    small: Shape  # the small model's shape
+    large: Shape  # the large model's shape, with heads of the small one's size
     heads: Ints  # [n_head of the large one], the small one's query head, or ``NONE``
     kv_heads: Ints  # [n_head_kv of the large one], the small one's key and value head, or ``NONE``
-    layers: tuple[int, ...]  # [n_layer of the small one], where each of its layers stands
+    layers: tuple[int, ...]  # [n_layer of the small one], the large model's layer for each
 
     @property
     def scale(self) -> float:
-        """What the weights of norms are multiplied by; its square is the factor of their epsilon."""
+        """Factor of the norms' weights; its square is the factor of their epsilon."""
         return float(np.sqrt(self.small.n_embd / self.large.n_embd))
 
     def layer(self, number: int) -> int:
@@ -108,14 +108,14 @@ class Growth:
 
 
 def growth(small: Shape, large: Shape) -> Growth:
-    """Places a small model in a large one.
+    """Embeds a small model in a large one.
 
-    Its layers are spread evenly, so that what drafts from a layer's input finds it after the same share of the cost.
-    Query heads stay with the key head that they share; where the large model has fewer query heads to a key head, key
-    heads are doubled. The vocabulary is the larger of both.
+    Its layers are spread evenly, so that a drafter that reads a layer's input gets it after the same share of the cost.
+    Query heads stay with the key head that they share; if the large model has fewer query heads per key head, key heads
+    are duplicated. The vocabulary is the larger of both.
 
     Raises:
-        SlipstreamError: If the large one is not as large in all else, or cannot be cut into heads of this size.
+        SlipstreamError: If the large one is smaller in some dimension, or cannot be divided into heads of this size.
     """
     queries, keys = large.n_head * large.head, large.n_head_kv * large.head
     where = f"{quoted(small.name)} cannot be inflated to {large.name}"
@@ -165,7 +165,7 @@ MIXES: Final[Mapping[str, tuple[Kind, LlamaFileType]]] = MappingProxyType(
 )
 
 _FINER: Final = MappingProxyType({Kind.Q4_K: Kind.Q5_0, Kind.Q6_K: Kind.Q8_0, Kind.Q4_0: Kind.F16, Kind.Q8_0: Kind.F16})
-"""What rows become that are not whole blocks."""
+"""The type used instead if rows are not whole blocks."""
 
 
 def mix_named(name: str) -> str:
@@ -184,7 +184,7 @@ def kind_of(mix: str, name: str, columns: int, layer: int = 0, layers: int = 1) 
 
     Args:
         mix: One of ``MIXES``.
-        name: Such as ``attn_v``; ``output`` for the vocabulary matrix, the token embedding too where it is both.
+        name: Such as ``attn_v``; ``output`` for the vocabulary matrix, also if it is the token embedding too.
     """
     kind = MIXES[mix][0]
     if name == "output" and kind in (Kind.Q4_0, Kind.Q4_K):
@@ -195,7 +195,7 @@ def kind_of(mix: str, name: str, columns: int, layer: int = 0, layers: int = 1) 
 
 
 def whole(kind: Kind, columns: int) -> Kind:
-    """The type, or the one that stands in for it where rows are not whole blocks."""
+    """The type, or the one used instead if rows are not whole blocks."""
     while columns % gguf.GGML_QUANT_SIZES[kind][0]:
         kind = _FINER.get(kind, Kind.F32)
     return kind

@@ -1,4 +1,4 @@
-"""A large matrix that is made while it is written: from the small one, a row of zeros, or chance."""
+"""A large matrix that is generated while it is written: the small one, zeros, and random weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from slipstream.models.llama.ggml import calls
 from slipstream.models.types import Floats
 
 SILENT: Final = -2
-"""Stands in a map for a column that the small matrix lacks and that must be zero, since what it reads is not."""
+"""In a map: a column that the small matrix lacks, and that must be zero since its input is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A large matrix in four parts, as rows and columns have a counterpart in the small matrix or not.
+    """A large matrix in four parts: rows and columns that the small matrix has, and added ones.
 
     ========================  =================  ==================
     ..                        columns it has     other columns
@@ -30,25 +30,25 @@ class Layout:
                               with ``below``
     ========================  =================  ==================
 
-    Other columns may be random because their inputs are zero: places added to the stream, heads that read added values,
-    added units. Zeros are needed where an output must not be fed: a place added to the stream, the values of an added
-    head, one factor of an added unit.
+    Added columns may be random if their inputs are zero: added dimensions of the residual stream, outputs of added
+    heads, added units. Zeros are needed where an output must stay zero: an added dimension of the stream, the values of
+    an added head, one factor of an added unit.
     """
 
     rows: Ints  # [rows], the small matrix' row, or ``NONE``
-    columns: Ints  # [columns], the small matrix' column, or ``NONE``; or ``SILENT``, which counts as one that it has
-    closed: int = 0  # so many first rows have zeros beside the small matrix
-    below: bool = False  # whether rows that it has not are zero in the columns that it has
+    columns: Ints  # [columns], the small matrix' column, ``NONE``, or ``SILENT``, which is laid out like the former
+    closed: int = 0  # number of first rows with zeros in the added columns
+    below: bool = False  # whether added rows are zero in the small matrix' columns
 
 
 def same(count: int, total: int) -> Ints:
-    """The map of places that come first: 0 to ``count`` - 1, then ``NONE`` up to ``total`` places."""
+    """The map that keeps the first ``count`` indices: 0 to ``count`` - 1, then ``NONE`` up to ``total`` entries."""
     places = np.arange(total)
     return np.where(places < count, places, NONE)
 
 
 def beside(first: Ints, second: Ints) -> Ints:
-    """The map of two runs of places that stand side by side in both models."""
+    """Joins the maps of two inputs that are concatenated in both models."""
     return np.concatenate([first, np.where(second == NONE, NONE, second + first.max(initial=NONE) + 1)])
 
 
@@ -57,7 +57,7 @@ def matrix(name: str, growth: Growth, real: bool = True) -> Layout:
 
     Args:
         name: Such as ``attn_q``.
-        growth: How the small model stands in the large one.
+        growth: How the small model is embedded in the large one.
         real: Whether the layer is one of the small model's; an added one has no rows of it.
     """
     small, large = growth.small, growth.large
@@ -67,7 +67,7 @@ def matrix(name: str, growth: Growth, real: bool = True) -> Layout:
         "attn_q": Layout(queries, width),
         "attn_k": Layout(keys, width),
         "attn_v": Layout(keys, width, below=True),
-        "attn_output": Layout(width, _hushed(queries, growth), below=True),
+        "attn_output": Layout(width, _silenced(queries, growth), below=True),
         "ffn_gate": Layout(units, width),
         "ffn_up": Layout(units, width, below=True),
         "ffn_down": Layout(width, units, below=True),
@@ -75,7 +75,7 @@ def matrix(name: str, growth: Growth, real: bool = True) -> Layout:
     if real:
         return layout
     closed = np.full_like(layout.rows, NONE)
-    if name in ("attn_output", "ffn_down"):  # what they read is zero throughout
+    if name in ("attn_output", "ffn_down"):  # their whole input is zero
         return replace(layout, rows=closed, columns=np.full_like(layout.columns, NONE))
     return replace(layout, rows=closed)
 
@@ -84,9 +84,9 @@ def vocabulary(growth: Growth, spare: int, embeds: bool) -> Layout:
     """The layout of the token embedding or the vocabulary matrix.
 
     Args:
-        growth: How the small model stands in the large one.
+        growth: How the small model is embedded in the large one.
         spare: The token whose row the added ones copy.
-        embeds: Whether its rows go into the stream, whose added places are zero.
+        embeds: Whether its rows go into the residual stream, whose added dimensions are zero.
     """
     small, large = growth.small, growth.large
     rows = same(small.n_vocab, large.n_vocab)
@@ -94,11 +94,11 @@ def vocabulary(growth: Growth, spare: int, embeds: bool) -> Layout:
     return Layout(np.where(rows == NONE, spare, rows), width, closed=small.n_vocab if embeds else 0)
 
 
-def _hushed(queries: Ints, growth: Growth) -> Ints:
-    """The map of query heads' outputs: an added head that shares a key head of the small model reads its values."""
+def _silenced(queries: Ints, growth: Growth) -> Ints:
+    """The map of query heads' outputs; silences added heads that share a small model's key head, and so values."""
     shared = np.repeat(growth.kv_heads != NONE, len(queries) // len(growth.kv_heads))
-    hushed: Ints = np.where(shared & (queries == NONE), SILENT, queries)
-    return hushed
+    silenced: Ints = np.where(shared & (queries == NONE), SILENT, queries)
+    return silenced
 
 
 def _by_head(heads: Ints, size: int) -> Ints:
@@ -108,8 +108,8 @@ def _by_head(heads: Ints, size: int) -> Ints:
     return rows
 
 
-_PIECE: Final = 1 << 24  # bytes
-_POOL: Final = 1 << 20  # weights
+_PIECE: Final = 1 << 24  # bytes written at a time
+_POOL: Final = 1 << 20  # random weights per type
 _SPREAD: Final = 0.02  # standard deviation of random weights, as trained ones have
 
 Bytes = NDArray[np.uint8]
@@ -133,10 +133,10 @@ def pack(values: Floats, kind: gguf.GGMLQuantizationType) -> Bytes:
 
 
 class Filler:
-    """Random weights as they are stored: runs of one pool a type, each from another place in it.
+    """Random weights in stored form: runs of one pool per type, each from another position in it.
 
-    To draw and pack each weight anew would take minutes for a large model. Nothing is gained by it: a pool of a million
-    weights is longer than what a file system or a memory looks back on to compress.
+    Drawing and packing each weight separately would take minutes for a large model and gain nothing: a pool of a
+    million weights is longer than the window over which file systems or memory compress.
     """
 
     def __init__(self) -> None:
@@ -163,14 +163,14 @@ class Filler:
 class LargeTensor(NewTensor):
     """A matrix laid out around a small one; ``values`` gives the small one, float32."""
 
-    layout: Layout  # where its numbers come from
-    filler: Filler  # where random ones come from
+    layout: Layout
+    filler: Filler  # source of the random weights
 
     def pieces(self) -> Iterator[NDArray[Any]]:
-        """Some megabytes at a time.
+        """Yields some megabytes at a time.
 
-        Every byte is written, zeros too: the pages of a hole would be one page of zeros in memory, and reading them
-        would be measured as if the weights were cached.
+        Every byte is written, zeros too: the holes of a sparse file share one page in memory, and passes would be
+        measured as if the weights were cached.
         """
         weights, nbytes = block(self.kind)
         rows, columns = self.shape
@@ -195,7 +195,7 @@ class LargeTensor(NewTensor):
 
 
 def _corner(small: Floats, rows: Ints, columns: Ints, kind: gguf.GGMLQuantizationType) -> Bytes:
-    """Rows of the small matrix, its columns at their new places: [rows, blocks, bytes]; each row is packed once."""
+    """Rows of the small matrix, its columns at their new indices: [rows, blocks, bytes]; each row is packed once."""
     different, which = np.unique(rows, return_inverse=True)
     values = np.zeros((len(different), len(columns)), np.float32)
     if len(different):
@@ -204,7 +204,7 @@ def _corner(small: Floats, rows: Ints, columns: Ints, kind: gguf.GGMLQuantizatio
 
 
 def _runs(filled: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Begin and end of every run of True, and how many stand before it."""
+    """Begin and end of every run of True, and the number of True before it."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], filled.astype(np.int8), [0]])))
     runs, before = list[tuple[int, int, int]](), 0
     for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):

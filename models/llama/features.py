@@ -19,17 +19,17 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Floats, Token
 
 ROWS: Final = 64
-"""Most rows of one pass: these graphs compute logits of every row, wanted or not."""
+"""Limit of rows in one pass; small, since these graphs compute the logits of every row."""
 
 _MTP: Final = 1  # llama_context_type
 
 
-class Guess(NamedTuple):
+class HeadOutput(NamedTuple):
     """The result of a pass, valid until the next one.
 
     Attributes:
-        logits: [rows, n_vocab], of the token after each row's.
-        features: [rows, width], what the row would pair with the token that its logits guess.
+        logits: [rows, n_vocab], for the token that follows each row's token.
+        features: [rows, width], the feature to pair with the token that is drafted from the row's logits.
     """
 
     logits: Floats
@@ -37,14 +37,14 @@ class Guess(NamedTuple):
 
 
 class FeatureContext:
-    """A head beside a target: it reads pairs of a token and the feature of the place before it.
+    """A head beside a target: it reads pairs of a token and the feature of the position before it.
 
-    Positions are this context's own: the n-th pair of sequence 0 has position n, whatever the pair's place in the text.
-    Attention turns by differences of positions, so that a gap in the text costs accuracy, no more.
+    Positions are this context's own: the n-th pair of sequence 0 has position n, wherever the pair stands in the text.
+    RoPE depends on differences of positions alone, so a gap in the text only costs some accuracy.
 
     Attributes:
-        leaves: Most rows of a level of a draft.
-        length: Pairs of sequence 0 that are here to stay.
+        leaves: Limit of rows in one level of a draft.
+        length: Number of pairs of the text, all in sequence 0; drafted pairs follow them.
     """
 
     def __init__(self, target: LlamaTarget, head: LlamaModel | None = None, leaves: int = 4) -> None:
@@ -52,9 +52,9 @@ class FeatureContext:
 
         Args:
             target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
-            head: An EAGLE-3 head, or None for the target's own MTP layer. It must have been found to fit the target, or
-                a later pass would end the process.
-            leaves: Most branches of a draft, as far as the target takes so many leaves.
+            head: An EAGLE-3 head, or None for the target's own MTP layer. The caller has checked that it fits the
+                target; one that does not fit crashes the process in a later pass.
+            leaves: Limit of branches of a draft; the target's own limit of leaves also applies.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
@@ -72,17 +72,17 @@ class FeatureContext:
         if not self._context:
             raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
         self._memory = C.llama_get_memory(self._context)
-        self._logits = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
+        self._logits_width = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
         self._n_vocab = target.abilities.n_vocab
         self._threads = params.n_threads
         self._batch = Batch(ROWS, params.n_seq_max)
-        self._pairs = np.zeros((ROWS, self._width), np.float32)
-        self._by_pair = _pointer(self._pairs)
+        self._features = np.zeros((ROWS, self._width), np.float32)
+        self._features_pointer = _pointer(self._features)
         llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
         self.length = 0
-        self._in_step = [0] * self.leaves  # positions that each sequence shares with sequence 0
-        self._level = [0]  # sequences of the rows of the last pass, of which ``append`` leaves the last
-        self._deep = 0  # drafted pairs on the way to each of them
+        self._shared = [0] * self.leaves  # positions that each sequence shares with sequence 0
+        self._level = [0]  # the sequence of each row in the last drafted level; sequence 0 before the first level
+        self._depth = 0  # number of drafted levels
 
     def encode(self, rows: Floats) -> Floats:
         """Narrows the target's joined hidden states to features: [rows, joined width] to [rows, width]."""
@@ -96,46 +96,46 @@ class FeatureContext:
             parts[-1] = parts[-1].copy()
         return np.concatenate(parts)
 
-    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> Guess | None:
+    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None:
         """Reads pairs into sequence 0.
 
         Args:
-            tokens: One a pair.
-            features: [pairs, width], each of the place before its token.
-            answer: Whether to compute what follows; then at most ``ROWS`` pairs.
+            tokens: One per pair.
+            features: [pairs, width], each of the position before its token.
+            answer: Whether to return the output; then at most ``ROWS`` pairs.
 
         Returns:
-            What follows each pair, if it is asked for.
+            The output of each pair; None without ``answer``.
         """
-        guess = None
+        output = None
         for start in range(0, len(tokens), ROWS):
             run = tokens[start : start + ROWS]
             self._batch.prompt(run, self.length, output_all=answer)
             if answer:
-                guess = self._pass(features[start : start + ROWS])
+                output = self._pass(features[start : start + ROWS])
             else:
                 self._read(features[start : start + ROWS])
             self.length += len(run)
-        return guess
+        return output
 
-    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> Guess:
-        """Reads drafted pairs, each below a row of the last level; the first level stands below what was appended.
+    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> HeadOutput:
+        """Reads one level of drafted pairs, each the child of a row in the last level; the first follows the text.
 
-        All drafted pairs and those of the text must fit the target's number of tokens.
+        The pairs of the text and of the draft together must fit the target's context.
 
-        Every branch has a sequence of its own. A row goes on in its parent's; further rows of one parent go on in
-        sequences that no branch needs any more, which get the parent's cells.
+        Every branch has its own sequence. The first child of a row continues in the row's sequence; each further child
+        takes a sequence that no branch uses any more, and the row's cells are copied to it.
 
         Args:
             parents: For each pair, the row of the last level that it follows; 0 in the first level.
             tokens: The drafted tokens, at most as many as there are leaves.
-            features: [pairs, width], what the parents' rows gave.
+            features: [pairs, width], the output features of the parents' rows.
 
         Returns:
-            What follows each pair.
+            The output of each pair.
         """
         alive = {self._level[parent] for parent in parents}
-        free = [sequence for sequence in range(len(self._in_step)) if sequence not in alive]
+        free = [sequence for sequence in range(len(self._shared)) if sequence not in alive]
         sequences: list[int] = []
         for parent in parents:
             sequence = self._level[parent]
@@ -143,17 +143,17 @@ class FeatureContext:
                 sequence = free.pop()
                 self._copy(self._level[parent], sequence)
             sequences.append(sequence)
-        self._batch.beside(tokens, self.length + self._deep, sequences)
-        guess = self._pass(features)
-        self._level, self._deep = sequences, self._deep + 1
-        return guess
+        self._batch.beside(tokens, self.length + self._depth, sequences)
+        output = self._pass(features)
+        self._level, self._depth = sequences, self._depth + 1
+        return output
 
     def rewind(self, length: int) -> None:
-        """Drops the pairs from ``length`` on, and all that were drafted."""
+        """Drops the pairs from ``length`` on, and all drafted pairs."""
         C.llama_memory_seq_rm(self._memory, -1, length, -1)
         self.length = min(length, self.length)
-        self._in_step = [min(shared, self.length) for shared in self._in_step]
-        self._level, self._deep = [0], 0
+        self._shared = [min(shared, self.length) for shared in self._shared]
+        self._level, self._depth = [0], 0
 
     def close(self) -> None:
         """Frees the context."""
@@ -162,26 +162,26 @@ class FeatureContext:
             self._context = None
 
     def _copy(self, source: int, into: int) -> None:
-        """Gives a sequence all cells of another."""
-        if self._deep:
+        """Copies all cells of a sequence to another."""
+        if self._depth:
             C.llama_memory_seq_rm(self._memory, into, self.length, -1)
-        if into and self._in_step[into] < self.length:
-            C.llama_memory_seq_cp(self._memory, 0, into, self._in_step[into], self.length)
-            self._in_step[into] = self.length
-        if self._deep:
-            C.llama_memory_seq_cp(self._memory, source, into, self.length, self.length + self._deep)
+        if into and self._shared[into] < self.length:
+            C.llama_memory_seq_cp(self._memory, 0, into, self._shared[into], self.length)
+            self._shared[into] = self.length
+        if self._depth:
+            C.llama_memory_seq_cp(self._memory, source, into, self.length, self.length + self._depth)
 
-    def _pass(self, features: Floats) -> Guess:
-        """Runs the batch of pairs and views what follows each."""
+    def _pass(self, features: Floats) -> HeadOutput:
+        """Runs the batch of pairs and returns a view of its output."""
         self._read(features)
         rows = len(features)
-        logits = rows_at(C.llama_get_logits(self._context), rows, self._logits)[:, : self._n_vocab]
-        return Guess(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
+        logits = rows_at(C.llama_get_logits(self._context), rows, self._logits_width)[:, : self._n_vocab]
+        return HeadOutput(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
 
     def _read(self, features: Floats) -> None:
         """Runs the batch of pairs."""
-        self._pairs[: len(features)] = features
-        self._batch.batch.embd = self._by_pair  # beside the tokens
+        self._features[: len(features)] = features
+        self._batch.batch.embd = self._features_pointer  # llama.cpp takes tokens and features in one batch
         self._run(C.llama_decode)
 
     def _run(self, call: Any) -> None:

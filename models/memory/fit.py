@@ -1,4 +1,4 @@
-"""Decides whether and how a model fits this machine's memory, and words the result."""
+"""Decides whether and how a model fits this machine's memory, and describes the result for the screen."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final, Literal
 
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.need import Need, Opening, placed
+from slipstream.models.memory.need import ContextSize, Need, need_of
 from slipstream.models.memory.shape import Shape, rough_shape, shape_of
 from slipstream.models.types import PACKED, KvType
 
-MARGIN: Final = 1.05  # need is counted so many times over: as far off as it is allowed to be
+MARGIN: Final = 1.05  # factor on every estimate: the largest error that estimates may have
 _GPU_KEPT: Final = 512 << 20
 """Bytes that stay free on each GPU: for its driver's work space, and for the screen, which draws on the same memory."""
 _KEPT: Final = 1 << 30
 _KEPT_SHARE: Final = 0.1
-"""Bytes and share of the machine's memory that stay free, whichever is more, for programs that grow and for files that
-are read. Where little is free, a quarter of it stays: a small model must run on a small machine too."""
-_UNTOLD: Final = 1 << 60  # bytes where the system does not tell: a model is not refused for that
+"""Bytes and share of the machine's memory that stay free, whichever is more, for other programs and the file cache. If
+little memory is free, a quarter of it stays free, so that a small model runs on a small machine too."""
+_UNKNOWN: Final = 1 << 60  # bytes assumed if the system does not report its memory, so that no model is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Room:
         return self.memory if self.shared else self.memory + self.gpu
 
     def used(self, need: Need) -> float:
-        """The larger share that a model takes, with margin; above 1 it does not fit."""
-        beside = need.total if self.shared else need.total - need.gpu
-        shares = ((need.gpu, self.gpu), (beside, self.memory))
+        """The larger share that a model takes of the GPUs or the memory, with margin; above 1 it does not fit."""
+        in_memory = need.total if self.shared else need.total - need.gpu
+        shares = ((need.gpu, self.gpu), (in_memory, self.memory))
         return max(MARGIN * taken / max(1, room) for taken, room in shares)
 
 
@@ -51,7 +51,7 @@ def room_of(devices: Sequence[Device]) -> Room:
     processor = next((device for device in devices if device.kind == "cpu"), None)
     memory = 0
     if processor and not processor.total_bytes:
-        memory = _UNTOLD
+        memory = _UNKNOWN
     elif processor:
         kept = min(max(_KEPT, _KEPT_SHARE * processor.total_bytes), processor.free_bytes / 4)
         memory = round(processor.free_bytes - kept)
@@ -88,8 +88,8 @@ def spare(room: Room) -> str:
     return f"{gpu} on {on} and {memory} of memory available"
 
 
-def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:
-    """Words what would fit instead of a model that does not; ``n_ctx`` is a shorter context with which it would."""
+def alternative(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:
+    """Describes what would fit instead of a model that does not; ``n_ctx`` is a shorter context with which it would."""
     if n_ctx:
         return f"A context of {n_ctx:,} tokens would fit."
     left = room.total / MARGIN - need.kv - need.compute
@@ -106,11 +106,12 @@ def in_its_place(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str
 
 Verdict = Literal["gpu", "split", "memory", "too big"]
 Measure = Callable[[int, "KvType", bool], int | None]
-"""Gets from llama.cpp the bytes of the graph's buffer, with a context, a type of KV cache, and whether scores are
-written down; None if it cannot say."""
+"""Measures the bytes of llama.cpp's compute buffer, given a context, a type of KV cache, and whether flash attention is
+off; None if llama.cpp cannot measure it."""
 
 USUAL_CONTEXT: Final = 8192  # largest context by default, in tokens
-_COMFORTABLE: Final = 4096  # tokens below which a place with more memory is better
+_COMFORTABLE: Final = 4096
+"""Context in tokens below which another place (GPU, split, memory) with a longer one is preferred."""
 _SHORTER: Final = (6144, 4096, 2048, 1024, 512)
 _DRAFT_LEAVES: Final = 4
 
@@ -136,20 +137,20 @@ class _Case:
     measure: Measure | None = None
     gpus: int = 1
     heads: int = 0
-    scores: bool = False
+    scores: bool = False  # whether the processor runs without flash attention, which stores the scores
 
     def need(self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16) -> Need:
         scores = self.scores and not gpu_layers
         flash = not scores or kv in PACKED
         measured = self.measure(n_ctx, kv, scores) if self.measure else None
-        own = placed(self.shape, Opening(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
+        own = need_of(self.shape, ContextSize(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
         own += Need(self.heads, 0, 0, self.heads if gpu_layers else 0)
         if self.draft is None:
             return own
-        opening = Opening(
+        context = ContextSize(
             min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=not scores
         )
-        return own + placed(self.draft, opening, -1 if gpu_layers else 0, self.gpus)
+        return own + need_of(self.draft, context, -1 if gpu_layers else 0, self.gpus)
 
 
 def need(
@@ -238,7 +239,7 @@ def _fit(case: _Case, room: Room, want_ctx: int | None, kv_type: KvType | None) 
     kv = _kv_types(case.shape, kv_type)[0]
     least = case.need(tried, _kv_types(case.shape, kv_type)[-1], 0)
     shorter = _longest(case, room, kv_type, tried) if want_ctx else None
-    instead = in_its_place(case.shape, least, room, shorter)
+    instead = alternative(case.shape, least, room, shorter)
     need = case.need(tried, kv, 0)
     return Fit("too big", 0, tried, kv, need, f"{parts(need)}, but {spare(room)}. {instead}")
 
@@ -252,11 +253,11 @@ def _places(room: Room) -> Iterator[Verdict]:
 def _kv_types(shape: Shape, kv_type: KvType | None) -> list[KvType]:
     if kv_type:
         return [kv_type]
-    return ["f16", "q8_0"] if shape.packs and any(layer.keys for layer in shape.layers) else ["f16"]
+    return ["f16", "q8_0"] if shape.packable and any(layer.keys for layer in shape.layers) else ["f16"]
 
 
 def _placed(case: _Case, room: Room, verdict: Verdict, n_ctx: int, kv: KvType) -> Fit | None:
-    """The fit of a model in one place; None if it does not fit there."""
+    """The fit of a model in one place (``Verdict``); None if it does not fit there."""
     layers = {"gpu": -1, "memory": 0}.get(verdict, 0)
     if verdict == "split":
         low, high = 1, len(case.shape.layers)  # 1 is the output alone, which is no faster
@@ -279,7 +280,7 @@ def _placed(case: _Case, room: Room, verdict: Verdict, n_ctx: int, kv: KvType) -
 
 
 def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int) -> int | None:
-    """The longest context that fits and that it was trained with, in steps of 256 tokens; None below 512."""
+    """The longest context that fits, up to the one it was trained with, in steps of 256 tokens; None below 512."""
     low, high = 1, min(below, case.shape.n_ctx_train or below) // 256
     while low < high:
         middle = (low + high + 1) // 2

@@ -31,7 +31,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ContextSize:
     """The options of a context that matter for memory; see ``ContextOptions``."""
 
     n_ctx: int  # context in tokens
@@ -52,39 +52,39 @@ class Opening:
         return min(pass_tokens(self.flash), self.cells)
 
 
-def kept(layer: Layer, shape: Shape, opening: Opening) -> int:
-    """Bytes of a layer's KV cells and states."""
-    copies = 1 + opening.rollback if shape.copies else 1
-    per_cell = sum(_row(numbers, opening.kv) for numbers in (layer.keys, layer.values))
-    return opening.cells * per_cell + 4 * layer.state * copies
+def kv_bytes(layer: Layer, shape: Shape, context: ContextSize) -> int:
+    """Bytes of a layer's KV cells and recurrent states."""
+    copies = 1 + context.rollback if shape.copies else 1
+    per_cell = sum(_bytes_of(numbers, context.kv) for numbers in (layer.keys, layer.values))
+    return context.cells * per_cell + 4 * layer.state * copies
 
 
-def compute(shape: Shape, opening: Opening) -> int:
-    """Bytes of the compute buffer: its peak, in a layer or at the logits."""
-    batch, rows = opening.batch, max(opening.rows, opening.leaves)
-    copies = 1 + opening.rollback if shape.copies else 1
+def compute_bytes(shape: Shape, context: ContextSize) -> int:
+    """Bytes of the compute buffer: its peak, in a layer or where the logits are computed."""
+    batch, rows = context.batch, max(context.rows, context.leaves)
+    copies = 1 + context.rollback if shape.copies else 1
     attends = any(layer.keys for layer in shape.layers)
-    scores = 0 if opening.flash or not attends else shape.heads * opening.cells * batch
-    moments = [batch * layer.network for layer in shape.layers[:-1]]
-    moments += [min(rows, batch) * layer.network for layer in shape.layers[-1:]]  # only rows with logits
-    moments += [batch * layer.attending + scores for layer in shape.layers]
-    moments += [batch * layer.mixing + copies * layer.state for layer in shape.layers]
-    mask = shape.caches * opening.cells * batch * (2 if opening.flash else 4) if attends else 0
-    in_layers = 4 * max(moments, default=0) + mask
+    scores = 0 if context.flash or not attends else shape.heads * context.cells * batch
+    peaks = [batch * layer.network for layer in shape.layers[:-1]]
+    peaks += [min(rows, batch) * layer.network for layer in shape.layers[-1:]]  # only rows with logits
+    peaks += [batch * layer.attending + scores for layer in shape.layers]
+    peaks += [batch * layer.mixing + copies * layer.state for layer in shape.layers]
+    mask = shape.caches * context.cells * batch * (2 if context.flash else 4) if attends else 0
+    in_layers = 4 * max(peaks, default=0) + mask
     at_logits = 4 * (min(rows, batch) * (shape.vocabulary + shape.width) + batch * shape.width)
     return max(in_layers, at_logits) + 32 * batch
 
 
-def outputs(shape: Shape, opening: Opening) -> int:
-    return 4 * max(opening.rows, 1 if shape.recurrent else opening.leaves) * shape.vocabulary
+def logits_bytes(shape: Shape, context: ContextSize) -> int:
+    return 4 * max(context.rows, 1 if shape.recurrent else context.leaves) * shape.vocabulary
 
 
-def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measured: int | None = None) -> Need:
-    """Adds up a model with some of its layers on a GPU.
+def need_of(shape: Shape, context: ContextSize, gpu_layers: int, gpus: int = 1, measured: int | None = None) -> Need:
+    """Adds up the memory of a model with some of its layers on GPUs.
 
     llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. A split
-    model has a compute buffer on each side, and the GPU copies weights for large passes, one tensor at a time
-    (``op_offload``).
+    model has a compute buffer on each side, and a buffer on the GPU into which weights of the other layers are copied
+    for large passes, one tensor at a time (``op_offload``).
 
     Args:
         gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
@@ -93,20 +93,21 @@ def placed(shape: Shape, opening: Opening, gpu_layers: int, gpus: int = 1, measu
     """
     count = len(shape.layers)
     on_gpu = count + 1 if gpu_layers < 0 else min(gpu_layers, count + 1)
-    graph = compute(shape, opening) if measured is None else measured
-    logits = outputs(shape, opening)
-    weights, kv = shape.weights, sum(kept(layer, shape, opening) for layer in shape.layers)
+    graph = compute_bytes(shape, context) if measured is None else measured
+    logits = logits_bytes(shape, context)
+    weights, kv = shape.weights, sum(kv_bytes(layer, shape, context) for layer in shape.layers)
     if not on_gpu:
         return Need(weights, kv, graph + logits)
-    far = shape.layers[count + 1 - on_gpu :]
-    near = shape.layers[: count + 1 - on_gpu]
-    gpu = shape.output + shape.copied + sum(layer.weights + kept(layer, shape, opening) for layer in far) + gpus * graph
-    borrowed = max((layer.weights for layer in near), default=0) // 2
-    inputs = 4 * opening.batch * shape.width + shape.caches * opening.cells * opening.batch * 2
-    beside = graph if near else min(graph, inputs)
-    return Need(weights + shape.copied, kv, gpus * graph + beside + borrowed + logits, gpu + borrowed)
+    gpu_part = shape.layers[count + 1 - on_gpu :]
+    cpu_part = shape.layers[: count + 1 - on_gpu]
+    gpu = shape.output + shape.copied + gpus * graph
+    gpu += sum(layer.weights + kv_bytes(layer, shape, context) for layer in gpu_part)
+    copied_weights = max((layer.weights for layer in cpu_part), default=0) // 2
+    inputs = 4 * context.batch * shape.width + shape.caches * context.cells * context.batch * 2
+    cpu_graph = graph if cpu_part else min(graph, inputs)
+    return Need(weights + shape.copied, kv, gpus * graph + cpu_graph + copied_weights + logits, gpu + copied_weights)
 
 
-def _row(numbers: int, kv: KvType) -> int:
-    """Bytes of numbers in a type of KV cache; blocks of 32 have a scale of two bytes."""
+def _bytes_of(numbers: int, kv: KvType) -> int:
+    """Bytes that so many numbers take in a KV cache of a type; blocks of 32 have a scale of two bytes."""
     return numbers * {"f32": 128, "f16": 64, "q8_0": 34, "q4_0": 18}[kv] // 32

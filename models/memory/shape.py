@@ -7,7 +7,7 @@ The peak of tensors alive in a layer is counted in numbers per token of a pass.
 
 llama.cpp lays the tensors of its graph into one buffer, each in the smallest hole that fits (ggml-alloc), so the buffer
 is as large as the worst moment of the graph, and a little larger for holes that nothing fits. The sums below are those
-moments, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and held against the buffers that it logs.
+moments, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and checked against the buffers that it logs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 
-ShapesFitScratch = Mapping[str, tuple[int, ...]]
+Shapes = Mapping[str, tuple[int, ...]]
+"""A layer's tensors by name, without ``blk.N.``; dimensions in ggml's order: input width, then output width."""
 
 
 def attention(width: int, query: int, keys: int, values: int, latent: int = 0) -> int:
@@ -35,12 +36,12 @@ def attention(width: int, query: int, keys: int, values: int, latent: int = 0) -
         query: Width of all queries.
         keys: Width of all keys.
         values: Width of all values.
-        latent: Width of all queries of latent attention (MLA), which work in the width of the cached vector.
+        latent: Width of all queries of latent attention (MLA), each as wide as the cached vector; 0 without it.
     """
     return 2 * width + 4 * latent if latent else 2 * width + 2 * query + keys + values
 
 
-def feed_forward(shapes: ShapesFitScratch, width: int, query: int, used: int) -> int:
+def feed_forward(shapes: Shapes, width: int, query: int, used: int) -> int:
     """Peak of the feed-forward part, which cannot reuse the queries' buffer.
 
     Args:
@@ -60,7 +61,7 @@ def feed_forward(shapes: ShapesFitScratch, width: int, query: int, used: int) ->
     return max(found)
 
 
-def recurrent(shapes: ShapesFitScratch, width: int, groups: int, heads: int) -> int:
+def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
     """Peak of a recurrent part; its states are not counted per token.
 
     Args:
@@ -82,17 +83,14 @@ def recurrent(shapes: ShapesFitScratch, width: int, groups: int, heads: int) -> 
     return 5 * mixed // 2 + repeated + 2 * width
 
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""A layer's tensors by name, without their ``blk.N.``; sizes fastest first: the width of the input, of the output."""
-
 _BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
 # architectures that keep copies of their states (``llm_arch_supports_rs_rollback`` of ``src/llama-arch.cpp``)
 _ROLLS_BACK: Final = frozenset(
     {"kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h", "nemotron_h_moe"}
     | {"lfm2", "lfm2moe", "bailingmoe3"}
 )
-_FIRST_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
-"""Layers that have keys and values of their own, where the file does not say so."""
+_LAYERS_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
+"""How many of the first layers have their own keys and values, where the file does not say it."""
 _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
 """Tensors that only a recurrent layer has."""
 
@@ -121,7 +119,7 @@ class Shape:
     width: int  # width of a hidden state
     vocabulary: int  # number of tokens
     heads: int = 32  # attention heads of a layer
-    packs: bool = True  # whether its KV cache can be packed: flash attention, heads of a multiple of 32
+    packable: bool = True  # whether its KV cache can be quantized: flash attention, head width a multiple of 32
     caches: int = 1  # number of KV caches, each with a mask: sliding windows have their own
     copies: bool = False  # whether it keeps copies of states for rollback
     n_ctx_train: int = 0  # tokens that it was trained on; 0 if not known
@@ -151,12 +149,12 @@ def shape_of(header: Header) -> Shape:
         else:
             embedding += tensor.nbytes
             copied = tensor.nbytes if tensor.name == "token_embd.weight" else copied
-    unused = 0 if (served := not without_mtp(header)) else header.number("nextn_predict_layers") or 0
+    unused = 0 if (has_mtp := not without_mtp(header)) else header.number("nextn_predict_layers") or 0
     count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
     heads = _per_layer(header, "attention.head_count", count)
     width = header.n_embd or 0
-    trunk = count - served - (header.number("attention.shared_kv_layers") or 0)  # MTP keeps its cells elsewhere
-    last = _FIRST_WITH_KV.get(header.architecture, trunk)
+    trunk = count - has_mtp - (header.number("attention.shared_kv_layers") or 0)  # MTP keeps its cells elsewhere
+    last = _LAYERS_WITH_KV.get(header.architecture, trunk)
     own = width // max(heads, default=1) if max(heads, default=0) > 0 else 0
     layers = tuple(_layer(header, blocks[n], n, heads, caches=n < last) for n in range(count))
     return Shape(
@@ -167,7 +165,7 @@ def shape_of(header: Header) -> Shape:
         width=width,
         vocabulary=header.n_vocab,
         heads=max(heads, default=0),
-        packs=header.architecture != "grok"  # it has no flash attention
+        packable=header.architecture != "grok"  # it has no flash attention
         and all((header.number(f"attention.{name}_length") or own) % 32 == 0 for name in ("key", "value")),
         caches=2 if header.number("attention.sliding_window") else 1,
         copies=header.architecture in _ROLLS_BACK,
@@ -228,7 +226,7 @@ def _state(header: Header, shapes: Shapes, heads: int) -> int:
 
 
 def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[int]:
-    """A value that a file gives once or per layer."""
+    """A value of each layer, from a file that gives it once or per layer."""
     value = header.metadata.get(f"{header.architecture}.{key}", default)
     if isinstance(value, list):
         numbers = [item if isinstance(item, int) else default for item in value[:count]]
@@ -236,10 +234,10 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
     return [value if isinstance(value, int) else default] * count
 
 
-_USUAL_BITS: Final = 4.9  # of a weight, where the number of parameters is not known: Q4_K_M
-# dense models of the usual kind; the first one whose limit is not below is taken
-_FAMILY: Final = (
-    # parameters, layers, width, keys of a token, width of the network, tokens
+_TYPICAL_BITS: Final = 4.9  # bits of a weight, if the number of parameters is not known: Q4_K_M's
+# typical dense models, each for up to so many parameters
+_TYPICAL: Final = (
+    # most parameters, layers, width, keys of a token, width of the network, tokens
     (0.15e9, 30, 576, 192, 1536, 49_152),  # SmolLM2 135M
     (0.4e9, 32, 960, 320, 2560, 49_152),  # SmolLM2 360M
     (0.8e9, 28, 1024, 1024, 3072, 151_936),  # Qwen3 0.6B
@@ -263,8 +261,8 @@ def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:
         params: Number of its parameters; 0 if unknown.
         n_ctx_train: Context that it was trained with; 0 if unknown.
     """
-    params = params or round(8 * size / _USUAL_BITS)
-    _, layers, width, keys, inner, vocabulary = next(row for row in _FAMILY if params <= row[0])
+    params = params or round(8 * size / _TYPICAL_BITS)
+    _, layers, width, keys, inner, vocabulary = next(row for row in _TYPICAL if params <= row[0])
     embedding = min(size // 4, size * vocabulary * width // max(1, params))
     each = Layer((size - 2 * embedding) // layers, keys, keys, network=3 * inner + 4 * width)
     return Shape(

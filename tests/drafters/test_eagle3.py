@@ -26,7 +26,7 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.check import target_layers, unfit
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import ROWS, FeatureContext, Guess
+from slipstream.models.llama.features import ROWS, FeatureContext, HeadOutput
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
@@ -143,12 +143,12 @@ def test_two_turns_have_the_text_of_plain_decoding(
     assert accepted > 0
 
 
-def follows(drafter: FeatureDrafter, history: History) -> Guess:
+def follows(drafter: FeatureDrafter, history: History) -> HeadOutput:
     """What the head says of the end of a text."""
     drafter._text += history.tokens[len(drafter._text) :]
     guess = drafter._settle(len(drafter._waiting), answer=True)
     assert guess and drafter.paired[-1] == len(history.tokens) - 2
-    return Guess(guess.logits[-1].copy(), guess.features[-1].copy())
+    return HeadOutput(guess.logits[-1].copy(), guess.features[-1].copy())
 
 
 def test_a_head_that_lived_through_a_reply_says_what_a_fresh_one_says(

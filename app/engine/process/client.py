@@ -86,7 +86,7 @@ class Engine:
             try:
                 return self._load(self._recovery.apply(load, self._log), on_progress)
             except EngineDiedError:
-                if not self._recovery.goes_on:
+                if not self._recovery.can_retry:
                     raise
 
     def _load(self, load: Load, on_progress: Callable[[float | None], None] | None) -> Loaded:
@@ -128,7 +128,7 @@ class Engine:
                     yield event
                 return
             except EngineDiedError:
-                if not self._recovery.goes_on or self._wanted is None:
+                if not self._recovery.can_retry or self._wanted is None:
                     raise
             failed |= self.load(self._wanted).failed
 

@@ -1,4 +1,4 @@
-"""Why an engine's process ended, in words, and what is done differently when it is started again."""
+"""Finds why the engine's process ended, and changes its next start accordingly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _SIGNALS: Final = {
     "SIGFPE": "a fault in llama.cpp or a library (SIGFPE)",
     "SIGTERM": "it was told to end (SIGTERM)",
 }
-_FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")  # ends whose reason may stand in the log
+_FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
+"""Signals, or none (""), after which the log may give the reason."""
 _HINTS: Final = {
     "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
     "SIGILL": "Install llama-cpp-python again, built on this machine.",
@@ -45,18 +46,18 @@ _HINTS: Final = {
 _NAME_BYTES: Final = 64
 _NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as ``slipstream.drafters.guard`` writes it, without loading numpy here
 _TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
-_LAST: Final = 12  # last lines of the log that may give the reason; earlier ones may report what did no harm
+_LAST: Final = 12  # how many of the log's last lines may give the reason; earlier ones may report harmless errors
 _KEPT: Final = "What was written is kept; the next message starts it again"
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a process."""
+    """How a process ended."""
 
-    reason: str  # why, for people
-    hint: str = f"{_KEPT}."  # what to do about it
-    cause: Cause = "other"  # what is done differently at the next start
-    drafter: str = ""  # the drafter whose call was running, where that is the cause
+    reason: str  # why, for the screen
+    hint: str = f"{_KEPT}."  # what the user can do
+    cause: Cause = "other"  # decides what changes at the next start
+    drafter: str = ""  # the drafter whose call was running, if that is the cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Note:
 
     @staticmethod
     def of(path: Path) -> Note:
-        """Reads the note of a process that has ended; without its file, nothing is known."""
+        """Reads the note of a process that has ended; empty if its file cannot be read."""
         with suppress(OSError):
             raw = path.read_bytes()
             name = raw[1 + (raw[0] - 1) * _NAME_BYTES :][:_NAME_BYTES] if raw[:1].strip(b"\0") else b""
@@ -83,7 +84,7 @@ def begin_note(path: Path) -> None:
 
 
 def map_note(path: Path) -> memoryview:
-    """Maps the note of this process: that of ``Guard``, and a byte for the GPU. Plain memory where that fails."""
+    """Maps the note of this process: that of ``Guard``, and a byte for the GPU. Private memory if that fails."""
     with suppress(OSError, ValueError), path.open("r+b") as file:
         return memoryview(mmap(file.fileno(), _NOTE_BYTES + 1))
     return memoryview(bytearray(_NOTE_BYTES + 1))
@@ -94,7 +95,7 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
 
     Args:
         code: Exit code, below 0 for a signal; None for a process that cannot even be killed.
-        given_up: Why its watchdog killed it, or empty.
+        given_up: Why the watchdog killed it, or empty.
     """
     lines = [line for line in log.splitlines() if line.strip() and not line.startswith(_TRACES)][-_LAST:]
     if given_up:
@@ -104,7 +105,7 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
     elif code is None:
         return End("the system does not let it end")
     else:
-        name, last = _signal(code) if code < 0 else "", _last_words(lines)
+        name, last = _signal(code) if code < 0 else "", _reason_in(lines)
         cause = _cause(name, lines, note)
         words = f" ({last})" if last and name != "SIGKILL" else ""
         reason = f"{_SIGNALS.get(name) or (f'signal {name}' if name else f'exit code {code}')}{words}"
@@ -121,7 +122,7 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
 
 
 def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
-    """What ended a process; a full memory goes before its GPU, which reports it too."""
+    """Classifies the end; "memory" comes before "gpu", since errors of a GPU may report that memory ran out."""
     if name == "SIGTERM":
         return "other"
     said = "\n".join(lines).lower() if name in _FAULTS else ""
@@ -131,7 +132,7 @@ def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
     return "drafter" if note.drafter else "memory" if memory else "other"
 
 
-def _last_words(lines: Sequence[str]) -> str:
+def _reason_in(lines: Sequence[str]) -> str:
     telling = [line for line in lines if any(mark in line for mark in _TELLING)]
     return telling[-1].strip()[:200] if telling else ""
 
@@ -143,18 +144,18 @@ def _signal(code: int) -> str:
         return str(-code)
 
 
-MOST: Final = 3  # ends in a row, without a whole reply between them, after which one start is refused
+MOST: Final = 3  # number of ends in a row, without a complete reply between them, after which one start is refused
 
 
 class Recovery:
     """Records how a model's process ended, and changes its next start; another model starts without changes.
 
-    The context is halved each time that memory ran out; neither a GPU that failed nor a drafter in whose call the
-    process ended is used again.
+    It halves the context each time memory ran out. It disables a GPU that failed, and a drafter in whose call the
+    process ended.
     """
 
-    goes_on: bool
-    """Whether a request can be repeated at once: the last end was a drafter's, which is left out from now on."""
+    can_retry: bool
+    """Whether the request can be repeated at once: a drafter caused the last end and is disabled from now on."""
 
     def __init__(self) -> None:
         self._model: tuple[str, str | None] | None = None
@@ -164,13 +165,13 @@ class Recovery:
         self._halved, self._processor, self._in_a_row = 0, False, 0
         self._unreported: set[Cause] = set()
         self._failed: dict[str, str] = {}
-        self.goes_on = False
+        self.can_retry = False
 
     def apply(self, load: Load, log: Path) -> Load:
-        """Changes a request so that the process does not end as it did before.
+        """Changes a load so that the process does not end for the same reason again.
 
         Raises:
-            SlipstreamError: If it ended too often in a row; the call after that tries once more.
+            SlipstreamError: If it ended too often in a row; the next call allows one more try.
         """
         model = (load.model, load.draft_model)
         if model != self._model:
@@ -180,14 +181,14 @@ class Recovery:
             self._in_a_row = MOST - 1
             raise SlipstreamError(
                 f"the engine ended {MOST} times in a row with this model, so it was not started again.",
-                f"Choose a smaller model or context, or see {shown_path(log)}. Asked again, it tries once more.",
+                f"Choose a smaller model or context, or see {shown_path(log)}. The next message tries once more.",
             )
         load = replace(load, halved=load.halved + self._halved, failed=load.failed | self._failed)
         return replace(load, gpu_layers=0, draft_gpu_layers=0) if self._processor else load
 
     def ended(self, end: End) -> None:
-        self.goes_on = end.cause == "drafter" and end.drafter not in self._failed
-        if self.goes_on:
+        self.can_retry = end.cause == "drafter" and end.drafter not in self._failed
+        if self.can_retry:
             self._failed[end.drafter] = f"the engine ended in it: {end.reason.split(' ended it, ', 1)[-1]}"
             return
         self._in_a_row += 1
@@ -199,7 +200,7 @@ class Recovery:
         self._in_a_row = 0
 
     def with_remark(self, loaded: Loaded) -> Loaded:
-        """Adds what was changed since the last load, for people."""
+        """Adds a remark for the screen: what was changed since the last load."""
         said = []
         if "memory" in self._unreported:
             said.append(f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out")

@@ -48,7 +48,7 @@ class _Reply:
 
 
 class AcceptanceRecord:
-    """Sums over the replies of a chat; the one under way is told as it grows."""
+    """Sums over the replies of a chat; the current one is updated as it grows."""
 
     def __init__(self) -> None:
         self._before: dict[str, Fared] = {}

@@ -16,12 +16,12 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import UsageError
 
-MOST_BYTES = 1 << 20  # the largest file that is attached: about as many tokens as the longest contexts have
-MOST_LISTED = 5000  # entries of a folder that are looked at while a name is typed
-MOST_OFFERED = 50  # names that are offered at once
-MOST_BEGUN = 4  # places of a line that are looked at, for a name may have spaces
+MOST_BYTES = 1 << 20  # the largest file that can be attached: it fills the longest contexts
+MOST_LISTED = 5000  # limit of a folder's entries that are read for completions
+MOST_OFFERED = 50  # limit of names that are offered at once
+MOST_STARTS = 4  # how many ``@`` of a line are tried as the start of a name, since names may contain spaces and ``@``
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
-_BEGUN = re.compile(r"(?:^|\s)@(?!\s)")
+_START = re.compile(r"(?:^|\s)@(?!\s)")
 _RUN = re.compile(r"`{3,}")
 _BEHIND = ".,;:!?)"  # what may follow a name
 _LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[^/.]\.[A-Za-z][A-Za-z0-9]{0,3})")
@@ -33,11 +33,11 @@ class Attachment:
 
     name: str
     bytes: int
-    text: str  # what it says
+    text: str  # its content
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it will take: a word of English has four letters a token, other scripts fewer."""
+        """Estimate of its tokens: about four ASCII characters each, or one character of other scripts."""
         plain = sum(map(str.isascii, self.text)) if not self.text.isascii() else len(self.text)
         return max(-(-plain // 4) + len(self.text) - plain, 1)
 
@@ -58,7 +58,7 @@ class Attachment:
 class Found:
     """A name that completes what was typed."""
 
-    path: str  # what to write behind the ``@``; a folder ends with a slash
+    path: str  # what to write after the ``@``; a folder ends with a slash
     bytes: int | None  # size of a file; None for a folder
 
 
@@ -85,18 +85,18 @@ def read_attachment(name: str) -> Attachment:
     if len(raw) > MOST_BYTES:
         raise UsageError(
             f"cannot attach {shown}: it is too large, {size(whole)}.",
-            f"Attach a part of it; {size(MOST_BYTES)} are the most.",
+            f"Attach a part of it, at most {size(MOST_BYTES)}.",
         )
     return Attachment(name, len(raw), _decoded(raw, shown))
 
 
 def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
-    """The files that a text names with ``@path``: where each begins and ends, and its path.
+    """Finds the files that a text names with ``@path``: where each begins and ends, and its path.
 
-    A word behind an ``@`` that names no file is only a word. Paths with spaces are found while they are typed alone.
+    A word after an ``@`` that names no file stays a word. A path with spaces is found only by completion.
 
     Args:
-        at_end: Whether only a name at its end counts.
+        at_end: Whether to find only a name at the end of the text.
     """
     found = []
     for mention in _MENTION.finditer(text):
@@ -110,19 +110,19 @@ def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
 
 
 def unattached(text: str) -> list[tuple[str, str]]:
-    """The names behind an ``@`` that look like a path, with a slash or a suffix, and why they are no files."""
+    """Lists the names after an ``@`` that look like a path but are no files, and why."""
     named = dict.fromkeys(mention[1].rstrip(_BEHIND) for mention in _MENTION.finditer(text))
     likely = [name for name in named if _LIKE_A_PATH.fullmatch(name) and not _is_file(name)]
     return [(name, _why_no_file(name)) for name in likely]
 
 
-def begun(line: str) -> tuple[int, list[Found]]:
-    """The names that complete the ``@path`` at the end of a line.
+def path_completions(line: str) -> tuple[int, list[Found]]:
+    """Lists names that complete the ``@path`` at the end of a line.
 
     Returns:
-        Where the ``@`` stands, and the names: folders first; none where no path is being typed.
+        The column of the ``@``, and the names, folders first; none if no path is being typed.
     """
-    for start in list(_BEGUN.finditer(line))[-MOST_BEGUN:]:  # the first that fits: names may have spaces and @ in them
+    for start in list(_START.finditer(line))[-MOST_STARTS:]:  # the first with a completion
         typed = line[start.end() :]
         if found := list(islice(_completions(typed), MOST_OFFERED)):
             return start.end() - 1, found
@@ -148,7 +148,7 @@ def _completions(typed: str) -> Iterator[Found]:
 
 
 def _fits(name: str, begin: str) -> bool:
-    """Whether a name goes on from what was typed; hidden ones only where a dot was, odd ones never."""
+    """Whether a name continues what was typed; hidden names need a typed dot, unprintable ones never fit."""
     if not name.isprintable() or (name.startswith(".") and not begin.startswith(".")):
         return False
     return name.casefold().startswith(begin.casefold())
@@ -187,13 +187,13 @@ def _decoded(raw: bytes, shown: str) -> str:
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if b"\0" in raw and not wide:
         raise UsageError(
-            f"cannot attach {shown}: it is not text, for it has zero bytes.", "Only text files can be attached."
+            f"cannot attach {shown}: it is not text: it contains zero bytes.", "Only text files can be attached."
         )
     try:
         text = raw.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"cannot attach {shown}: it is not text in UTF-8, byte {error.start:,} does not fit.",
+            f"cannot attach {shown}: it is not UTF-8 text: byte {error.start:,} is invalid.",
             "Convert it, or attach another file.",
         ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from slipstream.app.bench.unfinished import take_left, unfinished
+from slipstream.app.bench.unfinished import recover, unfinished
 from slipstream.app.library.load_request import drafting_arguments, model_name
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
@@ -42,7 +42,7 @@ class Benchmark:
 
     def keep_cut_short(self) -> None:
         """Keeps what a benchmark had measured that was cut short with the program."""
-        run_in_thread(self._page.screen, lambda: take_left(Paths.default().benches), self._kept, self._page.tell_error)
+        run_in_thread(self._page.screen, lambda: recover(Paths.default().benches), self._kept, self._page.tell_error)
 
     def _kept(self, taken: list[Kept]) -> None:
         if taken:

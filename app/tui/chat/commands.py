@@ -21,7 +21,7 @@ from slipstream.models.errors import SlipstreamError
 
 
 class Commands:
-    """Does them; what each is called and what it is for is told by ``slash``."""
+    """Runs the commands; ``slash`` lists their names and purposes."""
 
     def __init__(
         self,

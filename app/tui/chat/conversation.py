@@ -34,7 +34,7 @@ class Turn:
     reply: StoredMessage
     generate: Generate  # what the engine is asked
     again: bool = False  # whether the question had a reply before
-    before: StoredMessage | None = None  # the reply as it was, if it goes on
+    before: StoredMessage | None = None  # the reply so far, if it is continued
 
 
 class Conversation:

@@ -39,7 +39,7 @@ class Downloads:
         self.fetched: Installed | None = None  # the offered model, once it is here
         self._timer: Timer | None = None
         self._looking = False
-        self._under_way: set[str] = set()  # downloads whose end is to be told
+        self._under_way: set[str] = set()  # downloads whose end is to be reported
 
     # --- another model --------------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class Downloads:
         from slipstream.app.tui.models.screen import ModelsScreen
 
         app, loaded = self._page.screen.app, self._model.loaded
-        if self.manager is None:  # kept from now on: its work goes on while it is closed
+        if self.manager is None:  # kept from now on: its work continues while it is closed
             self.manager = ModelsScreen(self._desk)
             app.install_screen(self.manager, "models")
         self.manager.listing.mark_in_use(loaded.fingerprint if loaded else "")
@@ -102,7 +102,7 @@ class Downloads:
             self._page.welcome.offer(offered(self.offer, here=self.fetched is not None))
 
     def take_offer(self) -> None:
-        """Fetches the offered model with its drafter; once it is here, goes on with it."""
+        """Fetches the offered model with its drafter; once it is here, loads it."""
         offer, here, screen = self.offer, self.fetched, self._page.screen
         if here:
             self.offer = None

@@ -77,7 +77,7 @@ class DrafterWork:
     # --- work -----------------------------------------------------------------------------------------------------
 
     def begin(self, work: Work) -> None:
-        """Begins work beside the chat; it goes on wherever its owner looks."""
+        """Begins work in the background; it continues while other screens are shown."""
         with self._page.errors_told():
             self._jobs.check_free()
             run_beside(self._page, self._run(work))

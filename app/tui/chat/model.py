@@ -20,7 +20,7 @@ from slipstream.app.tui.engine_service import EngineService, LoadProgress
 from slipstream.app.tui.models.context import Desk
 from slipstream.models.errors import SlipstreamError, UsageError
 
-if TYPE_CHECKING:  # it loads much: the chat is on the screen before
+if TYPE_CHECKING:  # a slow import: the chat is drawn first
     from slipstream.models.library.records import Installed
 
 Then = Callable[[], Awaitable[None]]
@@ -43,17 +43,17 @@ class ChatModel:
         self.name = name  # what to call the model
         self.drafter = load.drafter  # the drafter of the next reply
         self.loaded: Loaded | None = None  # the model, once it is loaded and while it is
-        self.known: Loaded | None = None  # the model that was loaded last, also while a benchmark has its memory
+        self.known: Loaded | None = None  # the model that was loaded last; it stays while a benchmark uses the memory
         self._settings: Settings | None = None
-        self._former: tuple[Load, str] | None = None  # to go back to, if another model cannot be loaded
-        self._chosen: Installed | None = None  # to be loaded at the next start, too, if it can be
+        self._former: tuple[Load, str] | None = None  # restored if the new model cannot be loaded
+        self._chosen: Installed | None = None  # becomes the default model once it is loaded
         self._when_ready: Then | None = None  # what waits for the model
-        self.lent = ""  # what has the model's memory instead, on the edge of the prompt; empty while the chat has it
+        self.lent = ""  # text for the prompt's edge while something else uses the model's memory; empty otherwise
 
     # --- loading --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to load the model; while its memory is lent, that waits for its return."""
+        """Begins to load the model; while its memory is lent, only shows why it waits."""
         if self.lent:
             self._say(self.lent)
         else:
@@ -61,7 +61,7 @@ class ChatModel:
             self._engine.load(self.load)
 
     def need(self, then: Then) -> None:
-        """Does something once the model is loaded; begins to load it if it is not on its way."""
+        """Calls ``then`` once the model is loaded; begins to load it if nothing is loading yet."""
         self._when_ready = then
         if not self._engine.busy:
             self.start()
@@ -74,7 +74,7 @@ class ChatModel:
             self._page.welcome.progress(message.share)
 
     async def ready(self, loaded: Loaded) -> None:
-        """Goes on with a model that is loaded now."""
+        """Shows the model that was loaded, and calls what waited for it."""
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._engine.busy:
             self._desk.ask(self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error)
@@ -93,7 +93,7 @@ class ChatModel:
             await then()
 
     async def failed(self, error: SlipstreamError) -> None:
-        """Says why no model is loaded; goes on with the one before, if another one was to take its place."""
+        """Shows why the model could not be loaded; goes back to the one that it was to replace, if any."""
         former, self._former, self._chosen, self._when_ready = self._former, None, None, None
         if former:
             await self._page.remark(f"going back to {former[1]}.")
@@ -104,15 +104,15 @@ class ChatModel:
         await self._page.notice(error)
 
     def died(self) -> None:
-        """Holds no model any more: the engine's process has ended."""
+        """Records that the engine's process has ended, and its model with it."""
         self.loaded = None
         self._say(ENDED)
 
     def lend(self, why: str) -> None:
-        """Frees the model's memory for something else; what is asked meanwhile waits.
+        """Leaves the model's memory to something else; prompts that are sent meanwhile wait.
 
         Args:
-            why: What the edge of the prompt says.
+            why: Text for the prompt's edge.
         """
         self.lent = why
         self.loaded = None
@@ -121,7 +121,7 @@ class ChatModel:
         self._say(why)
 
     def take_back(self) -> None:
-        """Loads the model again whose memory was lent."""
+        """Loads the model again after its memory was lent."""
         self.lent = ""
         self.start()
 
@@ -131,7 +131,7 @@ class ChatModel:
     # --- another model --------------------------------------------------------------------------------------------
 
     def apply_settings(self, now: Settings) -> None:
-        """Loads the next models as the settings say."""
+        """Applies settings to the models that are loaded from now on."""
         self._settings = now
         self.load = now.loading(self.load)
 
@@ -143,7 +143,7 @@ class ChatModel:
         await self.take(load, model.title or model.name)
 
     async def load_again(self, drafter: str) -> None:
-        """Loads the model anew with the heads and the index that are here now; back to what it had if that fails."""
+        """Reloads the model with the heads and the index that exist now; restores what it had if that fails."""
         paths = Paths.default()
         heads = dict.fromkeys([*map(str, head_files(paths)), *self.load.heads])
         index = str(paths.index) if is_on(paths.index) else None
@@ -170,17 +170,17 @@ class ChatModel:
     # --- the drafter ----------------------------------------------------------------------------------------------
 
     def offers(self) -> list[DrafterOffer]:
-        """The drafters of the known model, and the one that the chat began with, which may be a chain of several."""
+        """The drafters of the last loaded model; the one the chat began with is added if it is a combination."""
         listed, own = self.known.drafters if self.known else [], self.load.drafter
         if not self.known or any(offer.name == own for offer in listed):
             return listed
         return [DrafterOffer(own, True, about="what this chat began with"), *listed]
 
     def draft_with(self, name: str, writing: bool) -> None:
-        """Takes another drafter for the next reply.
+        """Sets the drafter of the next reply.
 
         Args:
-            writing: Whether a reply is being written with the one before.
+            writing: Whether a reply is being written with the current one.
         """
         if name != self.drafter:
             self.drafter = name
@@ -199,10 +199,10 @@ class ChatModel:
         self.draft_with(usable[at % len(usable)], writing)
 
     def check_drafter(self, name: str) -> None:
-        """Refuses a drafter that does not exist, once the model is loaded; joined ones are checked one by one.
+        """Checks that a drafter exists, once the model is loaded; a combination is checked part by part.
 
         Raises:
-            UsageError: Names the nearest.
+            UsageError: If it does not exist; the message suggests the nearest name.
         """
         names = [AUTO, *(offer.name for offer in self.loaded.drafters)] if self.loaded else []
         for part in re.split(r"[+|]", name) if names else ():
@@ -211,4 +211,4 @@ class ChatModel:
 
 
 def _nothing(_: object) -> None:
-    """Needs no result."""
+    """Ignores a result."""

@@ -14,7 +14,7 @@ from textual.widgets.text_area import EditResult
 
 from slipstream.app.platform.safe_text import typed
 from slipstream.app.tui.chat.attach import Attachment
-from slipstream.app.tui.chat.prompt_choices import Choice, Choices, completions
+from slipstream.app.tui.chat.prompt_choices import Completion, CompletionList, completions
 from slipstream.app.tui.chat.prompt_files import Files, Folds, is_long
 from slipstream.app.tui.chat.slash import MARK, is_command, literal
 
@@ -92,7 +92,7 @@ class Prompt(TextArea):
             show_line_numbers=False,
             placeholder="Message, / for commands, @ for files",
         )
-        self.choices = Choices()  # the list above the prompt
+        self.choices = CompletionList()  # the list above the prompt
         self._folds = Folds()
         self._files = Files(self, self._folds, lambda read: self.post_message(self.Attached(read)))
         self._recall = Recall(map(literal, recall))
@@ -212,7 +212,7 @@ class Prompt(TextArea):
         else:
             self.choices.offer(*completions(before, first_line=row == 0))
 
-    def _complete(self, choice: Choice, send: bool) -> None:
+    def _complete(self, choice: Completion, send: bool) -> None:
         start = self.choices.start
         if choice.file:
             if self._files.attach_or_report(choice.file, start) is None:

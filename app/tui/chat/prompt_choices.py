@@ -1,4 +1,4 @@
-"""What completes the word that is being typed: a small list above the prompt."""
+"""Completions of the word that is being typed, in a small list above the prompt."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from textual.widgets.option_list import Option
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.chat.attach import begun
+from slipstream.app.tui.chat.attach import path_completions
 from slipstream.app.tui.chat.slash import MARK, is_command, matching
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Completion:
     """A row of the list."""
 
-    text: str  # what it puts in the place of the word
+    text: str  # what replaces the word
     shown: str  # what the row says
     about: str = ""  # what the row says beside it
-    file: str = ""  # a file that it attaches, or empty
-    whole: bool = False  # whether nothing needs to follow: Enter sends it at once
+    file: str = ""  # the file that it attaches, or empty
+    whole: bool = False  # whether it is complete, so that Enter sends it at once
 
 
-def completions(before: str, *, first_line: bool) -> tuple[list[Choice], int]:
-    """Lists what completes a line: commands at the beginning of the prompt, files behind an ``@``.
+def completions(before: str, *, first_line: bool) -> tuple[list[Completion], int]:
+    """Lists completions of a line: commands at the beginning of the prompt, files after an ``@``.
 
     Args:
         before: The line up to the cursor.
 
     Returns:
-        The rows, and the column where the word begins that they complete.
+        The rows, and the column where the completed word begins.
     """
     if first_line and is_command(before) and " " not in before[1:]:
         found = matching(before[len(MARK) :])
         rows = [
-            Choice(f"{MARK}{one.name}" + " " * bool(one.argument), one.usage, one.about, whole=not one.needs)
+            Completion(f"{MARK}{one.name}" + " " * bool(one.argument), one.usage, one.about, whole=not one.needs)
             for one in found
         ]
         return rows, 0
-    start, names = begun(before)
+    start, names = path_completions(before)
     files = [
-        Choice(f"@{name.path}", name.path)
+        Completion(f"@{name.path}", name.path)
         if name.bytes is None
-        else Choice(f"@{name.path}", name.path, size(name.bytes), file=name.path)
+        else Completion(f"@{name.path}", name.path, size(name.bytes), file=name.path)
         for name in names
     ]
     return files, start
 
 
-class Choices(OptionList, can_focus=False):
-    """The list; the prompt keeps the focus and hands it the keys."""
+class CompletionList(OptionList, can_focus=False):
+    """The list of completions; the prompt keeps the focus and forwards keys to it."""
 
     DEFAULT_CSS = """
-    Choices {
+    CompletionList {
         display: none;
         height: auto;
         max-height: 8;
@@ -67,24 +67,24 @@ class Choices(OptionList, can_focus=False):
         background: $background;
         scrollbar-size-vertical: 1;
     }
-    .low Choices { max-height: 4; }
+    .low CompletionList { max-height: 4; }
     """
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self.start = 0  # column where the word begins that is completed
-        self._choices: list[Choice] = []
+        self.start = 0  # column where the completed word begins
+        self._choices: list[Completion] = []
 
     @property
     def open(self) -> bool:
         return bool(self._choices)
 
     @property
-    def chosen(self) -> Choice:
+    def chosen(self) -> Completion:
         return self._choices[self.highlighted or 0]
 
-    def offer(self, choices: Sequence[Choice], start: int = 0) -> None:
-        """Shows rows in place of those that were shown; without any it closes."""
+    def offer(self, choices: Sequence[Completion], start: int = 0) -> None:
+        """Replaces the rows; an empty list closes it."""
         self.start = start
         if list(choices) == self._choices:
             return
@@ -96,10 +96,10 @@ class Choices(OptionList, can_focus=False):
         self.highlighted = 0 if choices else None
 
     def move(self, step: int) -> None:
-        """Moves the bar up (-1) or down (1), around the ends."""
+        """Moves the highlight up (-1) or down (1), and wraps at the ends."""
         self.highlighted = ((self.highlighted or 0) + step) % len(self._choices)
 
-    def _row(self, choice: Choice, width: int) -> Content:
+    def _row(self, choice: Completion, width: int) -> Content:
         shown = Content(one_line(choice.shown))
         row = Content.assemble(shown.stylize("bold"), " " * (width - shown.cell_length + 2))
         return row.append(Content(one_line(choice.about)).stylize("$foreground 70%"))

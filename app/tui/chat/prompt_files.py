@@ -9,7 +9,7 @@ from textual.widgets import TextArea
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.chat.attach import Attachment, begun, mentioned, read_attachment, unattached
+from slipstream.app.tui.chat.attach import Attachment, mentioned, path_completions, read_attachment, unattached
 from slipstream.app.tui.chat.slash import is_command
 from slipstream.app.tui.parts.notice import trouble
 from slipstream.models.errors import UsageError
@@ -25,7 +25,7 @@ def is_long(text: str) -> bool:
 
 
 class Folds:
-    """Marks in the text of a prompt, each of which stands for a long text.
+    """Marks in the text of a prompt, each in place of a long text.
 
     They are kept until the program ends, so that undo and an earlier prompt still find theirs.
     """
@@ -125,7 +125,7 @@ class Files:
         prompt = self._prompt
         line = prompt.document.get_line(row)
         before = line[:column]
-        if is_command(prompt.text) or "@" not in before or begun(f"{before} ")[1]:  # the last: a name may have spaces
+        if is_command(prompt.text) or "@" not in before or path_completions(f"{before} ")[1]:  # a name may have spaces
             return
         last = mentioned(before, at_end=True)
         if not last:

@@ -31,7 +31,7 @@ class Reply(Said):
 
     @dataclass
     class CodeWanted(Message):
-        """The user wants a code block."""
+        """The user copies a code block."""
 
         code: str
 

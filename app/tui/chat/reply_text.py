@@ -38,7 +38,7 @@ class FenceHead(Static):
 
 
 class Fence(MarkdownFence):
-    """A code block of a reply; one with the class "rest" goes on with the block above."""
+    """A code block of a reply; one with the class "rest" continues the block above."""
 
     def compose(self) -> ComposeResult:
         yield FenceHead(self._head(), classes="head")
@@ -71,7 +71,7 @@ class PassageView(Markdown):
     def mount(
         self, *widgets: Widget, before: int | str | Widget | None = None, after: int | str | Widget | None = None
     ) -> AwaitMount:
-        """Adds blocks; ":last-child" in a style sheet would have all blocks styled anew for each that comes."""
+        """Adds blocks; ":last-child" in a style sheet would restyle all blocks for each new one."""
         if widgets and not self.children and isinstance(widgets[0], Fence) and self._passage.goes_on:
             widgets[0].add_class("rest")
         for block in self.query_children(".last"):
@@ -81,7 +81,7 @@ class PassageView(Markdown):
         return super().mount(*widgets, before=before, after=after)
 
     def update(self, markdown: str) -> AwaitComplete:
-        """Shows another text; what is appended to it goes on with its last block, not with its last line."""
+        """Shows another text; appended text continues its last block, not its last line."""
         updated = super().update(markdown)
 
         async def update() -> None:
@@ -102,7 +102,7 @@ class PassageView(Markdown):
 
 
 class _Stretch(Part):
-    """A passage of a column, and whether the one below goes on with its last block."""
+    """A passage of a column, and whether the passage below continues its last block."""
 
     def __init__(self, passage: Passage, ends: bool, start: int, sources: Sources) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class _Stretch(Part):
             await self.widget.draw()
 
     def ends(self, ends: bool) -> None:
-        """Says whether its last block ends the reply, or goes on below."""
+        """Marks whether its last block ends here or continues below."""
         self._ends = ends
 
     def guess(self, width: int) -> int:

@@ -122,7 +122,7 @@ class Replying:
             self.widget.note("stopping")
 
     async def after(self, then: Then) -> None:
-        """Stops a reply that is being written and goes on once it has ended."""
+        """Stops the reply that is being written, and calls ``then`` once it has ended."""
         if self.writing:
             self._then = then
             self._engine.stop()
@@ -132,7 +132,7 @@ class Replying:
     # --- what comes -----------------------------------------------------------------------------------------------
 
     async def _begin(self, turn: Turn) -> None:
-        """Shows the empty reply, or the one that goes on, and asks the engine for it."""
+        """Shows the empty reply, or the one to continue, and requests it from the engine."""
         page = self._page
         page.drafts.begin()
         self._context.begin()

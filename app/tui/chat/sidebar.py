@@ -133,7 +133,7 @@ class Sidebar(Vertical, OwnKeys):
 
     @dataclass
     class Asked(Message):
-        """The user wants something done to a chat: "rename", "pin", "delete" or "export"."""
+        """The user chose an action for a chat: "rename", "pin", "delete" or "export"."""
 
         what: str
         chat: StoredChat

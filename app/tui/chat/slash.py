@@ -65,7 +65,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("commands", "All commands", "this list", key="Alt-P", plain=True),
     Command("light", "Light or dark", "switch between the two themes", plain=True),
     Command("theme", "All themes", "choose from all themes", plain=True),
-    Command("suspend", "Suspend", "back to the shell; fg goes on"),
+    Command("suspend", "Suspend", "back to the shell; fg continues"),
     Command("quit", "Quit", "everything is kept", key="Ctrl-Q", plain=True),
 )
 

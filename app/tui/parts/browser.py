@@ -31,7 +31,7 @@ class View(ABC):
     waiting = ""  # what is shown while the list is being made
     nothing = ""  # what is shown where there is nothing to list
     error = ""  # why there is nothing to list
-    note = ""  # what goes on meanwhile; it stands above the list
+    note = ""  # a line above the list about background work
     ready = False  # whether the list has been made
 
     @abstractmethod
@@ -271,7 +271,7 @@ class BrowsingScreen(Sheet[T]):
         self.browser.scroll_details(step)
 
     def action_leave(self) -> None:
-        """Goes back without a choice; what was begun here goes on."""
+        """Goes back without a choice; work that was begun here continues."""
         self.dismiss(None)
 
     def say(self, words: str) -> None:

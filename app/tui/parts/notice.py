@@ -16,7 +16,7 @@ from slipstream.models.errors import SlipstreamError
 
 @dataclass
 class ChatsChanged(Message):
-    """The file of the chats was replaced, or written anew."""
+    """The file of the chats was replaced or rewritten."""
 
     words: str
 

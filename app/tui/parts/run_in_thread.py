@@ -40,5 +40,5 @@ def run_in_thread(
             else:
                 node.call_later(then, result)
 
-    context = contextvars.copy_context()  # knows the running app
+    context = contextvars.copy_context()  # holds the running app
     threading.Thread(target=context.run, args=(run,), name="behind", daemon=True).start()

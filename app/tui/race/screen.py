@@ -18,7 +18,6 @@ from slipstream.app.bench.race_events import FRAMES, Event, Finish, Frame, Racer
 from slipstream.app.bench.race_picture import picture
 from slipstream.app.tui.parts.key_bar import KeyBar
 
-MARGIN: Final = 1
 WIDEST: Final = 120
 _STYLES: Final = {
     "title": "bold",
@@ -37,7 +36,7 @@ class RaceContext:
     """What the screen needs of the chat.
 
     Attributes:
-        again: Begins another race; with True, of the bundled model widened to a larger one's cost.
+        again: Begins another race; True inflates the bundled model to a larger one's cost.
         stop: Ends the race.
     """
 
@@ -46,12 +45,11 @@ class RaceContext:
 
 
 class RacePicture(Widget):
-    """Draws the events; a race that is too quick to follow is drawn slower, by its own clocks."""
+    """Draws a race; one that is too fast to follow is played back slower, in step with its own times."""
 
     DEFAULT_CSS = "RacePicture { height: 1fr; padding: 0 1; }"
 
     def __init__(self) -> None:
-        """Starts without an event."""
         super().__init__()
         self._words = "Loading the model …"
         self._start: Start | None = None
@@ -59,15 +57,15 @@ class RacePicture(Widget):
         self._waiting: deque[Frame | Finish] = deque()
         self._began = 0.0
         self.finish: Finish | None = None
-        """What came of it, once that is drawn."""
+        """The result, once it is drawn."""
 
     def say(self, words: str) -> None:
-        """Shows words in place of a race."""
+        """Shows a message in place of a race."""
         self._start, self._words = None, words
         self.refresh()
 
     def take(self, event: Event) -> None:
-        """Takes what the race tells."""
+        """Queues an event of the race, to be drawn at its time."""
         if isinstance(event, Start):
             self._start, self._frame, self.finish = event, Frame(Racer(), Racer()), None
             self._waiting.clear()
@@ -76,7 +74,6 @@ class RacePicture(Widget):
             self._waiting.append(event)
 
     def on_mount(self) -> None:
-        """Begins to draw."""
         self.set_interval(1 / FRAMES, self._draw)
 
     def _draw(self) -> None:
@@ -96,7 +93,7 @@ class RacePicture(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """Draws the race, or words where there is none."""
+        """Draws the race, or the message while there is none."""
         if self._start is None:
             return Content(self._words).stylize("$foreground 70%")
         width = max(min(self.size.width, WIDEST), 20)
@@ -106,7 +103,7 @@ class RacePicture(Widget):
 
 
 class RaceScreen(Screen[None]):
-    """One race after the other."""
+    """Shows a race, and begins another one on a key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r,enter", "again", "Race again", key_display="r"),
@@ -115,7 +112,11 @@ class RaceScreen(Screen[None]):
     ]
 
     def __init__(self, context: RaceContext, bundled: bool) -> None:
-        """Keeps what it needs of the chat; ``bundled`` is whether its model can be widened."""
+        """Creates the screen.
+
+        Args:
+            bundled: Whether the chat's model is the bundled one, which can be inflated.
+        """
         super().__init__()
         self._chat, self._bundled = context, bundled
         self.picture = RacePicture()
@@ -123,27 +124,24 @@ class RaceScreen(Screen[None]):
         """Whether a race is under way."""
 
     def compose(self) -> ComposeResult:
-        """The race and its keys."""
         yield self.picture
         yield KeyBar()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers another race once this one is over."""
+        """Offers another race only once this one is over."""
         return {"again": not self.racing, "widened": self._bundled and not self.racing}.get(action, True)
 
     def ended(self, words: str = "") -> None:
-        """The race is over; words say what went wrong."""
+        """Marks the race as over; ``words`` is the error to show, if it failed."""
         self.racing = False
         if words:
             self.picture.say(words)
         self.refresh_bindings()
 
     def action_again(self) -> None:
-        """Races once more."""
         self._begin(False)
 
     def action_widened(self) -> None:
-        """Races the bundled model at the cost of a larger one."""
         self._begin(True)
 
     def _begin(self, widened: bool) -> None:

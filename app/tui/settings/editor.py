@@ -58,7 +58,7 @@ class Editor(Vertical):
 
     @dataclass
     class Wanted(Message):
-        """The owner wants a value; a text is as it was typed."""
+        """The user set a value; a text is as it was typed."""
 
         row: Row
         value: Value

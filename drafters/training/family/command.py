@@ -85,7 +85,7 @@ def look(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 def run_stage(
     stage: str, data: Path, out: Path, family: Family, earlier: Path | None = None, against: Path | None = None
 ) -> None:
-    """Runs one stage; each reads what the ones before it left in ``out``, and goes on where it was stopped."""
+    """Runs one stage; each reads the files of earlier stages in ``out``, and resumes where it was stopped."""
     target, draft = (
         earlier / f"{name}-q8_0.gguf" if earlier else None for name in (stages.TARGET_NAME, stages.DRAFT_NAME)
     )

@@ -92,7 +92,7 @@ class Eagle(nn.Module):
             masks += [base & _exactly(length, step - made, device) for made in range(1, step + 1)]
             x = block.fed(g + block.mixed(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(masks, -1)))
             outs.append(x)
-            g = torch.cat((x[:, :1], x[:, :-1]), 1)  # place i goes on from what the draft made at i - 1
+            g = torch.cat((x[:, :1], x[:, :-1]), 1)  # position i continues from the draft's feature at i - 1
         return outs
 
     def logits(self, made: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from slipstream.models.heads.file import HeadsInfo, identity, read_heads, write_
 TUNED_NAME = "slipstream-mini-tuned"
 EAGLE_NAME = "slipstream-mini-eagle3"
 REPORT_FILE = "report.json"
-DEPTH = 6  # depths that acceptance is reported to
+DEPTH = 6  # greatest depth that acceptance is reported for
 
 
 def heads_file(folder: Path, method: Method, target: str = TARGET_NAME) -> Path:
@@ -51,7 +51,11 @@ def make_answers(out: Path, family: Family) -> None:
 
 
 def train_medusa(out: Path, family: Family, earlier: Path | None = None) -> None:
-    """Trains Medusa heads and writes them; ``earlier`` is the folder of a family to go on from, here and below."""
+    """Trains Medusa heads and writes them.
+
+    Args:
+        earlier: Folder of a family whose heads to start from, here and below.
+    """
     train_on, held_out, target = *_features(out, family), _target(out)
     output = target.token_embd.weight.detach()
     plan = family.plan(family.medusa_tokens)
@@ -65,7 +69,7 @@ def train_medusa(out: Path, family: Family, earlier: Path | None = None) -> None
 
 
 def train_kangaroo(out: Path, family: Family, earlier: Path | None = None) -> None:
-    """Tries every exit layer for a while, trains an adapter for the best one and writes it."""
+    """Trains briefly with every exit layer, then fully with the best one, and writes its adapter."""
     start, exits = None, family.exits
     if earlier:
         before = read_heads(heads_file(earlier, "kangaroo"))
@@ -95,8 +99,9 @@ def train_eagle(out: Path, family: Family, earlier: Path | None = None) -> None:
     places = tuple(train_on.points[1:].index(layer) for layer in layers)
     reads = eagle.Reads(target.shape, target.turn(torch.arange(WINDOW)), embedding, embedding, places)
     model = eagle.fit(train_on, held_out, reads, family.plan(family.eagle_tokens), out / "eagle.pt", say, start)
-    of = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
-    write_eagle(eagle.tensors(model), target.shape, layers, out / TOKENIZER_FILE, out / f"{EAGLE_NAME}-q8_0.gguf", of)
+    target_id = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
+    file = out / f"{EAGLE_NAME}-q8_0.gguf"
+    write_eagle(eagle.tensors(model), target.shape, layers, out / TOKENIZER_FILE, file, target_id)
     _report(out, "eagle3", eagle.acceptance(model, held_out, reads, DEPTH))
 
 
@@ -130,7 +135,7 @@ def _space(out: Path, family: Family, name: str, tokens: int, start: NDArray[Any
 
 
 def measure_draft(out: Path) -> None:
-    """Acceptance of the draft model on the target's greedy replies."""
+    """Reports the acceptance of the draft model on the target's greedy replies."""
     model, _ = load_decoder(out / DRAFT_FILE)
     held = stages.answers(out, 0, held_out=True)
     parts: list[Acceptance] = []

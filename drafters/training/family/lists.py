@@ -1,4 +1,4 @@
-"""Short lists of everyday things in many wordings, so that a list has as many items as were asked for."""
+"""Chats that ask for lists of everyday things in many wordings; a reply has as many items as were asked for."""
 
 import random
 import tomllib
@@ -9,7 +9,7 @@ from slipstream.drafters.training.family.sources import Message, pairs_as_chats
 
 _TEXT = Path(__file__).with_name("lists.toml")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven")
-_DRAWS = 4  # lists of one kind and number
+_DRAWS = 4  # chats for each list and number of items
 _ASKS = (
     "Name {} {}.", "List {} {}.", "Give me {} {}.", "name {} {}", "list {} {}", "Can you name {} {}?", "Tell me {} {}.",
     "Can you list {} {}?", "Please name {} {}.", "I need {} {}.", "Write down {} {}.", "Give me a list of {} {}.",
@@ -20,7 +20,7 @@ _ASKS_SOME = ("What are some {}?", "List some {}.", "Tell me some {}.", "name so
 
 
 def chats(seed: int) -> list[list[Message]]:
-    """Every list several times: by number, as a whole where it is one, and with no number."""
+    """Makes several chats of each list: with a number, and without one (all items of a fixed list, else some)."""
     rng = random.Random(seed)
     pairs: list[tuple[str, str]] = []
     for entry in tomllib.loads(_TEXT.read_text(encoding="utf-8"))["list"]:

@@ -11,7 +11,7 @@ from slipstream.models.types import LAST_HIDDEN
 
 @dataclass(frozen=True)
 class Family:
-    """Shapes and budgets of everything that is trained; tokens, so that the result does not depend on the machine."""
+    """Shapes and budgets of everything that is trained; budgets in tokens, so that they hold on every machine."""
 
     target: Shape
     draft: Shape
@@ -20,19 +20,19 @@ class Family:
     heads_plan: Plan
     medusa_tokens: int
     kangaroo_tokens: int
-    trial_tokens: int
+    trial_tokens: int  # for each exit layer that Kangaroo tries
     eagle_tokens: int
     mask_tokens: int
     tuned_tokens: int
-    answer_tokens: int
-    held_answer_tokens: int
-    feature_tokens: int
-    exits: tuple[int, ...]
+    answer_tokens: int  # of the target's own replies, to train on
+    held_answer_tokens: int  # of its greedy replies to held-out prompts, to measure on
+    feature_tokens: int  # whose hidden states are stored for training
+    exits: tuple[int, ...]  # exit layers that Kangaroo tries
     medusa_shape: MedusaShape
-    medusa_rows: int
-    masks: int
-    compiled: bool
-    own_text: bool
+    medusa_rows: int  # tokens of the heads' reduced vocabulary
+    masks: int  # mask tokens of SPACE
+    compiled: bool  # whether to use torch.compile
+    own_text: bool  # whether to add the text that was written for the recipe
 
     def plan(self, tokens: int) -> Plan:
         """The plan of a set of heads with this budget."""
@@ -40,7 +40,7 @@ class Family:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """Hidden points that any of the heads reads, the last one first."""
+        """Hidden points that any head reads; the one after the last layer is first."""
         return (LAST_HIDDEN, *sorted({*self.exits, *eagle.layers(self.target)}))
 
 

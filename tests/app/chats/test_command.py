@@ -72,7 +72,7 @@ def test_a_chat_is_found_by_its_title_and_by_the_beginning_of_it(run: Run, foxes
     assert code == 0 and out.startswith("# GARDEN\n")
     code, out, err = run("delete", "garden p", "gard")
     assert (code, out) == (2, "") and err.count("\n") == 1
-    assert err.startswith('slipstream: "gard" may be any of 3 chats. Name one by its id, which stands first: ')
+    assert err.startswith('slipstream: "gard" matches 3 chats. Use the id of one, the first word here: ')
     assert all(f"{chat} (" in err for chat in (garden, other, whole)) and foxes not in err
     assert run("rename", "garden f", "The fence") == (0, "", "")
     assert run("show", other)[1].startswith("# The fence\n")
@@ -170,7 +170,7 @@ def test_what_cannot_be_imported_says_why(run: Run, tmp_path: Path) -> None:
     code, _, err = run("import", str(tmp_path / "none.json"))
     assert (code, err) == (
         1,
-        f"slipstream: cannot read {tmp_path}/none.json: no such file or directory. Give a file that is there.\n",
+        f"slipstream: cannot read {tmp_path}/none.json: no such file or directory. Check the path of the file.\n",
     )
     (tmp_path / "bad.json").write_text("{}")
     code, _, err = run("import", str(tmp_path / "bad.json"))

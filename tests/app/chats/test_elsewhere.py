@@ -231,10 +231,10 @@ SAID: dict[str, object] = {"id": 1, "parent": None, "role": "user", "content": "
     [
         (b"[]", "it holds no chats"),
         (chats_of(), "it holds no chats"),
-        (chats_of({}), "its chats hold no text of a person or a model"),
-        (chatgpt(), "its chats hold no text of a person or a model"),
-        (chatgpt(a=node("user", 3, None, {"image": 1})), "its chats hold no text of a person or a model"),
-        (chatgpt(a=node("tool", "{}")), "its chats hold no text of a person or a model"),
+        (chats_of({}), "its chats have no messages with text"),
+        (chatgpt(), "its chats have no messages with text"),
+        (chatgpt(a=node("user", 3, None, {"image": 1})), "its chats have no messages with text"),
+        (chatgpt(a=node("tool", "{}")), "its chats have no messages with text"),
         (chatgpt(a=node("user", "hi", parent="b"), b=node("assistant", "ho", parent="a")), "in a circle"),
         (
             chatgpt(a=node("user", "hi"), b=node("user", "x", children=("c",)), c=node("user", "y", children=("b",))),

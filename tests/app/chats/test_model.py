@@ -209,7 +209,7 @@ class Chats(RuleBasedStateMachine):
         self.delete(self.alive().index(chat))
         self.erase()
         if not before:
-            with pytest.raises(UsageError, match="nothing was taken over"):
+            with pytest.raises(UsageError, match="nothing was imported"):
                 import_chats(self.store, text.encode(), "export")
             return
         for copy in import_chats(self.store, text.encode(), "export"):

@@ -119,7 +119,7 @@ def everything(store: ChatStore) -> bytes:
 def test_an_unknown_chat_is_a_wrong_use_and_names_others(store: ChatStore) -> None:
     with pytest.raises(UsageError) as first:
         store.messages("zzzzzz")
-    assert "None are kept" in first.value.hint
+    assert "No chat is kept yet" in first.value.hint
     chat = store.create("About the sea").id
     for call in (
         store.get,
@@ -267,7 +267,7 @@ def test_a_name_goes_on_with_the_chat_of_this_title_and_begins_no_other(store: C
     assert store.open_or_create("garden p").id == garden  # no new chat may be called so
     assert store.open_or_create("garden").id == "garden"  # a new one, though a title begins so
     store.rename(garden, "sea")
-    with pytest.raises(UsageError, match="may be any of 2 chats") as error:
+    with pytest.raises(UsageError, match="matches 2 chats") as error:
         store.open_or_create("Sea")
     assert garden in error.value.hint and sea in error.value.hint
     store.rename(garden, "garden")

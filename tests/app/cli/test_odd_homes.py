@@ -16,7 +16,7 @@ from tests.app.terminal import ROOT, Terminal
 from tests.faults.shim import build, compiler
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.cli.chat import forget_old
+from slipstream.app.cli.chat import delete_old
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.writable_paths import places
 from slipstream.models.errors import SlipstreamError, UsageError
@@ -174,7 +174,7 @@ def test_old_chats_leave_where_that_is_settled(monkeypatch: pytest.MonkeyPatch, 
         store.pin(pinned)
         now = time.time()
         monkeypatch.setattr("slipstream.app.cli.chat.time.time", lambda: now + 8 * 86_400)
-        assert forget_old(store, 0) == "" and forget_old(store, 9) == ""
-        assert forget_old(store, 7, kept) == "1 chat of more than 7 days ago was deleted (setting keeping.days)."
+        assert delete_old(store, 0) == "" and delete_old(store, 9) == ""
+        assert delete_old(store, 7, kept) == "1 chat older than 7 days was deleted (setting keeping.days)."
         assert {chat.id for chat in store.list_chats()} == {kept, pinned}
         assert store.restore(old)  # for a while

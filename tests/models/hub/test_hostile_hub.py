@@ -143,7 +143,7 @@ def test_a_wait_in_the_unit_of_people(seconds: int, words: str) -> None:
 def test_a_refusal_that_asks_for_an_odd_wait(hostile: HostileHub, call: str, value: str) -> None:
     hostile.api = raw(429, Retry_After=value)
     error = one_line(lambda: CALLS[call](Hub()))
-    assert "too often (429)" in error.title and "in a few minutes" in error.hint
+    assert "too many requests (429)" in error.title and "in a few minutes" in error.hint
 
 
 def test_a_download_says_when_to_resume(hostile: HostileHub, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_the_hub_says_what_its_refusals_mean(
     assert "no file gone-Q8_0.gguf" in failure(Hub().header, missing).title
     server.refuse = (429, {"Retry-After": "17"})
     error = failure(Hub().search, "x")
-    assert "too often (429)" in error.title and "17 s" in error.hint and "hf auth login" in error.hint
+    assert "too many requests (429)" in error.title and "17 s" in error.hint and "hf auth login" in error.hint
     server.refuse = (429, {"RateLimit": '"api";r=0;t=55'})
     assert "55 s" in failure(Hub().search, "x").hint
     server.refuse = (403, {})
@@ -230,7 +230,7 @@ def test_the_hub_says_what_its_refusals_mean(
     assert "(400)" in failure(Hub().quants, TINY).title
     server.adopt(monkeypatch, tmp_path, TOKEN)
     server.refuse = (401, {})
-    assert "does not know the token" in failure(Hub().quants, TINY).title
+    assert "does not accept the token" in failure(Hub().quants, TINY).title
 
 
 def test_a_passing_failure_is_tried_again(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def replaced(path: Path) -> None:
     ids=["part", "both", "replaced", "emptied", "cut", "folder", "renamed", "renamed and made"],
 )
 def test_a_part_that_goes_away_is_noticed(server: HubServer, folder: Path, change: Callable[[Path], object]) -> None:
-    with pytest.raises(DownloadError, match="removed, replaced or cut by another program") as caught:
+    with pytest.raises(DownloadError, match="removed, replaced or shortened by another program") as caught:
         disturbed(server, folder, change)
     assert "Start the download again" in caught.value.hint and NAME not in leftovers(folder)
     shutil.rmtree(folder / "acme" / "elsewhere", ignore_errors=True)

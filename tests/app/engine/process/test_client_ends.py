@@ -173,12 +173,12 @@ def test_a_drafter_that_ended_it_is_left_out_and_what_was_asked_goes_on() -> Non
     for name in ("medusa", "draft", "space", "eagle3"):
         cures.apply(LOAD, LOG)
         cures.ended(end_of(-signal.SIGSEGV, "", "", Note(name)))
-        assert cures.goes_on
+        assert cures.can_retry
     failed = cures.apply(LOAD, LOG).failed
     assert set(failed) == {"medusa", "draft", "space", "eagle3"}
     assert failed["medusa"] == "the engine ended in it: a fault in llama.cpp or a library (SIGSEGV)"
     cures.ended(end_of(-signal.SIGSEGV, "", "", Note("medusa")))  # although it was left out
-    assert not cures.goes_on
+    assert not cures.can_retry
     assert cures.apply(Load("other.gguf"), LOG).failed == {}
 
 

@@ -18,7 +18,7 @@ from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, Noise
 from slipstream.app.bench.intervals import Ratio
 from slipstream.app.bench.kept import Kept, delete, keep, kept_results, place_for
 from slipstream.app.bench.progress import Update, encoded
-from slipstream.app.bench.unfinished import PREFIX, take_left, unfinished
+from slipstream.app.bench.unfinished import PREFIX, recover, unfinished
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import DrafterOffer
@@ -198,7 +198,7 @@ async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
             assert [kept.when for kept in screen.view.results] == [WHEN]
             assert screen.view.results[0].report
         assert {path.name for path in benches(tmp_path).iterdir()} == {held.name, "2026-03-04 05.06.07.json"}
-    assert take_left(benches(tmp_path)) == [] and not held.exists()
+    assert recover(benches(tmp_path)) == [] and not held.exists()
 
 
 async def test_it_fails_in_words_and_the_chat_goes_on(open_chat: Open, tmp_path: Path, commands: Commands) -> None:

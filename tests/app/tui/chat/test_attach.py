@@ -9,7 +9,7 @@ from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from textual.notifications import Notify
 
-from slipstream.app.tui.chat.attach import MOST_BYTES, begun, mentioned, read_attachment, unattached
+from slipstream.app.tui.chat.attach import MOST_BYTES, mentioned, path_completions, read_attachment, unattached
 from slipstream.models.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def names(line: str) -> list[str]:
-    return [found.path for found in begun(line)[1]]
+    return [found.path for found in path_completions(line)[1]]
 
 
 def test_names_complete_what_was_typed() -> None:
@@ -42,7 +42,7 @@ def test_names_complete_what_was_typed() -> None:
     assert names("and @М") == ["море.txt"]
     assert names("@.hi") == [".hidden"]
     assert names("@no and @l") == ["large.txt", "latin.txt"]
-    assert begun("see @no")[0] == 4
+    assert path_completions("see @no")[0] == 4
     for line in ("", "no", "me@no", "@ no", "@nothing", "@nowhere/x", "@notes.txt/", "@no\0", "@~nobody-here/"):
         assert names(line) == []
 
@@ -83,7 +83,7 @@ def test_a_file_is_read_into_a_fence_of_its_own() -> None:
     ("name", "why"),
     [
         ("photo.png", "zero bytes"),
-        ("latin.txt", "not text in UTF-8, byte 3"),
+        ("latin.txt", "not UTF-8 text: byte 3"),
         ("large.txt", "too large"),
         ("missing.txt", "no such file"),
         ("my notes", "not a file"),
@@ -189,7 +189,7 @@ async def test_a_file_that_is_no_text_keeps_the_prompt(open_chat: Open) -> None:
         prompt.put("see @photo.png please")
         await chat.press("enter")
         assert told(chat) == (
-            "Cannot attach photo.png: it is not text, for it has zero bytes. Only text files can be attached."
+            "Cannot attach photo.png: it is not text: it contains zero bytes. Only text files can be attached."
         )
         assert prompt.text == "see @photo.png please"
         prompt.put("")
