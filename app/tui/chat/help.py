@@ -31,14 +31,14 @@ KEYS = (
     ("Ctrl-D", "drafters: choose, train, import, index"),
     ("F8", "benchmark: what drafting gains on this machine"),
     ("Ctrl-L", "models: use, find, fetch, remove"),
-    ("F6", "fetch the model that is offered"),
+    ("F6", "fetch the model that is suggested"),
     ("F3", "colours: guessed, copied words"),
     ("F4", "guesses of each step, and how often they are right"),
     ("F5", "reply again, with another seed"),
     ("Ctrl-T", "open or fold the thoughts of the last reply"),
     ("Alt-T", "how much the model thinks before it answers"),
     ("Ctrl-Y", "copy the last reply"),
-    ("Ctrl-G", "let a reply that was stopped go on"),
+    ("Ctrl-G", "continue a stopped reply"),
     ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),
     ("  e, r", "edit it, reply again; the old version is kept"),
     ("  Left, Right", "the other versions of it, where it says 2/3"),
@@ -53,28 +53,28 @@ KEYS = (
     ("Ctrl-C", "copy what is selected, else stop, clear, quit"),
     ("F1", "this help"),
     ("F9", "settings: all of them, explained"),
-    ("Alt-P", "all commands, light and dark; also /commands"),
-    ("Ctrl-Z", "undo what was typed; /suspend suspends"),
+    ("Alt-P", "all commands, and light or dark; also /commands"),
+    ("Ctrl-Z", "undo typing; /suspend goes back to the shell"),
     ("Ctrl-Q", "quit"),
 )
 FIGURES = (
-    ("tok/s", "tokens a second of the whole reply, once it began"),
+    ("tok/s", "tokens per second over the reply, once it began"),
     ("with drafter", "the speed now; a drafter guesses, the model checks"),
     ("without", "this model without a drafter, measured just now"),
-    ("1.8x faster", "speed-up: the one over the other"),
+    ("1.8x faster", "speed-up: with drafter over without"),
     ("68 % right", "acceptance: share of guesses that the model took"),
-    ("tokens per step", "what one pass of the model yields"),
+    ("tokens per step", "how many tokens one pass of the model yields"),
     ("text identical", "same text: a drafter changes no word"),
     ("same odds", "same distribution: single words may differ"),
     ("corrected", "recovered: the model's word where a guess was wrong"),
     ("free extra token", "bonus: the model's own, after right guesses"),
 )
 
-NARROW = 70  # columns below which a meaning stands under its key
+NARROW = 70  # width below which a meaning goes on the line under its key
 
 
 class HelpScreen(Dialog[None]):
-    """A sheet over the chat; any of its keys closes it."""
+    """Lists the keys, the figures and the colours, over the chat."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f1,q,enter", "dismiss", "Close")]
 
@@ -94,7 +94,7 @@ class HelpScreen(Dialog[None]):
                 yield Static(_rows(tuple(self._here), width))
                 yield Static(Content("In the chat"), classes="heading")
             yield Static(_rows(now, width))
-            yield Static(Content("The strip"), classes="heading")
+            yield Static(Content("Status bar"), classes="heading")
             yield Static(_rows(FIGURES, width))
             yield Static(Content("Colours (F3)"), classes="heading")
             yield Static(legend(self.app.size.width - 8))
