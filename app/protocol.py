@@ -63,6 +63,18 @@ def new_seed() -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Devices:
+    """Which devices a model uses, and how they share it."""
+
+    rpc: str = ""  # machines that lend their devices, ``HOST:PORT,…``
+    split_mode: str = "layer"  # how GPUs share a model: "layer", "row" (of its matrices) or "none" (the main one alone)
+    # share of each GPU, with commas between them, in the order of ``slipstream doctor``; empty to fill them evenly
+    tensor_split: str = ""
+    main_gpu: int = 0  # from 0
+    draft: str = ""  # the draft model's device; empty for this machine's first GPU, if the target uses GPUs
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Loads a target and what drafts for it."""
 
@@ -77,6 +89,7 @@ class Load:
     same_text: bool = False
     gpu_layers: int = -1  # layers on the GPU; -1 for all that fit
     draft_gpu_layers: int = -1  # layers of the draft model on the GPU; -1 for all
+    devices: Devices = field(default_factory=Devices)
     spare_cores: int = 0  # cores that a small model leaves free, for the screen that shows what it writes
     threads: int = 0  # threads of every pass; 0 for as many as help
     halved: int = 0  # times that the context is halved: with more of it, memory ran out
@@ -213,7 +226,8 @@ class Loaded:
     promise: str  # "same text" or "same distribution"
     drafters: list[DrafterOffer]
     plain_tok_per_s: float  # measured speed of plain decoding
-    remark: str = ""  # what was changed because the process had ended before, for people; empty if nothing was
+    # what was changed because the process had ended before, or a machine is missing, for people; empty if nothing was
+    remark: str = ""
     # drafters that failed while the model was loaded, by name, and the reason as the end of a sentence
     failed: dict[str, str] = field(default_factory=dict)
     token_bytes: int = 0  # see ``LlamaModel.token_bytes``
@@ -222,6 +236,7 @@ class Loaded:
     # fields of ``Sampling`` as the model's makers recommend them, by name
     sampling: dict[str, float] = field(default_factory=dict)
     sampling_source: str = ""  # where they are from: "its file" or "the catalogue"; empty where there are none
+    machines: list[str] = field(default_factory=list)  # the other machines that hold some of its layers
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def open_eagle3(path: Path, target: LlamaTarget) -> FeatureDrafter:
         SlipstreamError: If the file cannot be loaded, or there is no memory.
     """
     with ExitStack() as opened:
-        model = opened.enter_context(closing(LlamaModel(path)))
+        model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
         head = FeatureContext(target, model)
         points = target_layers(model.header)
         return FeatureDrafter(NAME, head, target, points, head.encode, opened.pop_all())

@@ -213,7 +213,7 @@ def _make(resources: Resources) -> Drafter:
     with ExitStack() as opened:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
-        model = opened.enter_context(closing(LlamaModel(path)))
+        model = opened.enter_context(closing(LlamaModel(path, placement=resources.llama.placement.beside())))
         options = ContextOptions(n_ctx, max_rows=1, max_leaves=1, scores=resources.llama.scores)
         cut = opened.enter_context(closing(LlamaTarget(model, options)))
         return Kangaroo(

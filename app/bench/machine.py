@@ -7,8 +7,8 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from slipstream.models.llama.devices import processor
-from slipstream.models.llama.library import device, physical_cores
+from slipstream.models.llama.devices import processor, survey_here
+from slipstream.models.llama.library import physical_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Machine:
     def here() -> Machine:
         return Machine(
             processor=processor(),
-            device=device(physical_cores()),
+            device=_runs_on(),
             cores=physical_cores(),
             system=f"{platform.system()} {platform.machine()}",
             python=platform.python_version(),
@@ -46,3 +46,8 @@ class Machine:
             *([f"The machine was busy (load {self.load:.1f}): figures are noisy."] if busy else []),
             "Figures: median (lowest..highest) over the rounds, ratios within a round; [..] is a 95 % interval.",
         ]
+
+
+def _runs_on() -> str:
+    cores, gpus = physical_cores(), [each.name for each in survey_here().devices if each.kind in ("gpu", "igpu")]
+    return ", ".join(gpus) or f"CPU, {cores} thread{'s' if cores > 1 else ''}"

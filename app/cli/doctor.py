@@ -13,7 +13,7 @@ from slipstream.app.devices.report import Fitting, Place, Report, examine
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.fit import gigabytes
+from slipstream.models.memory.fit import Fit, gigabytes
 from slipstream.models.outside import shown_path
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -21,16 +21,17 @@ _KINDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def doctor(as_json: bool) -> int:
+def doctor(as_json: bool, rpc: str) -> int:
     """Says what this machine has, what is broken and what would be faster.
 
     Args:
         as_json: Print one JSON object in place of text.
+        rpc: Machines that lend their devices; empty for those of the settings.
 
     Returns:
         The exit code: 0, or 1 if something is broken.
     """
-    report = examine(Paths.default(), Look.here())
+    report = examine(Paths.default(), Look.here(), rpc=rpc)
     if as_json:
         print_json(report)
     else:
@@ -80,6 +81,11 @@ def _machine(report: Report) -> Iterator[str]:
     if not any(device.kind in ("gpu", "igpu") for device in survey.devices):
         known = ", ".join(one_line(gpu.name) for gpu in report.gpus)
         yield f"{'GPU':<9}  {f'{known}: not in use' if known else 'none'}"
+    for lender in report.lenders:
+        for device in lender.devices:
+            yield f"{'Lent by':<9}  {_device(device)}"
+        if lender.problem:
+            yield f"{'Lent by':<9}  {one_line(lender.endpoint)}: nothing, {one_line(lender.problem)}"
 
 
 def _state(place: Place) -> str:
@@ -89,7 +95,8 @@ def _state(place: Place) -> str:
 def _device(device: Device) -> str:
     free = f"{gigabytes(device.free_bytes)} of {gigabytes(device.total_bytes)} memory free"
     shared = " (the machine's own)" if device.kind == "igpu" else ""
-    return f"{one_line(device.description or device.name)}, {free}{shared}"
+    name = f"{device.name}: " if device.kind in ("gpu", "igpu") and not device.machine else ""
+    return f"{name}{one_line(device.description or device.name)}, {free}{shared}"
 
 
 def _model(fitting: Fitting) -> tuple[str, str, str]:
@@ -101,11 +108,18 @@ def _model(fitting: Fitting) -> tuple[str, str, str]:
         return name, size, f"too big. {chosen.why}"
     about = "about " if model.foreign else ""
     where = {
-        "gpu": "whole on the GPU",
-        "split": f"{chosen.gpu_layers} layers on the GPU, the rest in memory",
+        "gpu": f"whole on {_gpus(chosen)}",
+        "split": f"{chosen.gpu_layers} layers on {_gpus(chosen)}, the rest in memory",
         "memory": "in memory",
     }[chosen.verdict]
     return name, size, f"fits {where}: {about}{gigabytes(chosen.need.total)} with a context of {chosen.n_ctx:,} tokens"
+
+
+def _gpus(chosen: Fit) -> str:
+    """The GPUs that hold a model, and its layers on each if there are several."""
+    if len(chosen.shares) == 1:
+        return chosen.machines[0] if chosen.machines else "the GPU"
+    return " and ".join(f"{name} ({count} layers)" for name, count in chosen.shares.items())
 
 
 def _indented(rows: list[str]) -> str:

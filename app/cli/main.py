@@ -94,7 +94,11 @@ def run_command(arguments: list[str]) -> int:
     if command == "doctor":
         from slipstream.app.cli.doctor import doctor
 
-        return doctor(options.json)
+        return doctor(options.json, options.rpc or "")
+    if command == "lend":
+        from slipstream.app.cli.lend import run_lend
+
+        return run_lend(options)
     if command == "run":
         return _one_reply(options)
     gc.disable()  # what is loaded now stays; the chat looks for garbage once its screen is up
@@ -222,6 +226,10 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     for name in ("gpu_layers", "draft_gpu_layers"):
         if (getattr(options, name) or 0) < -1:
             raise UsageError(f"{name.replace('_', '-')} is {getattr(options, name)}; it must be -1 (all) or more.")
+    if options.rpc:
+        from slipstream.models.llama.remote import endpoints
+
+        endpoints(options.rpc)
     return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 

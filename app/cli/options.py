@@ -138,6 +138,26 @@ def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a picture, then what came of it")
 
 
+def add_lend(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command."""
+    about = "lend this machine's devices to slipstream on another machine"
+    parser = add_command(commands, "lend", about, epilog="Ctrl-C ends it.")
+    parser.add_argument(
+        "--listen", metavar="ADDRESS", help="IPv4 address to listen on (127.0.0.1: this machine, and tunnels to it)"
+    )
+    parser.add_argument("--port", type=int, default=50052, metavar="N", help="port to listen on (50052)")
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="threads where the processor is lent (0: its cores)"
+    )
+    parser.add_argument(
+        "--cache-gb",
+        type=float,
+        default=20.0,
+        metavar="X",
+        help="disk for weights that were lent, so that they travel once (20; 0 keeps none)",
+    )
+
+
 _CHAT: Final = "its id or title, or the beginning of the title; slipstream chats list shows them"
 
 

@@ -14,6 +14,7 @@ from slipstream.app.cli.options import (
     add_chats,
     add_command,
     add_drafters,
+    add_lend,
     add_models,
     add_race,
     add_settings,
@@ -114,8 +115,12 @@ def make_parser() -> Parser:
     add_models(commands)
     add_chats(commands)
     add_settings(commands)
+    add_lend(commands)
     doctor = commands.add_parser("doctor", help="what this machine has, what is broken, what would be faster")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
+    doctor.add_argument(
+        "--rpc", default=argparse.SUPPRESS, metavar="HOST:PORT,…", help="also ask these machines what they lend"
+    )
     commands.add_parser("paths", help="where everything is kept")
     completion = add_command(commands, "completion", "print a script that completes slipstream's commands in a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
@@ -152,6 +157,13 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         help="numbers of the KV cache; q8_0 takes half the memory of f16, q4_0 a quarter and is less exact (auto)",
     )
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
+    option("--rpc", metavar="HOST:PORT,…", help="also use the devices that these machines lend (slipstream lend)")
+    option(
+        "--split-mode", choices=("layer", "row", "none"), help="how GPUs share the model; none: the main one (layer)"
+    )
+    option("--tensor-split", metavar="A,B,…", help="share of each GPU (filled evenly)")
+    option("--main-gpu", type=int, metavar="N", help="number of the main GPU (0)")
+    option("--draft-device", metavar="NAME", help="device of the draft model, as slipstream doctor names it")
     option("--chat", metavar="CHAT", help="continue the kept chat of this id or title; a new name begins one")
     option("--seed", type=seed, metavar="N", help="the same seed gives the same text (default: a new one)")
     option("--temp", type=float, metavar="T", help="temperature; 0 takes the best token (the model's own, or 0.8)")
@@ -276,6 +288,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
         "slipstream settings list": (("slipstream settings list --json", "one object a setting"),),
         "slipstream settings set": (("slipstream settings set sampling.temperature 0.5", "as on the screen"),),
         "slipstream settings reset": (("slipstream settings reset sampling.temperature", "its default again"),),
+        "slipstream lend": (
+            ("slipstream lend", "to this machine alone, and to those that have a tunnel to it"),
+            ("slipstream lend --listen 192.168.1.5", "to a network that you trust"),
+        ),
         "slipstream doctor": (("slipstream doctor --json > machine.json", "for a report"),),
         "slipstream paths": (("slipstream paths", "one place a line"),),
     }

@@ -122,6 +122,8 @@ def run(request: RunRequest, paths: Paths) -> int:
     engine = Engine(paths.logs / "engine.log")
     try:
         loaded = engine.load(replace(request.load, states=str(paths.states)), _loading)
+        if loaded.remark:
+            notice(loaded.remark)
         if "reasoning" in request.given:
             check_reasoning(request.sampling.reasoning, loaded)
         request = replace(request, sampling=suggested(request.sampling, loaded.sampling, request.chosen))

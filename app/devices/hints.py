@@ -7,13 +7,10 @@ GPUs that are there but not used, because no backend for them is built into llam
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.models.llama.devices import Survey
+from slipstream.models.llama.install import from_source, install
 
 Maker = Literal["NVIDIA", "AMD", "Intel", "Apple"]
 
@@ -184,7 +182,7 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
             Hint(
                 f"this processor has {' and '.join(missing or wider)}, which llama.cpp was built without: a build on "
                 "this machine uses it (some minutes; it needs a C++ compiler).",
-                _source("-DGGML_NATIVE=on", version),
+                from_source("-DGGML_NATIVE=on", version),
             )
         )
     if survey.amx_left_out:
@@ -192,7 +190,7 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
             Hint(
                 "this processor has AMX, which stays unused: the compiler of this build sets it up wrong. "
                 "A build with GCC 12.4, 13.3, 14 or newer uses it.",
-                _source("-DGGML_NATIVE=on", version),
+                from_source("-DGGML_NATIVE=on", version),
             )
         )
     return hints
@@ -201,7 +199,7 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
 def reinstall(look: Look, version: str, problem: str) -> str:
     """The command that installs llama.cpp anew; it is built here where the wheel is for newer processors."""
     if "illegal instruction" in problem:
-        return _source("-DGGML_NATIVE=on", version)
+        return from_source("-DGGML_NATIVE=on", version)
     return _wheel("metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu", version)
 
 
@@ -214,11 +212,11 @@ def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
     if gpu.maker == "NVIDIA":
         what = f"{names} lies idle: llama.cpp is built without CUDA."
         page = _cuda(place, gpu.driver)
-        return Hint(what, _wheel(page, version) if page else _source("-DGGML_CUDA=on", version))
+        return Hint(what, _wheel(page, version) if page else from_source("-DGGML_CUDA=on", version))
     what = f"{names} lies idle: llama.cpp is built without Vulkan."
     if gpu.maker == "Intel":
         what = f"{names} lies idle, and may or may not be faster than the processor: llama.cpp is built without Vulkan."
-    return Hint(what, _wheel("vulkan", version) if place in _VULKAN else _source("-DGGML_VULKAN=on", version))
+    return Hint(what, _wheel("vulkan", version) if place in _VULKAN else from_source("-DGGML_VULKAN=on", version))
 
 
 def _cuda(place: tuple[str, str], driver: str) -> str:
@@ -231,18 +229,4 @@ def _cuda(place: tuple[str, str], driver: str) -> str:
 
 
 def _wheel(page: str, version: str) -> str:
-    return _install(version, f"--only-binary llama-cpp-python --extra-index-url {_PAGES}/{page}")
-
-
-def _source(flags: str, version: str) -> str:
-    setting = f'$env:CMAKE_ARGS="{flags}"; ' if sys.platform == "win32" else f'CMAKE_ARGS="{flags}" '
-    return setting + _install(version, "--no-binary llama-cpp-python --no-cache-dir")
-
-
-def _install(version: str, options: str) -> str:
-    """For this very Python: with its pip, or with uv where it has none."""
-    python = shlex.quote(sys.executable)
-    if importlib.util.find_spec("pip"):
-        return f"{python} -m pip install --force-reinstall --no-deps {options} llama-cpp-python=={version}"
-    options = options.replace("--no-cache-dir", "--no-cache")
-    return f"uv pip install --python {python} --reinstall --no-deps {options} llama-cpp-python=={version}"
+    return install(version, f"--only-binary llama-cpp-python --extra-index-url {_PAGES}/{page}")

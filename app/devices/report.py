@@ -12,6 +12,7 @@ import platform
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,9 @@ from slipstream.models.errors import SlipstreamError, reason_of
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary
 from slipstream.models.library.records import Installed
-from slipstream.models.llama.devices import Survey, processor_flags, survey
+from slipstream.models.llama.devices import Device, Survey, processor_flags, survey
+from slipstream.models.llama.install import RPC, from_source
+from slipstream.models.llama.remote import Lender, ask_all
 from slipstream.models.memory.fit import Fit, estimate, fit
 from slipstream.models.outside import shown_path
 
@@ -136,6 +139,7 @@ class Report:
         versions: Versions of the libraries.
         survey: llama.cpp's devices, backends and version.
         gpus: The system's GPUs.
+        lenders: Other machines, and what they lend.
         places: Where things are kept.
         models: Models to chat with.
         faster: What would be faster.
@@ -147,26 +151,34 @@ class Report:
     versions: dict[str, str]
     survey: Survey
     gpus: tuple[Gpu, ...]
+    lenders: tuple[Lender, ...]
     places: tuple[Place, ...]
     models: tuple[Fitting, ...]
     faster: tuple[Hint, ...]
     problems: tuple[str, ...]
 
 
-def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
-    """Examines everything without loading a model or using the network.
+def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = "") -> Report:
+    """Examines everything without loading a model or using the network, except for machines that lend devices.
 
     Args:
         paths: Where things are kept.
         look: Where to look for GPUs.
         asked: llama.cpp's answer; None to ask it.
+        rpc: Machines that lend their devices, ``HOST:PORT,…``; empty for those of the settings.
+
+    Raises:
+        UsageError: If ``rpc`` names none.
     """
-    asked = asked or survey()
+    asked, settings = asked or survey(), SettingsFile(paths.settings)
     versions = {name: _version(name) for name in _LIBRARIES}
     needed = _needed()
     kept = places(paths)
     problems = [place.problem for place in kept if place.problem] + bundled_problems(paths.bundled)
-    problems += SettingsFile(paths.settings).problems
+    problems += settings.problems
+    lenders = ask_all(rpc or settings.settings.devices.rpc)
+    if lenders and "RPC" not in asked.backends:
+        problems.append(f"llama.cpp cannot use other machines: it is built without RPC. {from_source(RPC, needed)}")
     if asked.problem:
         problems.append(f"{asked.problem}. Install it again: {reinstall(look, needed, asked.problem)}")
     elif versions["llama-cpp-python"] != needed:
@@ -181,30 +193,31 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None) -> Report:
         versions=versions,
         survey=asked,
         gpus=tuple(known),
+        lenders=tuple(lenders),
         places=tuple(kept),
-        models=_models(paths, asked),
+        models=_models(paths, (*asked.devices, *(device for lender in lenders for device in lender.devices))),
         faster=tuple(hints),
         problems=tuple(problems),
     )
 
 
-def _models(paths: Paths, asked: Survey) -> tuple[Fitting, ...]:
+def _models(paths: Paths, devices: Sequence[Device]) -> tuple[Fitting, ...]:
     found = []
     for model in ModelManager(paths).installed():
         if model.role != "chat":
             continue
         try:
-            found.append(Fitting(model, None if model.problem else _fit(model, asked)))
+            found.append(Fitting(model, None if model.problem else _fit(model, devices)))
         except SlipstreamError:
             found.append(Fitting(model, None))
     return tuple(found)
 
 
-def _fit(model: Installed, asked: Survey) -> Fit:
+def _fit(model: Installed, devices: Sequence[Device]) -> Fit:
     """Other programs may keep hundreds of models, so that their headers are not read for it."""
     if model.foreign:
-        return estimate(model.size, model.params, asked.devices, model.context or None)
-    return fit(read_header(model.path), asked.devices)
+        return estimate(model.size, model.params, devices, model.context or None)
+    return fit(read_header(model.path), devices)
 
 
 def _version(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,15 @@ import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.engine.calibrate import kept_promise, measure_plain
+from slipstream.app.engine.devices import (
+    Found,
+    draft_device,
+    draft_placement,
+    find,
+    placement,
+    proportions,
+    words,
+)
 from slipstream.app.engine.drafter_list import Drafters, check_drafter
 from slipstream.app.engine.kv_cache_store import KvCacheStore
 from slipstream.app.engine.past_chats import PastChats
@@ -41,9 +50,9 @@ from slipstream.models.heads.matching_heads import companions
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.devices import Device, survey_here
-from slipstream.models.llama.library import built, device, physical_cores
+from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import KV_TYPES, ContextOptions
 from slipstream.models.memory.dry_run import DryRun
 from slipstream.models.memory.fit import Fit, fit, room_of
@@ -56,46 +65,43 @@ _TIGHT: Final = (0.7, 1.3)
 """Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
 
 
-def devices_here() -> Sequence[Device]:
-    """Lists what this process can run on."""
-    return survey_here().devices
-
-
 def fitted(
     request: Load,
     header: Header,
     draft: Header | None,
+    found: Found,
     heads: Iterable[Path] = (),
-    devices: Callable[[], Sequence[Device]] = devices_here,
     scores: bool = False,
     tried: bool = True,
 ) -> Fit:
-    """Chooses context, KV type and layers on the GPU, where the owner left them open.
+    """Chooses context, KV type and layers on each GPU, where the owner left them open.
 
     Args:
         request: What is to be loaded.
         header: Of the model.
         draft: Of the draft model.
+        found: The devices.
         heads: Files of trained heads that draft for it.
-        devices: Lists what there is.
         scores: See ``ContextOptions``; where it runs on the processor.
         tried: Whether llama.cpp may read the file; until then only what is far too large is refused.
 
     Raises:
         SlipstreamError: If the model does not fit; the hint names what would.
     """
-    found = [device for device in devices() if request.gpu_layers or device.kind == "cpu"]
     choose = partial(
         fit,
         header,
-        found,
+        found.devices,
         want_ctx=request.n_ctx or None,
         kv_type=_kv_type(request, header),
         heads=sum(path.stat().st_size for path in heads if path.exists()),
         scores=scores,
+        gpu_layers=request.gpu_layers,
+        split=proportions(request.devices, found),
+        draft_device=draft_device(request.devices, found),
     )
     chosen = choose(draft=draft)
-    used = room_of(found).used(chosen.need)
+    used = room_of(found.devices).used(chosen.need)
     if tried and _TIGHT[0] < used < _TIGHT[1]:
         with closing(DryRun(header.path)) as run:
             chosen = choose(
@@ -104,8 +110,9 @@ def fitted(
             )
     if chosen.verdict == "too big" and (tried or used >= _TIGHT[1]):
         asked = f" with a context of {request.n_ctx:,} tokens" if request.n_ctx else ""
-        raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", chosen.why)
-    return chosen if request.gpu_layers < 0 else replace(chosen, gpu_layers=request.gpu_layers)
+        why = " ".join((*found.lacking, chosen.why))
+        raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", why)
+    return chosen
 
 
 def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scores: bool = False) -> ContextOptions:
@@ -164,7 +171,7 @@ def load(
     Args:
         request: Which model, which draft model.
         on_progress: Called with 0 to 1; None while files are probed before their first use.
-        note: See ``Guard``; its last byte is not 0 while a GPU computes.
+        note: See ``Guard``; its last byte is 1 while a GPU computes, and 2 while other machines do.
 
     Returns:
         The session, and what the interface is told of it.
@@ -180,39 +187,39 @@ def load(
     check_vocabulary(header)
     small_header = guard.run(DRAFT, lambda: _draft_header(request), None)
     heads = _heads(request, header, guard)
-    devices = devices_here()
+    found = find(request)
     if request.probed:
-        fitted(request, header, None, (), lambda: devices, tried=False)
+        fitted(request, header, None, found, tried=False)
         record = ProbeRecord(Path(request.probed), built())
         probe_once([path], record, lambda: on_progress(None))
         risky = {DRAFT: small_header.path if small_header else None, EAGLE: heads.get(EAGLE)}
         for name, file in risky.items():
             if file:
                 guard.run(name, partial(probe_once, [file], record, lambda: on_progress(None)), None)
-    scores = _writes_scores(request, devices)
+    scores = _writes_scores(request, found)
     small_header = None if DRAFT in guard.failed else small_header
     heads = {name: file for name, file in heads.items() if name not in guard.failed}
     try:
-        fit = fitted(request, header, small_header, heads.values(), lambda: devices, scores)
+        fit = fitted(request, header, small_header, found, heads.values(), scores)
     except SlipstreamError:
         if not (small_header or heads):
             raise
-        fit = fitted(request, header, None, (), lambda: devices, scores)
+        fit = fitted(request, header, None, found, (), scores)
         for name in (*heads, *([DRAFT] if small_header else [])):
             guard.fail(name, SlipstreamError("there is no memory for it beside the model"))
         small_header, heads = None, {}
     fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
+    small_place = draft_placement(request, fit, found, draft_device(request.devices, found)) if small_header else None
+    machines = list(dict.fromkeys([*fit.machines, *(small_place.machines if small_place else ())]))
     if note is not None:
-        note[-1] = bool(fit.gpu_layers) and any(device.kind in ("gpu", "igpu") for device in devices)
+        note[-1] = 2 if machines else bool(fit.shares)
     with ExitStack() as opened:
-        model = _open_model(path, fit.gpu_layers, lambda share: on_progress(0.8 * share), opened)
+        model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened)
         options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0, scores=scores)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
-        layers = (fit.gpu_layers, model.n_layer + 1)
         draft, mapping = None, None
-        if small_header:
-            small_layers = request.draft_gpu_layers if fit.gpu_layers else max(0, request.draft_gpu_layers)
-            open_draft = partial(_open_draft, request, small_layers, model, target, options, on_progress, opened)
+        if small_place:
+            open_draft = partial(_open_draft, request, small_place, model, target, options, on_progress, opened)
             draft, mapping = guard.run(DRAFT, open_draft, (None, None))
         threads = None
         if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
@@ -237,7 +244,7 @@ def load(
             guard=guard,
         )
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
-        machine_key = f"{key} {built()} {device(0, *layers)} {physical_cores()}"
+        machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
         keeper = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
         promise = kept_promise(target, milliseconds, memory, machine_key)
         past = None
@@ -272,7 +279,13 @@ def load(
         architecture=header.architecture,
         n_ctx=target.abilities.n_ctx,
         fingerprint=header.fingerprint,
-        device=device(threads.count if threads else request.threads or physical_cores(), *layers),
+        device=words(
+            fit,
+            found,
+            threads.count if threads else request.threads or physical_cores(),
+            model.n_layer + 1,
+            small_place if draft else None,
+        ),
         promise=promise,
         drafters=drafters.offers(),
         plain_tok_per_s=1e3 / milliseconds,
@@ -282,6 +295,8 @@ def load(
         reasoning_default=prompts.reasoning.default,
         sampling=sampling,
         sampling_source=source,
+        remark=" ".join(found.lacking),
+        machines=machines,
     )
 
 
@@ -293,16 +308,16 @@ def _recommended(header: Header) -> tuple[dict[str, float], str]:
     return found, "the catalogue" if found else ""
 
 
-def _writes_scores(request: Load, devices: Sequence[Device]) -> bool:
+def _writes_scores(request: Load, found: Found) -> bool:
     """Whether attention does so where the model runs on the processor; the same text is kept by the other kind."""
-    on_gpu = request.gpu_layers and any(device.kind in ("gpu", "igpu") for device in devices)
+    on_gpu = request.gpu_layers and found.gpus
     if request.same_text or on_gpu or not request.measured_with:
         return False
     return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)
 
 
-def _open_model(path: Path, gpu_layers: int, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
-    return opened.enter_context(closing(LlamaModel(path, on_progress, gpu_layers)))
+def _open_model(path: Path, place: Placement, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
+    return opened.enter_context(closing(LlamaModel(path, on_progress, place)))
 
 
 def _draft_header(request: Load) -> Header | None:
@@ -315,7 +330,7 @@ def _draft_header(request: Load) -> Header | None:
 
 def _open_draft(
     request: Load,
-    gpu_layers: int,
+    place: Placement,
     model: LlamaModel,
     target: LlamaTarget,
     options: ContextOptions,
@@ -325,11 +340,11 @@ def _open_draft(
     """Opens the draft model, and what maps its vocabulary to the target's where they differ."""
     with ExitStack() as own:
         path = Path(request.draft_model or "")
-        small = _open_model(path, gpu_layers, lambda share: on_progress(0.8 + 0.1 * share), own)
+        small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own)
         small_options = ContextOptions(
             min(target.abilities.n_ctx, small.n_ctx_train),
             max_leaves=4,
-            scores=options.scores and not gpu_layers,
+            scores=options.scores and not place.devices,
             threads=request.threads,
             borrow=options.borrow,
         )

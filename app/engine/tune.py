@@ -18,6 +18,7 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions, Target
 from slipstream.models.types import EMPTY_TREE, TokenTree
 
@@ -48,7 +49,7 @@ def writes_scores(small: Path, folder: Path | None) -> bool:
         for found in (True, False):
             if kept == f"{key}{found}".encode():
                 return found
-        with closing(LlamaModel(small)) as model:
+        with closing(LlamaModel(small, placement=Placement(0, ()))) as model:
             found = _compare(model)
         if memory:
             memory.write(_KEPT, f"{key}{found}".encode())

@@ -6,11 +6,11 @@ A group is a table of the file, a field a key of it; nothing else declares a set
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.protocol import AUTO, STATES_LIMIT, Load, Sampling
+from slipstream.app.protocol import AUTO, STATES_LIMIT, Devices, Load, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 from slipstream.models.chat_template.marks import LEVELS
 from slipstream.models.sampling.bias import entries_of
@@ -45,6 +45,28 @@ class ModelSettings:
         -1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD, named=(-1, "all")
     )
     threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD, named=(0, "auto"))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """Devices."""
+
+    rpc: str = setting("", "machines that lend their devices (slipstream lend): host:port, with commas", when=_LOAD)
+    split_mode: str = setting(
+        "layer",
+        "how GPUs share a model: by layers, by rows of its matrices, or none: the main one alone",
+        choices=("layer", "row", "none"),
+        when=_LOAD,
+    )
+    tensor_split: str = setting(
+        "", "share of each GPU, as in 3,1, in the order of slipstream doctor; empty fills them evenly", when=_LOAD
+    )
+    main_gpu: int = setting(0, "number of the main GPU, from 0", high=255, when=_LOAD)
+    draft: str = setting("", "device of the draft model, by its name in slipstream doctor", when=_LOAD)
+
+    def devices(self) -> Devices:
+        """The devices of a load."""
+        return Devices(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +180,7 @@ class Settings:
     """All settings."""
 
     model: ModelSettings = field(default_factory=ModelSettings)  # which model, and how it is loaded
+    devices: DeviceSettings = field(default_factory=DeviceSettings)
     # how tokens are drawn in new chats and by ``run``
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     reply: ReplySettings = field(default_factory=ReplySettings)  # what leads and ends a reply
@@ -176,6 +199,7 @@ class Settings:
             n_ctx=model.context,
             kv_type=model.kv_type,
             gpu_layers=model.gpu_layers,
+            devices=self.devices.devices(),
             threads=model.threads,
             states_limit=limit,
         )

@@ -52,6 +52,9 @@ class ChatEngine(Protocol):
     def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
         """Has this called, in some thread, when the engine's process ends while nothing is asked of it."""
 
+    def tell_wait(self, told: Callable[[str], None]) -> None:
+        """Has this called, in some thread, with the names of other machines that a request has begun to wait for."""
+
     def stop(self, request: int) -> None:
         """Ends a reply at once; its ``Done`` still comes. May wait for an engine that hangs."""
 
@@ -125,6 +128,13 @@ class ReplyFailed(Message):
 
 
 @dataclass
+class MachineAwaited(Message):
+    """A load or a reply waits for other machines, which are silent."""
+
+    names: str
+
+
+@dataclass
 class EngineEnded(Message):
     """The engine's process ended while nothing was asked of it."""
 
@@ -159,6 +169,7 @@ class EngineService(Widget):
         """Listens for what comes unasked: the end of the engine, and what a prompt takes while it is typed."""
         self._engine.tell_count(self._counted)
         self._engine.tell_end(lambda error: self._tell(EngineEnded(error)))
+        self._engine.tell_wait(lambda names: self._tell(MachineAwaited(names)))
 
     def release(self) -> None:
         """Ends the engine, which frees its memory; ``load`` starts it again. It blocks."""

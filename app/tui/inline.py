@@ -211,6 +211,8 @@ class InlineChat(App[int]):
         self.loaded = message.loaded
         self._conversation.suggest(message.loaded.sampling)
         self._say(f"{message.loaded.name} · Enter sends · Esc stops or leaves")
+        if message.loaded.remark:
+            await self._show(message.loaded.remark)
         await self._remark(message.loaded.failed)
         if self._waiting:
             text, self._waiting = self._waiting, ""

@@ -15,6 +15,7 @@ from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.llama.memory import Memory, open_context
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions, Prefill, PrefillChunk
 from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, shared_prefix
 
@@ -86,6 +87,11 @@ class LlamaTarget:
     def context(self) -> Any:
         """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
         return self._context
+
+    @property
+    def placement(self) -> Placement:
+        """Where the model's layers lie."""
+        return self._model.placement
 
     def request(self, points: frozenset[int]) -> None:
         """Chooses the hidden points that evaluations and prefill chunks carry from now on.

@@ -131,6 +131,7 @@ class Device:
         description: The maker's name of it.
         total_bytes: Memory that it has.
         free_bytes: Memory that is free on it now.
+        machine: ``HOST:PORT`` of the machine that lends it; empty for one of this machine.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Device:
     description: str
     total_bytes: int
     free_bytes: int
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +203,17 @@ def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
 
 
 def survey_here() -> Survey:
-    """Lists them in this process: for the engine, which uses the devices anyway."""
+    """Lists this machine's in this process: for the engine, which uses the devices anyway."""
     from llama_cpp import llama_cpp as C
 
-    from slipstream.models.llama.ggml import calls
+    from slipstream.models.llama.ggml import calls, own_devices
     from slipstream.models.llama.library import amx_is_miscompiled, physical_cores
 
     C.llama_backend_init()
     ggml = calls()
     backends = [ggml.backend_reg_name(ggml.backend_reg_get(n)).decode() for n in range(ggml.backend_reg_count())]
     system = C.llama_print_system_info().decode("utf-8", "replace")
-    found = [_device(ggml, ggml.backend_dev_get(n)) for n in range(ggml.backend_dev_count())]
+    found = [_device(ggml, each) for each in own_devices()]
     features = (name for name in features_of(system) if not (amx_is_miscompiled() and name.startswith("AMX")))
     return Survey(
         devices=(*(device for device in found if device.kind != "cpu"), cpu()),

@@ -18,6 +18,7 @@ from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
 
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.install import without_rpc
 
 Tensor = int
 """Address of a tensor in one of ggml's contexts."""
@@ -41,6 +42,12 @@ class InitParams(ctypes.Structure):
 
 SetThreads: Final = ctypes.CFUNCTYPE(None, _P, _INT)
 """``ggml_backend_set_n_threads_t``."""
+
+_RPC: Final[Mapping[str, Any]] = {
+    "add_server": ctypes.CFUNCTYPE(_P, ctypes.c_char_p),
+    "start_server": ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, _SIZE, _SIZE, ctypes.POINTER(_P)),
+}
+"""``ggml_backend_rpc_add_server(endpoint)``, and ``start_server(endpoint, cache, threads, n_devices, devices)``."""
 
 _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "init": (_P, (InitParams,)),
@@ -69,10 +76,16 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_dev_name": (ctypes.c_char_p, (_P,)),
     "backend_dev_type": (_INT, (_P,)),
     "backend_dev_memory": (None, (_P, _P, _P)),
+    "backend_dev_get_props": (None, (_P, _P)),
     "backend_reg_count": (_SIZE, ()),
     "backend_reg_get": (_P, (_SIZE,)),
     "backend_reg_name": (ctypes.c_char_p, (_P,)),
+    "backend_reg_by_name": (_P, (ctypes.c_char_p,)),
+    "backend_reg_dev_count": (_SIZE, (_P,)),
+    "backend_reg_dev_get": (_P, (_P, _SIZE)),
+    "backend_register": (None, (_P,)),
     "backend_dev_by_type": (_P, (_INT,)),
+    "backend_dev_by_name": (_P, (ctypes.c_char_p,)),
     "backend_dev_init": (_P, (_P, ctypes.c_char_p)),
     "backend_dev_description": (ctypes.c_char_p, (_P,)),
     "backend_dev_supports_op": (ctypes.c_bool, (_P, _P)),
@@ -116,6 +129,59 @@ def calls() -> Any:
         call.restype, call.argtypes = result, arguments
         setattr(found, name, call)
     return found
+
+
+class _Properties(ctypes.Structure):
+    """The beginning of ``struct ggml_backend_dev_props``; its capabilities take less than the rest of it."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", _SIZE),
+        ("memory_total", _SIZE),
+        ("type", _INT),
+        ("device_id", ctypes.c_char_p),
+        ("rest", ctypes.c_uint8 * 64),
+    )
+
+
+def own_devices() -> list[int]:
+    """Handles of this machine's devices: none that another machine lends, none that two backends list twice."""
+    ggml = calls()
+    lent = ggml.backend_reg_by_name(b"RPC")
+    found: list[int] = []
+    seen = set()
+    for number in range(ggml.backend_dev_count()):
+        device = ggml.backend_dev_get(number)
+        if lent and ggml.backend_dev_backend_reg(device) == lent:
+            continue
+        properties = _Properties()
+        ggml.backend_dev_get_props(device, ctypes.byref(properties))
+        if properties.device_id and properties.device_id in seen:
+            continue
+        seen.add(properties.device_id)
+        found.append(device)
+    return found
+
+
+def own_gpus() -> list[int]:
+    """Handles of this machine's GPUs, those with memory of their own first."""
+    ggml, own = calls(), own_devices()
+    return [each for kind in (GPU, INTEGRATED_GPU) for each in own if ggml.backend_dev_type(each) == kind]
+
+
+def rpc_call(name: str) -> Any:
+    """One of the calls of ggml's RPC backend, by its name without ``ggml_backend_rpc_``.
+
+    Raises:
+        SlipstreamError: If the installed llama.cpp is built without that backend.
+    """
+    ggml = calls()
+    backend = ggml.backend_reg_by_name(b"RPC")
+    address = ggml.backend_reg_get_proc_address(backend, f"ggml_backend_rpc_{name}".encode()) if backend else None
+    if not address:
+        raise without_rpc()
+    return _RPC[name](address)
 
 
 class Operations:

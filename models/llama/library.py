@@ -185,18 +185,3 @@ def threads_of(context: Any) -> int:
     """How many threads a context runs on now, so that those beside it can run on as many."""
     count: int = C.llama_n_threads(context)
     return count
-
-
-def device(threads: int, gpu_layers: int = -1, layers: int = 0) -> str:
-    """Names where a model runs: the GPU's backend if it is used, else the CPU and the threads in use.
-
-    Args:
-        threads: In use on the processor.
-        gpu_layers: Layers on the GPU; -1 for all.
-        layers: Layers of the model.
-    """
-    if not gpu_layers or not C.llama_supports_gpu_offload():
-        return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
-    system = C.llama_print_system_info().decode("utf-8", "replace")
-    name = "Metal" if "Metal" in system or "MTL" in system else "CUDA" if "CUDA" in system else "GPU"
-    return name if gpu_layers < 0 else f"{name}, {gpu_layers} of {layers} layers"

@@ -17,6 +17,7 @@ from slipstream.models.errors import ModelChangedError, ModelFileError, Slipstre
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.llama.library import process_log
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.repack import weight_params
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
@@ -43,6 +44,7 @@ class LlamaModel:
         n_embd: Width of a hidden state.
         n_layer: Number of layers.
         mtp: Whether it has an MTP layer that llama.cpp can draft with; only then is the layer loaded.
+        placement: Where its layers lie.
         recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
         ends: The tokens that end a reply.
         token_bytes: Most bytes of text, whitespace aside, that one token can stand for; 0 where that has no bound.
@@ -52,7 +54,7 @@ class LlamaModel:
         self,
         path: Path,
         on_progress: Callable[[float], None] | None = None,
-        gpu_layers: int = -1,
+        placement: Placement = Placement(),  # noqa: B008 (frozen)
         vocabulary_only: bool = False,
         repack: bool = True,
     ) -> None:
@@ -61,17 +63,19 @@ class LlamaModel:
         Args:
             path: The GGUF.
             on_progress: Called with 0 to 1 while loading.
-            gpu_layers: Layers to keep on the GPU; -1 for all that there are.
+            placement: Where its layers are to lie.
             vocabulary_only: Leave the weights on the disk: it can tokenize, and nothing else.
             repack: Let the processor keep a copy of some weights in an order that it likes better.
 
         Raises:
             ModelFileError: If the file is not a model that llama.cpp can load.
+            UsageError: If there is no device of a name.
         """
         self.header: Header = read_header(path)
+        self.placement = placement
         C.llama_backend_init()
         params = weight_params(self.header, repack and not vocabulary_only)
-        params.n_gpu_layers = gpu_layers
+        placement.fill(params)
         self.mtp = params.load_mtp = not without_mtp(self.header)
         params.vocab_only = vocabulary_only
 

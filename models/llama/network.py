@@ -20,13 +20,12 @@ from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.ggml import (
     CPU,
     F32,
-    GPU,
-    INTEGRATED_GPU,
     InitParams,
     Operations,
     SetThreads,
     Tensor,
     calls,
+    own_gpus,
 )
 from slipstream.models.outside import quoted, shown_path
 from slipstream.models.types import Floats
@@ -50,8 +49,8 @@ class _Graph:
 class Network:
     """Weights on a device, and one graph on them for each number of rows that was ever asked for.
 
-    The device is the GPU, where there is one that has all operations of the graph, else the CPU. Buffers on the CPU are
-    plain ones, never those of AMX, which some compilers get wrong (see ``library.model_params``).
+    The device is this machine's GPU, where there is one that has all operations of the graph, else the CPU. Buffers on
+    the CPU are plain ones, never those of AMX, which some compilers get wrong (see ``library.model_params``).
 
     Attributes:
         device: What it runs on, for people.
@@ -153,8 +152,7 @@ class Network:
         with ExitStack() as opened:
             graph = self._describe(1, opened).pointer
             nodes = [ggml.graph_node(graph, place) for place in range(ggml.graph_n_nodes(graph))]
-            for kind in (GPU, INTEGRATED_GPU, CPU):
-                device = ggml.backend_dev_by_type(kind)
+            for device in (*own_gpus(), ggml.backend_dev_by_type(CPU)):
                 if device and all(ggml.backend_dev_supports_op(device, node) for node in nodes):
                     return int(device)
         raise SlipstreamError("no device of this computer can run the drafting heads.", _OTHER)

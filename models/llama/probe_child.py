@@ -23,6 +23,7 @@ from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import EMPTY_TREE
 
@@ -46,7 +47,7 @@ def probe(path: Path) -> None:
     size = sum(part.stat().st_size for part in header.parts)
     threads = physical_cores() if size > _LARGE else 1
     _limit(size, threads)
-    with closing(LlamaModel(path, gpu_layers=0, repack=size <= _LARGE)) as model:
+    with closing(LlamaModel(path, placement=Placement(0), repack=size <= _LARGE)) as model:
         if role_of(header) == "drafter":  # it needs the context of its target
             return
         check_vocabulary(header)

@@ -12,8 +12,6 @@ from collections import defaultdict
 from functools import cache
 from typing import Any, Final
 
-from llama_cpp import llama_cpp as C
-
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama import ggml
 from slipstream.models.llama.library import amx_is_miscompiled, model_params
@@ -38,7 +36,7 @@ def weight_params(header: Header, repack: bool = True) -> Any:
     """
     params = model_params()
     params.use_extra_bufts = params.use_extra_bufts and repack
-    named = overrides(header) if repack and amx_is_miscompiled() and not C.llama_supports_gpu_offload() else None
+    named = overrides(header) if repack and amx_is_miscompiled() and not ggml.own_gpus() else None
     if named:
         params.tensor_buft_overrides = ctypes.addressof(named)
         params.named = named  # lives as long as the parameters

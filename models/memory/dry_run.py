@@ -14,6 +14,7 @@ from typing import Any, Final
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.llama.library import model_params, process_log
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
 
 _BUFFER: Final = re.compile(r"compute buffer size = +([\d.]+) MiB")
@@ -25,6 +26,7 @@ class DryRun:
     def __init__(self, path: Path) -> None:
         """Reads the file's header in C, so it must have been checked before."""
         params = model_params()
+        Placement().fill(params)  # a lender that is gone would end this process
         params.no_alloc, params.load_mode, params.load_mtp = True, C.LLAMA_LOAD_MODE_NONE, False
         C.llama_backend_init()
         with process_log().listening():

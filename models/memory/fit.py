@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.need import ContextSize, Need, need_of
+from slipstream.models.memory.need import ContextSize, Need, compute_bytes, need_of, offloaded
 from slipstream.models.memory.shape import Shape, rough_shape, shape_of
+from slipstream.models.memory.sharing import in_proportion, shared_out
 from slipstream.models.types import PACKED, KvType
 
 MARGIN: Final = 1.05  # factor on every estimate: the largest error that estimates may have
@@ -27,27 +29,33 @@ _UNKNOWN: Final = 1 << 60  # bytes assumed if the system does not report its mem
 class Room:
     """Memory that a model may take."""
 
-    gpu: int  # bytes on all GPUs together; 0 without any
+    gpus: tuple[int, ...]  # bytes on each GPU, those that other machines lend last
     memory: int  # bytes of the machine's memory
-    shared: bool = False  # whether the GPU uses the machine's memory, as on Apple silicon
-    gpus: int = 0  # number of GPUs; each has a compute buffer
+    shared: bool = False  # whether the first GPU uses the machine's memory, as on Apple silicon
+    names: tuple[str, ...] = ()  # ``Device.name`` of each GPU
+    machines: tuple[str, ...] = ()  # the machine that lends each GPU; empty for this machine's
+
+    @property
+    def own(self) -> int:
+        """Number of this machine's GPUs."""
+        return self.machines.count("")
 
     @property
     def total(self) -> int:
-        return self.memory if self.shared else self.memory + self.gpu
+        return self.memory + sum(self.gpus[self.shared :])
 
     def used(self, need: Need) -> float:
-        """The larger share that a model takes of the GPUs or the memory, with margin; above 1 it does not fit."""
-        in_memory = need.total if self.shared else need.total - need.gpu
-        shares = ((need.gpu, self.gpu), (in_memory, self.memory))
+        """The largest share that a model takes of a device, with margin; above 1 it does not fit."""
+        beside = need.total - sum(need.on[self.shared :])
+        shares = [*zip(need.on, self.gpus, strict=False), (beside, self.memory)]
         return max(MARGIN * taken / max(1, room) for taken, room in shares)
 
 
 def room_of(devices: Sequence[Device]) -> Room:
-    """Adds up the usable memory; like llama.cpp, it uses an integrated GPU only if there is no other."""
-    gpus = [device for device in devices if device.kind == "gpu"]
-    shared = not gpus
-    gpus = gpus or [device for device in devices if device.kind == "igpu"][:1]
+    """The usable memory; like llama.cpp, it counts an integrated GPU only if this machine has no other."""
+    own = [device for device in devices if device.kind == "gpu" and not device.machine]
+    integrated = [device for device in devices if device.kind == "igpu"][:1]
+    gpus = [*(own or integrated), *(device for device in devices if device.machine)]
     processor = next((device for device in devices if device.kind == "cpu"), None)
     memory = 0
     if processor and not processor.total_bytes:
@@ -55,8 +63,13 @@ def room_of(devices: Sequence[Device]) -> Room:
     elif processor:
         kept = min(max(_KEPT, _KEPT_SHARE * processor.total_bytes), processor.free_bytes / 4)
         memory = round(processor.free_bytes - kept)
-    gpu = sum(max(0, device.free_bytes - _GPU_KEPT) for device in gpus)
-    return Room(gpu, memory, shared and bool(gpus), len(gpus))
+    return Room(
+        tuple(max(0, device.free_bytes - _GPU_KEPT) for device in gpus),
+        memory,
+        shared=bool(integrated and not own),
+        names=tuple(device.name for device in gpus),
+        machines=tuple(device.machine for device in gpus),
+    )
 
 
 # bits that a weight takes in the usual quantizations, embeddings included, about
@@ -79,13 +92,19 @@ def parts(need: Need) -> str:
 
 def spare(room: Room) -> str:
     """The usable memory in words, without the margin."""
-    memory, gpu = (gigabytes(count / MARGIN) for count in (room.memory, room.gpu))
-    if not room.gpus:
-        return f"{memory} of memory available"
-    on = "the GPU" if room.gpus == 1 else f"the {room.gpus} GPUs"
+    memory = f"{gigabytes(room.memory / MARGIN)} of memory"
+    parts = []
+    if room.own:
+        on = "the GPU" if room.own == 1 else f"the {room.own} GPUs"
+        parts.append(f"{gigabytes(sum(room.gpus[: room.own]) / MARGIN)} {'of it by' if room.shared else 'on'} {on}")
+    for machine in dict.fromkeys(room.machines[room.own :]):
+        lent = sum(free for free, of in zip(room.gpus, room.machines, strict=True) if of == machine)
+        parts.append(f"{gigabytes(lent / MARGIN)} on {machine}")
+    if not parts:
+        return f"{memory} available"
     if room.shared:
-        return f"{memory} of memory available, {gpu} of it by the GPU"
-    return f"{gpu} on {on} and {memory} of memory available"
+        return f"{memory} available, {' and '.join(parts)}"
+    return f"{', '.join(parts)} and {memory} available"
 
 
 def alternative(shape: Shape, need: Need, room: Room, n_ctx: int | None) -> str:
@@ -120,37 +139,72 @@ _DRAFT_LEAVES: Final = 4
 class Fit:
     """The best way to open a model on this machine."""
 
-    verdict: Verdict  # "gpu": whole on the GPU; "split": some layers on it; "memory": all on the processor; "too big"
-    gpu_layers: int  # layers on the GPU, the output counted as one; -1 for all
+    verdict: Verdict  # "gpu": whole on GPUs; "split": some layers on them; "memory": all on the processor; "too big"
+    gpu_layers: int  # layers on GPUs, the output counted as one; -1 for all
     n_ctx: int  # context in tokens; for "too big" the one that was tried
     kv_type: KvType  # type of the KV cache
     need: Need
     why: str  # the numbers in a sentence or two, and for "too big" what would fit
+    # ``Device.name`` of each GPU that is used, to the layers on it, in order
+    shares: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def machines(self) -> list[str]:
+        """The other machines that hold some of its layers."""
+        return list(dict.fromkeys(machine for name in self.shares if (machine := name.rpartition("/")[0])))
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A model with its drafter (a draft model, bytes of heads), the number of GPUs, and its kind of attention."""
+    """A model with its drafter (a draft model and its GPU's place, bytes of heads), and its kind of attention."""
 
     shape: Shape
     draft: Shape | None = None
     measure: Measure | None = None
-    gpus: int = 1
     heads: int = 0
-    scores: bool = False  # whether the processor runs without flash attention, which stores the scores
+    scores: bool = False
+    draft_on: int | None = 0
 
-    def need(self, n_ctx: int, kv: KvType, gpu_layers: int, rows: int = 64, leaves: int = 16) -> Need:
-        scores = self.scores and not gpu_layers
-        flash = not scores or kv in PACKED
+    @property
+    def layers(self) -> int:
+        """Layers that can be on GPUs, the output counted as one."""
+        return len(self.shape.layers) + 1
+
+    def need(self, n_ctx: int, kv: KvType, shares: Sequence[int], rows: int = 64, leaves: int = 16) -> Need:
+        context, measured = self._context(n_ctx, kv, any(shares), rows, leaves)
+        return need_of(self.shape, context, shares, measured) + self._drafter(n_ctx, any(shares), rows)
+
+    def spread(self, n_ctx: int, kv: KvType, count: int, room: Room, split: Sequence[float]) -> tuple[int, ...]:
+        """Shares so many layers out among the GPUs: in the proportions of ``split``, or as they have room."""
+        if split:
+            return in_proportion(count, split[: len(room.gpus)])
+        if len(room.gpus) == 1:
+            return (count,)
+        context, measured = self._context(n_ctx, kv, True)
+        graph = compute_bytes(self.shape, context) if measured is None else measured
+        beside = self._drafter(n_ctx, True).on
+        pairs = zip_longest(room.gpus, beside[: len(room.gpus)], fillvalue=0)
+        rooms = [round(free / MARGIN) - taken for free, taken in pairs]
+        return shared_out(offloaded(self.shape, context)[self.layers - count :], rooms, graph)
+
+    def _context(
+        self, n_ctx: int, kv: KvType, on_gpu: bool, rows: int = 64, leaves: int = 16
+    ) -> tuple[ContextSize, int | None]:
+        scores = self.scores and not on_gpu
         measured = self.measure(n_ctx, kv, scores) if self.measure else None
-        own = need_of(self.shape, ContextSize(n_ctx, kv, rows, leaves, flash=flash), gpu_layers, self.gpus, measured)
-        own += Need(self.heads, 0, 0, self.heads if gpu_layers else 0)
+        return ContextSize(n_ctx, kv, rows, leaves, flash=not scores or kv in PACKED), measured
+
+    def _drafter(self, n_ctx: int, on_gpu: bool, rows: int = 64) -> Need:
+        """The need of the draft model and the heads, on the GPU of their place where the model uses GPUs."""
+        place = self.draft_on if on_gpu else None
+        before = (0,) * (place or 0)
+        own = Need(self.heads, 0, 0, () if place is None else (*before, self.heads))
         if self.draft is None:
             return own
-        context = ContextSize(
-            min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=not scores
-        )
-        return own + need_of(self.draft, context, -1 if gpu_layers else 0, self.gpus)
+        flash = not (self.scores and not on_gpu)
+        context = ContextSize(min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=flash)
+        whole = len(self.draft.layers) + 1
+        return own + need_of(self.draft, context, () if place is None else (*before, whole))
 
 
 def need(
@@ -166,13 +220,14 @@ def need(
     """Estimates the memory of a model that is opened with ``ContextOptions``.
 
     Args:
-        n_gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
+        n_gpu_layers: Layers on one GPU, the output counted as one; -1 for all.
         rows: Most rows of one evaluation.
         leaves: Most leaves of a tree.
         flash: Whether flash attention is on; on GPUs it always is.
     """
     case = _Case(shape_of(header), shape_of(draft) if draft else None, scores=not flash)
-    return case.need(n_ctx, kv_type, n_gpu_layers, rows, leaves)
+    count = case.layers if n_gpu_layers < 0 else min(n_gpu_layers, case.layers)
+    return case.need(n_ctx, kv_type, (count,) if count else (), rows, leaves)
 
 
 def fit(
@@ -184,12 +239,15 @@ def fit(
     measure: Measure | None = None,
     heads: int = 0,
     scores: bool = False,
+    gpu_layers: int = -1,
+    split: Sequence[float] = (),
+    draft_device: str = "",
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
-    The order: whole on the GPU, split, in memory. Each place gets the longest context that fits, at most 8,192 tokens
-    unless ``want_ctx`` is given, with a KV cache of F16 before one of Q8_0. A place with room for fewer than 4,096
-    tokens is skipped if another one has more.
+    The order: whole on this machine's GPUs, whole on them and those of other machines, split, in memory. Each place
+    gets the longest context that fits, at most 8,192 tokens unless ``want_ctx`` is given, with a KV cache of F16 before
+    one of Q8_0. A place with room for fewer than 4,096 tokens is skipped if another one has more.
 
     Args:
         devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists it.
@@ -197,10 +255,25 @@ def fit(
         kv_type: The required type of KV cache; None to choose.
         measure: Measures the compute buffer with llama.cpp; None to estimate it.
         scores: Whether attention on the processor runs without flash attention.
+        gpu_layers: Layers on GPUs that the owner asks for, whether they fit or not; -1 for as many as fit.
+        split: Proportions in which all GPUs share the model; empty to fill them evenly.
+        draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
     """
-    room = room_of(devices)
-    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, max(1, room.gpus), heads, scores)
-    return _fit(case, room, want_ctx, kv_type)
+    room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
+    place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
+    place = None if draft_device == "CPU" else place
+    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, heads, scores, place)
+    chosen = _fit(case, room, want_ctx, kv_type, split)
+    if gpu_layers < 0 or chosen.verdict == "too big":
+        return chosen
+    count = min(gpu_layers, case.layers)
+    shares = case.spread(chosen.n_ctx, chosen.kv_type, count, room, split) if count and room.gpus else ()
+    return replace(
+        chosen,
+        gpu_layers=gpu_layers,
+        need=case.need(chosen.n_ctx, chosen.kv_type, shares),
+        shares=_named(room, shares),
+    )
 
 
 def estimate(
@@ -221,33 +294,48 @@ def estimate(
     """
     room = room_of(devices)
     shape, draft = rough_shape(size, params, context or 0), rough_shape(draft_size) if draft_size else None
-    return _fit(_Case(shape, draft, gpus=max(1, room.gpus)), room, want_ctx, None)
+    return _fit(_Case(shape, draft, draft_on=0 if room.own else None), room, want_ctx, None)
 
 
-def _fit(case: _Case, room: Room, want_ctx: int | None, kv_type: KvType | None) -> Fit:
+def _fit(case: _Case, room: Room, want_ctx: int | None, kv_type: KvType | None, split: Sequence[float] = ()) -> Fit:
     top = want_ctx or min(case.shape.n_ctx_train or USUAL_CONTEXT, USUAL_CONTEXT)
     contexts = [top] if want_ctx else [top, *(n for n in _SHORTER if n < top)]
     floor = min(_COMFORTABLE, top)
     for group in ([n for n in contexts if n >= floor], [n for n in contexts if n < floor]):
-        for verdict in _places(room):
+        for place in _places(room, split):
             for n_ctx in group:
                 for kv in _kv_types(case.shape, kv_type):
-                    found = _placed(case, room, verdict, n_ctx, kv)
+                    found = _placed(case, place, n_ctx, kv)
                     if found:
                         return found
     tried = top if want_ctx else floor
     kv = _kv_types(case.shape, kv_type)[0]
-    least = case.need(tried, _kv_types(case.shape, kv_type)[-1], 0)
-    shorter = _longest(case, room, kv_type, tried) if want_ctx else None
+    least = case.need(tried, _kv_types(case.shape, kv_type)[-1], ())
+    shorter = _longest(case, room, kv_type, tried, split) if want_ctx else None
     instead = alternative(case.shape, least, room, shorter)
-    need = case.need(tried, kv, 0)
+    need = case.need(tried, kv, ())
     return Fit("too big", 0, tried, kv, need, f"{parts(need)}, but {spare(room)}. {instead}")
 
 
-def _places(room: Room) -> Iterator[Verdict]:
-    if room.gpu:
-        yield from ("gpu", "split")
-    yield "memory"
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a model may be put: all of the memory, the GPUs that are used, and their proportions."""
+
+    verdict: Verdict
+    whole: Room
+    room: Room
+    split: Sequence[float] = ()
+
+
+def _places(room: Room, split: Sequence[float]) -> Iterator[_Place]:
+    if sum(room.gpus):
+        if 0 < room.own < len(room.gpus) and not split:
+            own = slice(0, room.own)
+            used = replace(room, gpus=room.gpus[own], names=room.names[own], machines=room.machines[own])
+            yield _Place("gpu", room, used)
+        yield _Place("gpu", room, room, split)
+        yield _Place("split", room, room, split)
+    yield _Place("memory", room, room)
 
 
 def _kv_types(shape: Shape, kv_type: KvType | None) -> list[KvType]:
@@ -256,35 +344,55 @@ def _kv_types(shape: Shape, kv_type: KvType | None) -> list[KvType]:
     return ["f16", "q8_0"] if shape.packable and any(layer.keys for layer in shape.layers) else ["f16"]
 
 
-def _placed(case: _Case, room: Room, verdict: Verdict, n_ctx: int, kv: KvType) -> Fit | None:
-    """The fit of a model in one place (``Verdict``); None if it does not fit there."""
-    layers = {"gpu": -1, "memory": 0}.get(verdict, 0)
-    if verdict == "split":
-        low, high = 1, len(case.shape.layers)  # 1 is the output alone, which is no faster
+def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
+    """The fit of a model in one place; None if it does not fit there."""
+    count = case.layers if place.verdict == "gpu" else 0
+    if place.verdict == "split":
+        low, high = 1, case.layers - 1  # 1 is the output alone, which is no faster
         while low < high:
             middle = (low + high + 1) // 2
-            fits = MARGIN * case.need(n_ctx, kv, middle).gpu <= room.gpu
+            on = case.need(n_ctx, kv, case.spread(n_ctx, kv, middle, place.room, place.split)).on
+            fits = all(MARGIN * taken <= free for taken, free in zip(on, place.room.gpus, strict=False))
             low, high = (middle, high) if fits else (low, middle - 1)
-        layers = low
-        if layers < 2:
+        count = low
+        if count < 2:
             return None
-    need = case.need(n_ctx, kv, layers)
-    if room.used(need) > 1:
+    shares = case.spread(n_ctx, kv, count, place.room, place.split) if count else ()
+    need = case.need(n_ctx, kv, shares)
+    if place.room.used(need) > 1:
         return None
-    where = {
-        "gpu": "all on the GPU",
-        "split": f"{layers} of {len(case.shape.layers) + 1} layers on the GPU",
-        "memory": "none of it on a GPU" if room.gpus else "",
-    }[verdict]
-    return Fit(verdict, layers, n_ctx, kv, need, f"{parts(need)}{', ' if where else ''}{where}; {spare(room)}.")
+    layers = {"gpu": -1, "memory": 0}.get(place.verdict, count)
+    where = _where(place, shares, case.layers)
+    why = f"{parts(need)}{', ' if where else ''}{where}; {spare(place.whole)}."
+    return Fit(place.verdict, layers, n_ctx, kv, need, why, _named(place.room, shares))
 
 
-def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int) -> int | None:
-    """The longest context that fits, up to the one it was trained with, in steps of 256 tokens; None below 512."""
+def _named(room: Room, shares: Sequence[int]) -> Mapping[str, int]:
+    """Layers by the name of the GPU that holds them."""
+    return {name: count for name, count in zip(room.names, shares, strict=False) if count}
+
+
+def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
+    """Words which GPUs hold how many layers."""
+    room = place.room
+    if not any(shares):
+        return "none of it on a GPU" if room.gpus else ""
+    on: dict[str, int] = {}
+    for machine, count in zip(room.machines, shares, strict=True):
+        name = machine or ("the GPU" if room.own == 1 else f"the {room.own} GPUs")
+        on[name] = on.get(name, 0) + count
+    held = [(name, count) for name, count in on.items() if count]
+    if place.verdict == "gpu" and len(held) == 1:
+        return f"all on {held[0][0]}"
+    return f"{' and '.join(f'{count} of {layers} layers on {name}' for name, count in held)}"
+
+
+def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int, split: Sequence[float]) -> int | None:
+    """The longest context that fits and that it was trained with, in steps of 256 tokens; None below 512."""
     low, high = 1, min(below, case.shape.n_ctx_train or below) // 256
     while low < high:
         middle = (low + high + 1) // 2
         kv = _kv_types(case.shape, kv_type)[-1]
-        fits = any(_placed(case, room, verdict, 256 * middle, kv) for verdict in _places(room))
+        fits = any(_placed(case, place, 256 * middle, kv) for place in _places(room, split))
         low, high = (middle, high) if fits else (low, middle - 1)
     return 256 * low if low > 1 else None

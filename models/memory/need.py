@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from slipstream.models.memory.shape import Layer, Shape
@@ -18,16 +20,19 @@ class Need:
     weights: int
     kv: int  # the KV cache, and the states of recurrent layers
     compute: int  # compute buffers and logits
-    gpu: int = 0  # the part of all these on GPUs
+    on: tuple[int, ...] = ()  # the part of all these on each GPU
+
+    @property
+    def gpu(self) -> int:
+        return sum(self.on)
 
     @property
     def total(self) -> int:
         return self.weights + self.kv + self.compute
 
     def __add__(self, other: Need) -> Need:
-        return Need(
-            self.weights + other.weights, self.kv + other.kv, self.compute + other.compute, self.gpu + other.gpu
-        )
+        on = tuple(map(sum, zip_longest(self.on, other.on, fillvalue=0)))
+        return Need(self.weights + other.weights, self.kv + other.kv, self.compute + other.compute, on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +84,41 @@ def logits_bytes(shape: Shape, context: ContextSize) -> int:
     return 4 * max(context.rows, 1 if shape.recurrent else context.leaves) * shape.vocabulary
 
 
-def need_of(shape: Shape, context: ContextSize, gpu_layers: int, gpus: int = 1, measured: int | None = None) -> Need:
-    """Adds up the memory of a model with some of its layers on GPUs.
+def need_of(shape: Shape, context: ContextSize, shares: Sequence[int] = (), measured: int | None = None) -> Need:
+    """Adds up a model with some of its layers on GPUs.
 
-    llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. A split
-    model has a compute buffer on each side, and a buffer on the GPU into which weights of the other layers are copied
-    for large passes, one tensor at a time (``op_offload``).
+    llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. Every GPU
+    with layers has a compute buffer, and so has the machine's memory; the first GPU copies weights for large passes,
+    one tensor at a time (``op_offload``).
 
     Args:
-        gpu_layers: Layers on the GPU, the output counted as one; -1 for all.
-        gpus: Number of GPUs that share them; each has a compute buffer.
+        shares: Layers on each GPU, in order, the output counted as the last one.
         measured: Bytes of the compute buffer as measured by llama.cpp, if known.
     """
-    count = len(shape.layers)
-    on_gpu = count + 1 if gpu_layers < 0 else min(gpu_layers, count + 1)
     graph = compute_bytes(shape, context) if measured is None else measured
     logits = logits_bytes(shape, context)
     weights, kv = shape.weights, sum(kv_bytes(layer, shape, context) for layer in shape.layers)
-    if not on_gpu:
-        return Need(weights, kv, graph + logits)
-    gpu_part = shape.layers[count + 1 - on_gpu :]
-    cpu_part = shape.layers[: count + 1 - on_gpu]
-    gpu = shape.output + shape.copied + gpus * graph
-    gpu += sum(layer.weights + kv_bytes(layer, shape, context) for layer in gpu_part)
-    copied_weights = max((layer.weights for layer in cpu_part), default=0) // 2
+    if not any(shares):
+        return Need(weights, kv, graph + logits, (0,) * len(shares))
+    first = len(shape.layers) + 1 - sum(shares)
+    sizes = offloaded(shape, context)[first:]
+    on, at = [], 0
+    for share in shares:
+        on.append(sum(sizes[at : at + share]) + (graph if share else 0))
+        at += share
+    near = shape.layers[:first]
+    borrowed = max((layer.weights for layer in near), default=0) // 2
+    on[0] += borrowed
     inputs = 4 * context.batch * shape.width + shape.caches * context.cells * context.batch * 2
-    cpu_graph = graph if cpu_part else min(graph, inputs)
-    return Need(weights + shape.copied, kv, gpus * graph + cpu_graph + copied_weights + logits, gpu + copied_weights)
+    beside = graph if near else min(graph, inputs)
+    graphs = sum(graph for share in shares if share)
+    return Need(weights + shape.copied, kv, graphs + beside + borrowed + logits, tuple(on))
+
+
+def offloaded(shape: Shape, context: ContextSize) -> list[int]:
+    """Bytes that each layer takes on a GPU, cells of its KV cache included; the output is the last one."""
+    layers = [layer.weights + kv_bytes(layer, shape, context) for layer in shape.layers]
+    return [*layers, shape.output + shape.copied]
 
 
 def _bytes_of(numbers: int, kv: KvType) -> int:

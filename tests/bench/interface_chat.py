@@ -103,6 +103,9 @@ class Player(ChatEngine):
     def tell_count(self, told: Callable[[Counted], None]) -> None:
         """Counts nothing."""
 
+    def tell_wait(self, told: Callable[[str], None]) -> None:
+        pass
+
     def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
         """Does not end."""
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from slipstream.app.engine.process.process import EngineProcess
 from slipstream.app.engine.process.recovery import Recovery
 from slipstream.app.engine.process.watchdog import Limits
 from slipstream.app.protocol import (
     VERSION,
+    Beat,
     Counted,
     Done,
     Failed,
@@ -29,6 +31,10 @@ from slipstream.app.protocol import (
     Watch,
 )
 from slipstream.models.errors import EngineDiedError, SlipstreamError
+from slipstream.models.llama.remote import ask, endpoints
+
+_WAITS: Final = 5.0  # seconds without any work after which another machine is said to be waited for
+_ANSWER: Final = 1.0  # seconds that a machine has to answer, after one was lost
 
 
 class Engine:
@@ -48,6 +54,8 @@ class Engine:
         self._under_way = 0  # loads and replies that a caller waits for
         self._on_end: Callable[[EngineDiedError], None] | None = None
         self._on_count: Callable[[Counted], None] = lambda _: None
+        self._on_wait: Callable[[str], None] = lambda _: None
+        self._waits = False  # for another machine
         self._lock = threading.Lock()  # the thread that takes the process away reports its end
 
     @property
@@ -64,6 +72,10 @@ class Engine:
         """Sets what is called, in a thread, with the size of each prompt that ``prepare`` counts."""
         self._on_count = on_count
 
+    def tell_wait(self, on_wait: Callable[[str], None]) -> None:
+        """Sets what is called, in a thread, with the names of other machines that a request has begun to wait for."""
+        self._on_wait = on_wait
+
     def start(self) -> None:
         """Starts the process if there is none; it imports its libraries while the caller goes on."""
         if self._process and self._process.alive:
@@ -71,7 +83,7 @@ class Engine:
         self.close()
         self._greeted = False
         self._process = EngineProcess(
-            self._log, self._limits, self._ended_idle, lambda counted: self._on_count(counted)
+            self._log, self._limits, self._ended_idle, lambda counted: self._on_count(counted), self._beaten
         )
 
     def load(self, load: Load, on_progress: Callable[[float | None], None] | None = None) -> Loaded:
@@ -216,6 +228,13 @@ class Engine:
                 refusal.code = event.code
                 raise refusal
 
+    def _beaten(self, beat: Beat) -> None:
+        """Tells once that another machine keeps a request waiting: this one does nothing at all."""
+        machines = endpoints(self._wanted.devices.rpc) if self._wanted else []
+        waited, self._waits = self._waits, bool(machines) and beat.still >= _WAITS
+        if self._waits and not waited:
+            self._on_wait(", ".join(machines))
+
     def _died(self, when: str) -> EngineDiedError:
         process = self._take()
         if process is None:
@@ -246,4 +265,12 @@ class Engine:
     def _report(self, process: EngineProcess, when: str) -> EngineDiedError:
         end = process.end()
         self._recovery.ended(end)
-        return EngineDiedError(f"the engine ended {when}: {end.reason}.", end.hint)
+        lost = _lost(self._wanted) if end.cause == "machine" and self._wanted else ""
+        return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)
+
+
+def _lost(load: Load) -> str:
+    """Words which machine does not answer, after one was lost."""
+    lenders = [ask(endpoint, _ANSWER) for endpoint in endpoints(load.devices.rpc)]
+    silent = [f" {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
+    return "".join(silent) or f" {', '.join(lender.endpoint for lender in lenders)} answers again."

@@ -62,15 +62,21 @@ class EngineProcess:
     """
 
     def __init__(
-        self, log: Path, limits: Limits, on_end: Callable[[EngineProcess], None], on_count: Callable[[Counted], None]
+        self,
+        log: Path,
+        limits: Limits,
+        on_end: Callable[[EngineProcess], None],
+        on_count: Callable[[Counted], None],
+        on_beat: Callable[[Beat], None],
     ) -> None:
         """Starts it.
 
         Args:
             on_end: Called in a thread when it has ended.
             on_count: Called in a thread with the size of a prompt that is being typed.
+            on_beat: Called in a thread with every heartbeat.
         """
-        self._log, self._on_end, self._on_count = log, on_end, on_count
+        self._log, self._on_end, self._on_count, self._on_beat = log, on_end, on_count, on_beat
         self._note = log.with_suffix(".note")
         self._watchdog = Watchdog(limits)
         self._events: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
@@ -149,7 +155,9 @@ class EngineProcess:
                 self._watchdog.received(event)
                 if isinstance(event, Counted):
                     self._on_count(event)
-                elif not isinstance(event, Beat):
+                elif isinstance(event, Beat):
+                    self._on_beat(event)
+                else:
                     self._events.put(event)
         except (ProtocolError, OSError) as error:
             fault = f"it spoke nonsense ({error})"

@@ -16,7 +16,7 @@ from slipstream.app.protocol import Load, Loaded
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.outside import shown_path
 
-Cause = Literal["memory", "gpu", "drafter", "other"]
+Cause = Literal["memory", "gpu", "machine", "drafter", "other"]
 
 _TELLING: Final = ("GGML_ASSERT", "GGML_ABORT", "terminate called", "what():", "CUDA error", "Error:")
 _MEMORY: Final = (
@@ -28,6 +28,7 @@ _GPU: Final = (
     "ggml_cuda", "ggml_vulkan", "ggml_metal", "command buffer", "ggml-cuda", "ggml-vulkan", "ggml-metal",
     "the gpu failed",
 )  # fmt: skip
+_MACHINE: Final = ("ggml-rpc", "rpc server")
 _SIGNALS: Final = {
     "SIGKILL": "it was killed (SIGKILL), probably because memory ran out",
     "SIGABRT": "llama.cpp or a library gave up (SIGABRT)",
@@ -45,6 +46,7 @@ _HINTS: Final = {
 }
 _NAME_BYTES: Final = 64
 _NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as ``slipstream.drafters.guard`` writes it, without loading numpy here
+_HARMLESS: Final = "ggml_vulkan: No devices found"  # what every process of such a build logs, without a GPU
 _TRACES: Final = ("  File ", "Thread 0x", "Current thread", "Extension modules", "Fatal Python error")
 _LAST: Final = 12  # how many of the log's last lines may give the reason; earlier ones may report harmless errors
 _KEPT: Final = "What was written is kept; the next message starts it again"
@@ -66,6 +68,7 @@ class Note:
 
     drafter: str = ""  # the drafter whose call was running; empty if none was
     gpu: bool = False  # whether a GPU computed
+    machines: bool = False  # whether other machines computed
 
     @staticmethod
     def of(path: Path) -> Note:
@@ -73,7 +76,8 @@ class Note:
         with suppress(OSError):
             raw = path.read_bytes()
             name = raw[1 + (raw[0] - 1) * _NAME_BYTES :][:_NAME_BYTES] if raw[:1].strip(b"\0") else b""
-            return Note(name.rstrip(b"\0").decode("utf-8", "replace"), any(raw[_NOTE_BYTES:]))
+            last = raw[_NOTE_BYTES:][-1:]
+            return Note(name.rstrip(b"\0").decode("utf-8", "replace"), last == b"\1", last == b"\2")
         return Note()
 
 
@@ -97,10 +101,11 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
         code: Exit code, below 0 for a signal; None for a process that cannot even be killed.
         given_up: Why the watchdog killed it, or empty.
     """
-    lines = [line for line in log.splitlines() if line.strip() and not line.startswith(_TRACES)][-_LAST:]
+    lines = [line for line in log.splitlines() if line.strip() and not line.startswith((_HARMLESS, *_TRACES))][-_LAST:]
     if given_up:
         hangs = given_up.startswith(HANGS)
-        cause: Cause = "gpu" if hangs and note.gpu else "drafter" if note.drafter else "other"
+        waited: Cause | None = "machine" if note.machines else "gpu" if note.gpu else None
+        cause: Cause = waited if hangs and waited else "drafter" if note.drafter else "other"
         reason = f"{given_up}, so it was ended"
     elif code is None:
         return End("the system does not let it end")
@@ -114,6 +119,9 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
     if cause == "drafter":
         reason = f"drafter {note.drafter} ended it, {reason}"
         return End(reason, "What was written is kept; replies go on without this drafter.", cause, note.drafter)
+    if cause == "machine":
+        lost = reason if given_up else "its connection was closed"
+        return End(f"another machine was lost, {lost}", f"{_KEPT} with the machines that are left.", cause)
     if cause == "gpu":
         return End(f"the GPU failed or was lost, {reason}", f"{_KEPT} on the processor.", cause)
     if cause == "memory":
@@ -126,6 +134,8 @@ def _cause(name: str, lines: Sequence[str], note: Note) -> Cause:
     if name == "SIGTERM":
         return "other"
     said = "\n".join(lines).lower() if name in _FAULTS else ""
+    if any(word in said for word in _MACHINE):
+        return "machine"
     memory = name == "SIGKILL" or any(word in said for word in _MEMORY)
     if not memory and any(word in said for word in _GPU):
         return "gpu"
@@ -194,7 +204,7 @@ class Recovery:
         self._in_a_row += 1
         self._halved += end.cause == "memory"
         self._processor |= end.cause == "gpu"
-        self._unreported |= {end.cause} & {"memory", "gpu"}
+        self._unreported |= {end.cause} & {"memory", "gpu", "machine"}
 
     def replied(self) -> None:
         self._in_a_row = 0
@@ -206,5 +216,10 @@ class Recovery:
             said.append(f"with a context of {loaded.n_ctx:,} tokens, since memory probably ran out")
         if "gpu" in self._unreported:
             said.append("on the processor, since the GPU failed")
+        if "machine" in self._unreported:
+            said.append(f"with {', '.join(loaded.machines)}" if loaded.machines else "on this machine alone")
         self._unreported = set()
-        return replace(loaded, remark=f"the engine was started again {' and '.join(said)}.") if said else loaded
+        if not said:
+            return loaded
+        again = f"the engine was started again {' and '.join(said)}."
+        return replace(loaded, remark=f"{again} {loaded.remark}".strip())

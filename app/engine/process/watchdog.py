@@ -93,8 +93,11 @@ class Limits:
     start: float = 120.0  # without a first frame: Python may come from a slow disk
     silent: float = 30.0  # without a heartbeat: the process is stopped, or one thread keeps all others from running
     still: float = 30.0  # without any work: a deadlock, a lost GPU or a lost disk; ``stop`` once it was asked to stop
+    waiting: float = 300.0  # the same while other machines compute for it: a large model on a slow one takes long
     stuck: float = 600.0  # without progress, however much it works
     stop: float = 20.0  # without progress since it was asked to stop
+    # without any work since it was asked to stop, while other machines compute for it: nothing else can stop it
+    stop_waiting: float = 2.0
 
 
 HANGS: Final = ("it did nothing at all", "it came no further")
@@ -113,6 +116,7 @@ class Watchdog:
         self._beat: Beat | None = None
         self._elsewhere = False  # another process probes the files, with limits of its own
         self._since_stop: float | None = None
+        self._machines = False  # whether other machines compute for it
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -137,6 +141,8 @@ class Watchdog:
         self._elsewhere = isinstance(event, Loading) and event.share is None
         if isinstance(event, Done | Failed | Loaded):
             self._since_stop = None
+        if isinstance(event, Loaded):
+            self._machines = bool(event.machines)
 
     def stop_asked(self) -> None:
         if self._since_stop is None:
@@ -160,8 +166,12 @@ class Watchdog:
         if beat is None or self._elsewhere:
             return ""
         stopping = min(self._since_stop or 0.0, beat.quiet) >= limits.stop
-        if beat.still >= (limits.stop if stopping else limits.still):
+        longest = limits.waiting if self._machines else limits.still
+        if beat.still >= (limits.stop if stopping else longest):
             return f"{HANGS[0]} for {beat.still:.0f} seconds"
+        waits = self._since_stop is not None and self._machines
+        if waits and min(self._since_stop or 0.0, beat.still) >= limits.stop_waiting:
+            return f"{HANGS[0]} for {beat.still:.0f} seconds and could not be stopped"
         if beat.quiet >= limits.stuck:
             return f"{HANGS[1]} for {beat.quiet / 60:.0f} minutes"
         if stopping:

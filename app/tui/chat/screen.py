@@ -43,6 +43,7 @@ from slipstream.app.tui.engine_service import (
     EngineService,
     LoadFailed,
     LoadProgress,
+    MachineAwaited,
     ModelReady,
     PromptCounted,
     ReplyDone,
@@ -263,6 +264,10 @@ class ChatScreen(Screen[None]):
         if not self.engine.busy:  # else what is asked meanwhile has started it again
             self.model.died()
             await self.page.notice(message.error)
+
+    @on(MachineAwaited)
+    def _machine_awaited(self, message: MachineAwaited) -> None:
+        self.page.hint(f"Waiting for {message.names}. Esc stops.")
 
     @on(PromptCounted)
     async def _prompt_counted(self, message: PromptCounted) -> None:

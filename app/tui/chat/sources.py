@@ -64,8 +64,6 @@ class Painter:
             source: The Markdown.
             start: Where in the reply it begins; below 0 where something stands before it that the model did not write.
         """
-        if not self._sources.on and not self._bare:
-            return
         before, self._bare = self._bare, {}
         at = 0
         for widget in view.query(Static):
@@ -77,7 +75,7 @@ class Painter:
             wanted = bare
             if self._sources.on:
                 at, wanted = self._styled(bare, source, at, start)
-                self._bare[widget] = (bare, wanted)
+            self._bare[widget] = (bare, wanted)
             if not wanted.is_same(content):
                 widget.update(wanted, layout=False)
 

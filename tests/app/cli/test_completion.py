@@ -16,7 +16,7 @@ from slipstream.app.cli.main import main
 from slipstream.app.cli.parser import EXAMPLES, Parser, make_parser
 from slipstream.models.errors import SlipstreamError
 
-COMMANDS = ["run", "bench", "race", "drafters", "models", "chats", "settings", "doctor", "paths", "completion"]
+COMMANDS = ["run", "bench", "race", "drafters", "models", "chats", "settings", "lend", "doctor", "paths", "completion"]
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.models.other_servers import LOOPBACK, free_port, lending, serving
 
 from slipstream.app.cli.doctor import lines
 from slipstream.app.devices.hints import Gpu, Look, faster, gpus, idle, reinstall
 from slipstream.app.devices.report import bundled_problems, examine, places
 from slipstream.app.platform.paths import Paths
+from slipstream.app.settings.file import SettingsFile
 from slipstream.models.llama.devices import Device, Survey
 
 GB = 10**9
@@ -205,6 +207,23 @@ def test_a_llama_cpp_that_does_not_answer_is_broken(paths: Paths) -> None:
     report = examine(paths, look(), Survey((CPU,), problem="llama.cpp could not say what devices there are: lost"))
     assert any("lost. Install it again: " in problem for problem in report.problems)
     assert "does not answer" in "\n".join(lines(report))
+
+
+def test_what_other_machines_lend_is_told_and_counted(paths: Paths) -> None:
+    there, gone = serving(lending((20 * GB, 24 * GB))), f"{LOOPBACK}:{free_port()}"
+    told = replace(PLAIN, backends=("RPC", "CPU"))
+    report = examine(paths, look(), told, f"{there},{gone}")
+    text = "\n".join(lines(report))
+    assert f"Lent by    {there}, 20.0 GB of 24.0 GB memory free" in text
+    assert f"Lent by    {gone}: nothing, connection refused" in text
+    assert f"fits whole on {there}: " in text and not report.problems
+
+
+def test_machines_of_the_settings_are_asked_and_a_build_without_rpc_is_broken(paths: Paths) -> None:
+    there = serving(lending((GB, GB)))
+    SettingsFile(paths.settings).change("devices.rpc", there)
+    [problem] = examine(paths, look(), PLAIN).problems
+    assert "built without RPC" in problem and "-DGGML_RPC=on" in problem
 
 
 def test_another_version_of_the_binding_is_broken(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from tests.app.engine.forced import write
 from tests.drafters.changed_file import changed
 
 from slipstream.app.engine import load as module
+from slipstream.app.engine.devices import Found
 from slipstream.app.engine.load import load
 from slipstream.app.protocol import AUTO, Done, Generate, Load, Loaded, Message, Sampling
 from slipstream.drafters.autopilot import settings
@@ -314,10 +315,12 @@ def test_heads_that_leave_while_the_chat_goes_on(tmp_path: Path, plain: Done, de
 def test_a_draft_model_that_does_not_fit_beside_the_model_is_left_out(
     plain: Done, derived: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fitted(request: Load, header: Header, draft: Header | None, heads: Iterable[Path], *rest: Any) -> Fit:
+    def fitted(
+        request: Load, header: Header, draft: Header | None, found: Found, heads: Iterable[Path], *rest: Any
+    ) -> Fit:
         if draft or [*heads]:
             raise SlipstreamError("it does not fit this machine.")
-        return fits(request, header, draft, heads, *rest)
+        return fits(request, header, draft, found, heads, *rest)
 
     fits = module.fitted
     monkeypatch.setattr(module, "fitted", fitted)

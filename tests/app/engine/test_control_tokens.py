@@ -10,6 +10,7 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.protocol import Message
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.types import Token
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
@@ -74,14 +75,16 @@ def write_vocabulary(path: Path, names: tuple[str, ...], kind: str, of_type: int
 def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LlamaModel]:
     kind, _, number = request.param.partition("-")
     path = write_vocabulary(tmp_path / "v.gguf", FAMILIES[int(number)], kind) if number else BUNDLED
-    found = LlamaModel(path, gpu_layers=0, vocabulary_only=True)
+    found = LlamaModel(path, placement=Placement(0), vocabulary_only=True)
     yield found
     found.close()
 
 
 def test_control_tokens_that_mark_thinking_are_text_where_a_model_writes_them(tmp_path: Path) -> None:
     names = ("[THINK]", "[/THINK]", "<|channel>", "[INST]", "</s>")
-    model = LlamaModel(write_vocabulary(tmp_path / "v.gguf", names, "gpt2"), gpu_layers=0, vocabulary_only=True)
+    model = LlamaModel(
+        write_vocabulary(tmp_path / "v.gguf", names, "gpt2"), placement=Placement(0), vocabulary_only=True
+    )
     start = model.n_vocab - len(names)
     assert [model.piece(start + at) for at in range(4)] == [b"[THINK]", b"[/THINK]", b"<|channel>", b""]
     assert not {start, start + 1, start + 2} & set(model.tokenize("[THINK] [/THINK] <|channel>", False))
@@ -91,7 +94,7 @@ def test_control_tokens_that_mark_thinking_are_text_where_a_model_writes_them(tm
 def test_control_tokens_that_a_file_calls_user_defined_stay_text_too(tmp_path: Path) -> None:
     names = ("<|im_start|>", "<|user|>", "<table>", "<|im_end|>")
     path = write_vocabulary(tmp_path / "v.gguf", names, "gpt2", gguf.TokenType.USER_DEFINED)
-    model = LlamaModel(path, gpu_layers=0, vocabulary_only=True)
+    model = LlamaModel(path, placement=Placement(0), vocabulary_only=True)
     start = model.n_vocab - len(names)
     assert model.tokenize("".join(names), True) == [start, start + 1, start + 2, start + 3]
     for wrapped in WRAPPED:

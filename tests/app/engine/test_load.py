@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from tests.models.kinds import CHAINS, PLAIN, TREES, write_kind
 from tests.models.sparse import dense, write_sparse
 
+from slipstream.app.engine.devices import Found
 from slipstream.app.engine.load import fitted, load, options_for
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
@@ -23,10 +23,10 @@ from slipstream.models.memory.fit import need
 GB = 10**9
 
 
-def machine(memory: float, gpu: float = 0.0) -> Callable[[], list[Device]]:
+def machine(memory: float, gpu: float = 0.0) -> Found:
     """A machine with so much free."""
     cpu = Device("CPU", "cpu", "a processor", round(2 * memory), round(memory))
-    return lambda: ([Device("GPU0", "gpu", "a GPU", round(gpu), round(gpu))] if gpu else []) + [cpu]
+    return Found((*([Device("GPU0", "gpu", "a GPU", round(gpu), round(gpu))] if gpu else []), cpu))
 
 
 @pytest.fixture
@@ -39,20 +39,20 @@ def test_the_bundled_model_is_opened_as_ever(tmp_path: Path) -> None:
     paths = Paths.default({"SLIPSTREAM_HOME": str(tmp_path)})
     request = choose(paths)
     target, draft = read_header(Path(request.model)), read_header(Path(request.draft_model or ""))
-    chosen = fitted(request, target, draft, devices=machine(8 * GB))
+    chosen = fitted(request, target, draft, found=machine(8 * GB))
     assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (target.n_ctx_train, "q8_0", 0)
 
 
 def test_a_model_of_the_owner_gets_its_own_context_in_f16(header: Header) -> None:
-    chosen = fitted(Load(model=str(header.path)), header, None, devices=machine(8 * GB))
+    chosen = fitted(Load(model=str(header.path)), header, None, found=machine(8 * GB))
     assert (chosen.n_ctx, chosen.kv_type, chosen.gpu_layers) == (8192, "f16", 0)
 
 
 def test_a_gpu_is_used_unless_the_owner_says_otherwise(header: Header) -> None:
     both = machine(8 * GB, 6 * GB)
-    assert fitted(Load(model=""), header, None, devices=both).gpu_layers == -1
-    assert fitted(Load(model="", gpu_layers=0), header, None, devices=both).verdict == "memory"
-    assert fitted(Load(model="", gpu_layers=5), header, None, devices=both).gpu_layers == 5
+    assert fitted(Load(model=""), header, None, found=both).gpu_layers == -1
+    assert fitted(Load(model="", gpu_layers=0), header, None, found=both).verdict == "memory"
+    assert fitted(Load(model="", gpu_layers=5), header, None, found=both).gpu_layers == 5
 
 
 def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +65,10 @@ def test_where_it_is_tight_llama_cpp_is_asked(header: Header, monkeypatch: pytes
         return answer
 
     monkeypatch.setattr(DryRun, "graph_bytes", remembered)
-    assert fitted(Load(model=""), header, None, devices=machine(16 * GB)).n_ctx == 8192
+    assert fitted(Load(model=""), header, None, found=machine(16 * GB)).n_ctx == 8192
     assert not asked
     tight = need(header, 8192).total * 1.05 / 0.75 * 1.02
-    chosen = fitted(Load(model=""), header, None, devices=machine(tight))
+    chosen = fitted(Load(model=""), header, None, found=machine(tight))
     assert asked
     assert chosen.need.compute == (asked[0] or 0) + 4 * 64 * header.n_vocab
     assert (chosen.verdict, chosen.n_ctx) == ("memory", 8192)
@@ -78,7 +78,7 @@ def test_little_memory_packs_the_cache_then_cuts_the_context(header: Header) -> 
     seen = []
     for share in (1.1, 0.95, 0.9, 0.85):
         room = need(header, 8192).total * 1.05 / 0.75 * share  # a quarter stays free
-        chosen = fitted(Load(model=""), header, None, devices=machine(room))
+        chosen = fitted(Load(model=""), header, None, found=machine(room))
         seen.append((chosen.n_ctx, chosen.kv_type))
     assert seen[0] == (8192, "f16")
     assert (8192, "q8_0") in seen
@@ -88,7 +88,7 @@ def test_little_memory_packs_the_cache_then_cuts_the_context(header: Header) -> 
 
 def test_what_does_not_fit_is_refused_with_what_would(header: Header) -> None:
     with pytest.raises(SlipstreamError, match="does not fit this machine") as refused:
-        fitted(Load(model=""), header, None, devices=machine(0.5 * GB))
+        fitted(Load(model=""), header, None, found=machine(0.5 * GB))
     assert "weights" in refused.value.hint
     assert "would fit" in refused.value.hint
 
@@ -106,7 +106,7 @@ def test_a_context_that_does_not_fit_is_refused_before_anything_is_loaded(
 def test_what_is_far_too_large_is_not_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_sparse(tmp_path / "m.gguf", dense("llama", 16_384, 126, 128, 8, 128, 53_248, 128_256, True))
     monkeypatch.setattr("slipstream.app.engine.load.check_vocabulary", lambda header: None)  # it has no tokens
-    monkeypatch.setattr("slipstream.app.engine.load.devices_here", machine(8 * GB))
+    monkeypatch.setattr("slipstream.app.engine.load.find", lambda request: machine(8 * GB))
     monkeypatch.setattr("slipstream.app.engine.load.probe_once", None)  # to try it would be a TypeError
     with pytest.raises(SlipstreamError, match="does not fit this machine"):
         load(Load(model=str(path), probed=str(tmp_path / "probed.json")), lambda share: None)
@@ -115,24 +115,24 @@ def test_what_is_far_too_large_is_not_tried_first(tmp_path: Path, monkeypatch: p
 def test_heads_are_counted(header: Header, tmp_path: Path) -> None:
     heads = tmp_path / "heads.gguf"
     heads.write_bytes(bytes(1 << 20))
-    with_heads, without = (fitted(Load(model=""), header, None, each, machine(8 * GB)) for each in ([heads], []))
+    with_heads, without = (fitted(Load(model=""), header, None, machine(8 * GB), each) for each in ([heads], []))
     assert with_heads.need.weights - without.need.weights == 1 << 20
 
 
 def test_a_draft_model_may_be_too_much(header: Header) -> None:
     room = need(header, 8192).total * 1.05 / 0.75 * 1.1
-    assert fitted(Load(model=""), header, None, devices=machine(room)).n_ctx == 8192
+    assert fitted(Load(model=""), header, None, found=machine(room)).n_ctx == 8192
     with pytest.raises(SlipstreamError, match="does not fit this machine"):
-        fitted(Load(model=""), header, header, devices=machine(room))
+        fitted(Load(model=""), header, header, found=machine(room))
 
 
 def test_the_type_of_the_cache_may_be_asked_for(header: Header) -> None:
     for kind in ("f16", "q8_0", "q4_0"):
-        chosen = fitted(Load(model="", kv_type=kind), header, None, devices=machine(8 * GB))
+        chosen = fitted(Load(model="", kv_type=kind), header, None, found=machine(8 * GB))
         assert chosen.kv_type == kind
         assert options_for(Load(model=""), 512, chosen.kv_type).flash is (None if kind == "f16" else True)
     sizes = [
-        fitted(Load(model="", kv_type=kind), header, None, devices=machine(8 * GB)).need.kv
+        fitted(Load(model="", kv_type=kind), header, None, found=machine(8 * GB)).need.kv
         for kind in ("f16", "q8_0", "q4_0")
     ]
     assert sizes[0] * 34 // 64 == sizes[1] and sizes[0] * 18 // 64 == sizes[2]

@@ -155,6 +155,9 @@ class ScriptedEngine:
     def watch(self, on: bool) -> None:
         self.watched = on
 
+    def tell_wait(self, told: Callable[[str], None]) -> None:
+        self.wait = told
+
     def tell_end(self, told: Callable[[EngineDiedError], None]) -> None:
         self.end = told
 

@@ -122,6 +122,70 @@ def test_two_gpus_hold_together_what_one_cannot(eight: Header) -> None:
     assert both.need.compute > need(eight, 8192, n_gpu_layers=-1).compute  # each computes in a buffer of its own
 
 
+def two_gpus(first: float, second: float) -> list[Device]:
+    return [replace(gpu(first), name="GPU0"), replace(gpu(second), name="GPU1"), cpu(16)]
+
+
+def lent(total: float, number: int = 0) -> Device:
+    size = round(total * GB)
+    return Device(f"mac:50052/{number}", "gpu", "mac:50052", size, size, "mac:50052")
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (6, 12), (12, 6)])
+def test_layers_are_shared_out_by_room_and_each_gpu_holds_its_own(eight: Header, sizes: tuple[int, int]) -> None:
+    devices = two_gpus(*sizes)
+    chosen = fit(eight, devices, 4096)
+    assert chosen.verdict == "gpu" and list(chosen.shares) == ["GPU0", "GPU1"]
+    assert sum(chosen.shares.values()) == 33
+    for taken, device in zip(chosen.need.on, devices, strict=False):
+        assert taken * 1.05 <= device.free_bytes - (512 << 20)
+    smaller, larger = sorted(chosen.shares.values())
+    assert larger > smaller if sizes[0] != sizes[1] else larger - smaller <= 2
+    assert (chosen.shares["GPU0"] > chosen.shares["GPU1"]) == (sizes[0] > sizes[1]) or sizes[0] == sizes[1]
+
+
+def test_what_the_sum_has_room_for_and_no_gpu_alone_is_not_promised(eight: Header) -> None:
+    """One GPU of 12 GB beside one that is nearly full: their sum would do, each GPU's own room does not."""
+    chosen = fit(eight, [replace(gpu(8, 7.0), name="GPU0"), replace(gpu(8, 1.0), name="GPU1"), cpu(16)])
+    assert chosen.verdict == "split"
+    assert chosen.need.on[0] * 1.05 <= 7.0 * GB - (512 << 20)
+
+
+def test_shares_that_are_asked_for_are_kept(eight: Header) -> None:
+    chosen = fit(eight, two_gpus(16, 16), split=[3.0, 1.0])
+    assert chosen.shares == {"GPU0": 25, "GPU1": 8}
+    alone = fit(eight, two_gpus(16, 16), split=[0.0, 1.0])
+    assert alone.shares == {"GPU1": 33}
+
+
+def test_layers_that_are_asked_for_are_shared_out_too(eight: Header) -> None:
+    chosen = fit(eight, two_gpus(8, 8), gpu_layers=10)
+    assert sum(chosen.shares.values()) == 10 and len(chosen.shares) == 2
+
+
+def test_another_machine_holds_what_this_one_cannot(eight: Header) -> None:
+    alone = fit(eight, [cpu(8)])
+    assert alone.verdict == "too big"
+    chosen = fit(eight, [cpu(8), lent(16)])
+    assert (chosen.verdict, chosen.machines, chosen.shares) == ("gpu", ["mac:50052"], {"mac:50052/0": 33})
+    assert "all on mac:50052" in chosen.why and "GB on mac:50052 and" in chosen.why
+
+
+def test_this_machines_gpu_comes_first_and_is_filled_with_the_other(eight: Header) -> None:
+    assert fit(eight, [gpu(16), cpu(16), lent(16)]).machines == []
+    both = fit(eight, [gpu(6), cpu(16), lent(8)])
+    assert both.verdict == "gpu" and both.machines == ["mac:50052"] and list(both.shares) == ["GPU0", "mac:50052/0"]
+    assert "of 33 layers on the GPU and" in both.why and "of 33 layers on mac:50052" in both.why
+
+
+def test_a_draft_model_counts_where_it_lies(four: Header, tiny: Header) -> None:
+    devices = two_gpus(8, 8)
+    first, second = (fit(four, devices, draft=tiny, draft_device=name, split=[1.0, 1.0]) for name in ("GPU0", "GPU1"))
+    beside = fit(four, devices, draft=tiny, draft_device="CPU", split=[1.0, 1.0])
+    assert first.need.on[0] > second.need.on[0] and second.need.on[1] > first.need.on[1]
+    assert beside.need.gpu < first.need.gpu
+
+
 def test_too_big_says_which_quantization_fits(eight: Header) -> None:
     chosen = fit(eight, [cpu(8)])
     assert chosen.verdict == "too big"

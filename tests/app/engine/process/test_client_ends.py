@@ -133,6 +133,8 @@ def test_a_note_is_read_after_its_process_has_ended(tmp_path: Path) -> None:
     for number in range(40):  # more than there is room for
         guard.run(f"drafter {number}", lambda: seen.append(Note.of(path)), None)
     assert seen[-40] == Note("drafter 0", True) and seen[-1] == Note("", True)
+    note[-1] = 2
+    assert Note.of(path) == Note("", False, True)
     begin_note(path)  # the next process
     assert Note.of(path) == Note()
     assert len(map_note(tmp_path / "none")) == len(note)
@@ -166,6 +168,29 @@ def test_a_gpu_that_failed_is_not_used_again() -> None:
     changed = cures.apply(LOAD, LOG)
     assert (changed.gpu_layers, changed.draft_gpu_layers, changed.halved) == (0, 0, 0)
     assert cures.with_remark(LOADED).remark == "the engine was started again on the processor, since the GPU failed."
+
+
+GONE = "/src/ggml/src/ggml-rpc/ggml-rpc.cpp:552: Remote RPC server crashed or returned malformed response"
+
+
+def test_a_machine_that_is_lost_is_told_from_a_gpu_and_a_drafter() -> None:
+    end = end_of(-signal.SIGABRT, f"{GONE}\n{TRACE}", "", Note("medusa", machines=True))
+    assert (end.cause, end.reason) == ("machine", "another machine was lost, its connection was closed")
+    assert "with the machines that are left" in end.hint
+    silent = end_of(-9, "", "it did nothing at all for 31 seconds", Note("", machines=True))
+    assert silent.cause == "machine" and "31 seconds, so it was ended" in silent.reason
+
+
+def test_after_a_lost_machine_the_next_start_is_as_before_and_says_with_which() -> None:
+    cures = Recovery()
+    cures.apply(LOAD, LOG)
+    cures.ended(End("", cause="machine"))
+    assert cures.apply(LOAD, LOG) == LOAD and not cures.goes_on
+    loaded = replace(LOADED, machines=["mac:50052"], remark="Without pi:50052: connection refused.")
+    expected = "the engine was started again with mac:50052. Without pi:50052: connection refused."
+    assert cures.with_remark(loaded).remark == expected
+    cures.ended(End("", cause="machine"))
+    assert "on this machine alone" in cures.with_remark(LOADED).remark
 
 
 def test_a_drafter_that_ended_it_is_left_out_and_what_was_asked_goes_on() -> None:

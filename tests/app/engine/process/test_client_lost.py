@@ -193,8 +193,11 @@ def test_a_reply_that_is_stopped_while_its_engine_starts_again_stays_stopped(doc
 
 GPU: Final = """
 import slipstream.app.engine.load as load
-from slipstream.models.llama.devices import Device, cpu
-load.devices_here = lambda: [Device("CUDA0", "gpu", "a GPU", 8 << 30, 8 << 30), cpu()]
+from slipstream.app.engine import devices
+from slipstream.models.llama.devices import Device, Survey, cpu
+from slipstream.models.llama.placement import Placement
+devices.survey_here = lambda: Survey((Device("CUDA0", "gpu", "a GPU", 8 << 30, 8 << 30), cpu()))
+load.placement = load.draft_placement = lambda *_: Placement()
 from llama_cpp import llama_cpp as C
 evaluate, decodes = C.llama_decode, [0]
 def decode(*arguments):

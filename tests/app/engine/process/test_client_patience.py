@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from slipstream.app.engine.process.recovery import Note, end_of
 from slipstream.app.engine.process.watchdog import EVERY, Heartbeat, Limits, SuspendClock, Watchdog
 from slipstream.app.platform.processes import work_done
-from slipstream.app.protocol import Beat, Done, Frame, Hello, Loading, Prefilling
+from slipstream.app.protocol import Beat, Done, Frame, Hello, Loaded, Loading, Prefilling
 from slipstream.app.speed import Speed
 
 pytestmark = pytest.mark.program
@@ -182,3 +183,18 @@ def test_a_laptop_that_slept_is_not_blamed() -> None:
             now += 1
             said = patience.verdict(clock.passed())
         assert "no sign of life" in said
+
+
+def test_one_that_waits_for_another_machine_and_is_stopped_is_given_up_soon() -> None:
+    far = Loaded("m", "llama", 512, "", "mac:50052", "", [], 1.0, machines=["mac:50052"])
+    for loaded, seconds in ((far, 2), (replace(far, machines=[]), 20)):
+        patience = Watchdog(LIMITS)
+        patience.received(loaded)
+        patience.stop_asked()
+        assert waited(patience, seconds - 1, Beat(25, 25)) == ""
+        assert waited(patience, 1, Beat(25, 25)) != ""
+    patience = Watchdog(LIMITS)
+    patience.received(far)
+    assert waited(patience, 10, Beat(299, 299)) == "" and "nothing at all" in waited(patience, 1, Beat(300, 300))
+    patience.stop_asked()
+    assert waited(patience, 15, Beat(25, 0)) == ""  # it computes

@@ -72,10 +72,10 @@ async def test_every_setting_is_there_and_reached_with_the_keys(open_chat: Open)
         screen = await opened(chat)
         assert set(screen.rows) == set(all_settings()) | {f"keys.{action}" for action in chat.app.settled.keys.usual}
         firsts = [screen.row.name]
-        for _ in range(7):
+        for _ in range(8):
             await chat.press("pagedown")
             firsts.append(screen.row.name)
-        assert firsts[:3] == ["model.name", "sampling.temperature", "reply.system"] and firsts[-1] == "keys.stop"
+        assert firsts[:3] == ["model.name", "devices.rpc", "sampling.temperature"] and firsts[-1] == "keys.stop"
         await chat.press("down", "pageup")
         assert screen.row.name == "hub.offline" and "Never ask the model hub" in words(chat)
         for name, kinds in (("reply.system", "line"), ("screen.theme", "choices"), ("keys.quit", "line")):

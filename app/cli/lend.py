@@ -1,0 +1,58 @@
+"""``slipstream lend``: lends this machine's devices to slipstream on another machine."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+from slipstream.app.devices.lend import LOOPBACK, Lending, check, lend
+from slipstream.app.platform.paths import Paths
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.errors import UsageError
+from slipstream.models.llama.library import physical_cores
+from slipstream.models.memory.fit import gigabytes
+
+
+def run_lend(options: argparse.Namespace) -> int:
+    """Serves until Ctrl-C.
+
+    Args:
+        options: Address, port, threads and cache.
+
+    Returns:
+        Never in order: Ctrl-C ends it.
+    """
+    if not 0 < options.port < 1 << 16:
+        raise UsageError(f"port is {options.port}; it must be from 1 to 65535.")
+    if options.cache_gb < 0 or options.threads < 0:
+        raise UsageError("cache-gb and threads must be 0 or more.")
+    cache = Paths.default().derived / "lent" if options.cache_gb else None
+    lending = Lending(
+        options.listen or LOOPBACK,
+        options.port,
+        options.threads or physical_cores(),
+        cache,
+        round(options.cache_gb * 1e9),
+    )
+    for device in check(lending):
+        _say(f"{device.name}: {one_line(device.description)}, {gigabytes(device.free_bytes)} of memory free")
+    _say(_reach(lending))
+    lend(lending, _say)
+    return 0
+
+
+def _reach(lending: Lending) -> str:
+    """How another machine reaches it, and what that means."""
+    name, port = one_line(platform.node() or "THIS-MACHINE"), lending.port
+    tunnel = f"ssh -N -L {port}:localhost:{port} {name}"
+    if lending.local:
+        return f"On the other machine: {tunnel}\n  and then: slipstream --rpc localhost:{port}"
+    return (
+        f"WARNING: whatever reaches {lending.endpoint} can use these devices, read what is computed on them, and may\n"
+        "  take over this account: llama.cpp's RPC server has no password, no encryption and known faults.\n"
+        f"  Use it in networks that you trust alone. Without --listen, a tunnel is safer: {tunnel}"
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,149 @@
+"""Which devices a load may use, this machine's and other machines', and where the model goes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slipstream.app.protocol import Devices, Load
+from slipstream.models.errors import UsageError
+from slipstream.models.llama.devices import Device, survey_here
+from slipstream.models.llama.ggml import rpc_call
+from slipstream.models.llama.placement import Placement, SplitMode
+from slipstream.models.llama.remote import ask_all
+from slipstream.models.memory.fit import Fit
+from slipstream.models.outside import decimal_number, quoted
+
+PROCESSOR = "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The devices for a load."""
+
+    devices: tuple[Device, ...]  # what may be used, GPUs that other machines lend behind this machine's
+    lacking: tuple[str, ...] = ()  # the machines that cannot be used, and why, a sentence each
+
+    @property
+    def gpus(self) -> list[Device]:
+        """The devices that hold layers beside the processor."""
+        return [device for device in self.devices if device.kind in ("gpu", "igpu")]
+
+
+def find(request: Load) -> Found:
+    """Lists what a load may use; asks other machines for their devices.
+
+    Raises:
+        SlipstreamError: If other machines are named and llama.cpp is built without RPC.
+        UsageError: If the devices are asked for wrongly.
+    """
+    own, wanted = survey_here().devices, request.devices
+    if not request.gpu_layers and not (wanted.draft and request.draft_gpu_layers):
+        return Found(tuple(device for device in own if device.kind == "cpu"))
+    lenders = ask_all(wanted.rpc)
+    if lenders:
+        rpc_call("add_server")
+    lent = [device for lender in lenders for device in lender.devices]
+    lacking = [f"Without {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
+    found = Found((*own, *lent), tuple(lacking))
+    if wanted.split_mode == "none" and found.gpus:
+        main = found.gpus[_place(wanted.main_gpu, found)]
+        rest = [device for device in found.devices if device.kind not in ("gpu", "igpu")]
+        return Found((main, *rest), found.lacking)
+    return found
+
+
+def proportions(wanted: Devices, found: Found) -> list[float]:
+    """Reads ``Devices.tensor_split``: a number for each GPU; those that are left out get nothing.
+
+    Raises:
+        UsageError: If it is no list of numbers, or has more of them than there are GPUs.
+    """
+    try:
+        shares = [decimal_number(part) for part in wanted.tensor_split.split(",") if part.strip()]
+    except ValueError as error:
+        raise UsageError(f"tensor-split is {quoted(wanted.tensor_split)}: {error}.", "Write it as in 3,1.") from error
+    if wanted.split_mode == "none" or not shares:
+        return []
+    if len(shares) > len(found.gpus) or min(shares) < 0 or not sum(shares):
+        names = ", ".join(device.name for device in found.gpus) or "none"
+        raise UsageError(
+            f"tensor-split is {quoted(wanted.tensor_split)}; it takes a share for each GPU.", f"GPUs here: {names}."
+        )
+    return shares + [0.0] * (len(found.gpus) - len(shares))
+
+
+def draft_device(wanted: Devices, found: Found) -> str:
+    """The draft model's device by name; empty for the usual one.
+
+    Raises:
+        UsageError: If there is none of the name.
+    """
+    names = [device.name for device in found.gpus] + [PROCESSOR]
+    if not wanted.draft or wanted.draft in names:
+        return wanted.draft
+    if len(names) == 1 or any(f"Without {wanted.draft.rpartition('/')[0]}: " in line for line in found.lacking):
+        return PROCESSOR
+    raise UsageError(
+        f"there is no device {quoted(wanted.draft)} for the draft model.", f"There are {', '.join(names)}."
+    )
+
+
+def placement(request: Load, fit: Fit) -> Placement:
+    """Where the target goes."""
+    if not fit.shares:
+        return Placement(0, ())
+    wanted, names = request.devices, tuple(fit.shares)
+    mode: SplitMode = "row" if wanted.split_mode == "row" else "layer"
+    main = wanted.main_gpu if mode == "row" and wanted.main_gpu < len(names) else 0
+    return Placement(fit.gpu_layers, names, tuple(fit.shares.values()), mode, main)
+
+
+def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placement:
+    """Where the draft model goes: the device of the name, or this machine's first GPU where the target uses GPUs."""
+    own = [device.name for device in found.gpus if not device.machine]
+    name = name or (own[0] if own and fit.shares else PROCESSOR)
+    if name == PROCESSOR or not request.draft_gpu_layers:
+        return Placement(0, ())
+    return Placement(request.draft_gpu_layers, (name,))
+
+
+def words(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | None = None) -> str:
+    """Names where a model runs, for people.
+
+    Args:
+        fit: Where it runs.
+        found: All devices.
+        threads: Threads in use on the processor.
+        layers: Layers of the model, the output counted as one.
+        draft: Where its draft model runs.
+    """
+    processor = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+    if not fit.shares:
+        return processor
+    held: dict[str, int] = {}
+    by_name = {device.name: device for device in found.gpus}
+    for name, count in fit.shares.items():
+        held[_label(by_name[name])] = held.get(_label(by_name[name]), 0) + count
+    whole = sum(held.values()) >= layers
+    said = next(iter(held)) if whole and len(held) == 1 else ", ".join(f"{name} {n}" for name, n in held.items())
+    said += "" if whole and len(held) == 1 else f" of {layers} layers"
+    on = draft.devices[0] if draft and draft.devices else PROCESSOR
+    if draft and on not in fit.shares:
+        said += f", draft on {_label(by_name[on]) if on in by_name else PROCESSOR}"
+    return said
+
+
+def _label(device: Device) -> str:
+    """A short name: the machine that lends it, or the kind of GPU."""
+    if device.machine:
+        return device.machine
+    kind = device.name.rstrip("0123456789")
+    return {"MTL": "Metal"}.get(kind, device.name if kind != device.name and device.name[-1] != "0" else kind)
+
+
+def _place(main: int, found: Found) -> int:
+    if main >= len(found.gpus):
+        names: Sequence[str] = [device.name for device in found.gpus]
+        raise UsageError(f"main-gpu is {main}; there are {len(names)} GPUs, counted from 0.", ", ".join(names))
+    return main

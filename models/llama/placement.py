@@ -1,0 +1,77 @@
+"""On which devices the layers of a model lie."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from llama_cpp import llama_cpp as C
+
+from slipstream.models.errors import UsageError
+from slipstream.models.llama.ggml import GPU, calls, own_gpus
+from slipstream.models.llama.remote import register
+
+SplitMode = Literal["layer", "row", "none"]
+"""How several GPUs share a model: by layers, by rows of its matrices, or not at all."""
+_MODES: Final = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the layers of a model lie."""
+
+    gpu_layers: int = -1  # layers on GPUs, the output counted as one; -1 for all
+    devices: tuple[str, ...] | None = None  # ``Device.name`` of the GPUs; None for all of this machine
+    shares: tuple[int, ...] = ()  # layers of each of ``devices``; empty to leave that to llama.cpp
+    mode: SplitMode = "layer"  # how they share the model
+    main: int = 0  # place in ``devices`` of the GPU that keeps what is not split by rows
+
+    @property
+    def machines(self) -> list[str]:
+        """The other machines that lend its devices."""
+        return [machine for name in self.devices or () if (machine := name.rpartition("/")[0])]
+
+    def beside(self) -> Placement:
+        """For a small model that reads what the model of this placement computes: whole on its devices."""
+        return Placement(-1 if self.gpu_layers else 0, self.devices)
+
+    def fill(self, params: Any) -> None:
+        """Fills in llama.cpp's parameters of a model.
+
+        Raises:
+            UsageError: If this machine has no device of a name.
+        """
+        params.n_gpu_layers = self.gpu_layers
+        if self.devices is None:
+            ggml = calls()
+            handles = own_gpus()
+            separate = [each for each in handles if ggml.backend_dev_type(each) == GPU]
+            handles = separate or handles[:1]
+        else:
+            handles = [handle(name) for name in self.devices]
+        params.devices = _kept(params, (ctypes.c_void_p * (len(handles) + 1))(*handles, None))
+        params.split_mode, params.main_gpu = _MODES[self.mode], self.main
+        if self.shares and len(handles) > 1:
+            shares = (ctypes.c_float * C.llama_max_devices())(*self.shares)
+            _kept(params, shares)
+            params.tensor_split = shares
+
+
+def handle(name: str) -> int:
+    """Ggml's handle of a device.
+
+    Raises:
+        UsageError: If there is none of this name.
+    """
+    machine, _, number = name.rpartition("/")
+    found = register(machine)[int(number)] if machine else calls().backend_dev_by_name(name.encode())
+    if not found:
+        raise UsageError(f"there is no device {name}.", "slipstream doctor lists them.")
+    return int(found)
+
+
+def _kept(params: Any, array: Any) -> int:
+    """Ties an array's life to that of the parameters; returns its address."""
+    params.arrays = [*getattr(params, "arrays", []), array]
+    return ctypes.addressof(array)

@@ -1,0 +1,151 @@
+"""Devices that other machines lend through ggml's RPC server.
+
+ggml ends the process where a lender is not there, is of another version or closes the connection, and waits for ever
+where one is silent. So each lender is tried here first, with its first messages and limits of time.
+Protocol: ``ggml/src/ggml-rpc/ggml-rpc.cpp`` of llama.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from slipstream.models.errors import SlipstreamError, UsageError, reason_of
+from slipstream.models.llama.devices import Device
+from slipstream.models.outside import quoted
+
+PORT: Final = 50052
+"""The port that lenders listen on by default."""
+PROTOCOL: Final = (7, 0)
+"""Version of the protocol in the llama.cpp that the package requires: the major one must be the same."""
+
+_ENDPOINT: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?):([0-9]{1,5})")
+_MOST_LENDERS: Final = 16
+_PATIENCE: Final = 3.0  # seconds for each message
+_LONGEST: Final = 64  # bytes of an answer
+_DEVICE_MEMORY: Final = 11  # enum rpc_cmd
+_HELLO: Final = 14
+_DEVICE_COUNT: Final = 15
+_CAPABILITIES: Final = 24  # bytes; zeros: TCP alone
+_MOST_DEVICES: Final = 64
+_CLOSED: Final = "it closed the connection: another version of llama.cpp, or no RPC server"
+
+
+@dataclass(frozen=True, slots=True)
+class Lender:
+    """A machine that was asked for its devices."""
+
+    endpoint: str  # its ``HOST:PORT``
+    devices: tuple[Device, ...] = ()  # what it lends; empty with a problem
+    problem: str = ""  # why its devices cannot be used, as the end of a sentence
+
+
+def endpoints(text: str) -> list[str]:
+    """Reads ``HOST:PORT,…``; a host without a port has the usual one.
+
+    Raises:
+        UsageError: If one is no address.
+    """
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        endpoint = part if ":" in part else f"{part}:{PORT}"
+        match = _ENDPOINT.fullmatch(endpoint)
+        if not match or not 0 < int(match[1]) < 1 << 16:
+            raise UsageError(
+                f"{quoted(part)} is no HOST:PORT of a machine that lends its devices.",
+                f"Write it as in mac-mini:{PORT}, with commas between several.",
+            )
+        found.append(endpoint)
+    if len(found) > _MOST_LENDERS:
+        raise UsageError(f"{len(found)} machines are too many; llama.cpp takes {_MOST_LENDERS}.")
+    return list(dict.fromkeys(found))
+
+
+def ask(endpoint: str, patience: float = _PATIENCE) -> Lender:
+    """Asks a lender for its version, its devices and their free memory.
+
+    Args:
+        endpoint: Its ``HOST:PORT``.
+        patience: Seconds for each of its answers.
+    """
+    try:
+        return Lender(endpoint, _devices(endpoint, patience))
+    except TimeoutError:
+        return Lender(endpoint, problem="it is silent: it hangs, or it serves another slipstream now")
+    except socket.gaierror:
+        return Lender(endpoint, problem="no machine of this name is known here")
+    except (ConnectionResetError, BrokenPipeError):
+        return Lender(endpoint, problem=_CLOSED)
+    except OSError as error:
+        return Lender(endpoint, problem=reason_of(error))
+    except _Refused as error:
+        return Lender(endpoint, problem=str(error))
+
+
+def ask_all(text: str) -> list[Lender]:
+    """Asks every lender of ``HOST:PORT,…``; see ``endpoints`` and ``ask``."""
+    return [ask(endpoint) for endpoint in endpoints(text)]
+
+
+@cache
+def register(endpoint: str) -> tuple[int, ...]:
+    """Connects this process to a lender that has just answered ``ask``; ggml ends the process if it is gone now.
+
+    Returns:
+        ggml's handles of its devices.
+
+    Raises:
+        SlipstreamError: If llama.cpp is built without RPC, or the lender has no device.
+    """
+    from slipstream.models.llama.ggml import calls, rpc_call
+
+    ggml, backend = calls(), rpc_call("add_server")(endpoint.encode())
+    if not backend:
+        raise SlipstreamError(f"{endpoint} lends no device.", "Start slipstream lend there again.")
+    ggml.backend_register(backend)
+    return tuple(ggml.backend_reg_dev_get(backend, n) for n in range(ggml.backend_reg_dev_count(backend)))
+
+
+class _Refused(Exception):
+    """An answer that is none, or of another version."""
+
+
+def _devices(endpoint: str, patience: float) -> tuple[Device, ...]:
+    host, _, port = endpoint.rpartition(":")
+    with socket.create_connection((host, int(port)), patience) as connection:
+        connection.settimeout(patience)
+        major, minor, patch = _answer(connection, _HELLO, bytes(_CAPABILITIES), f"<BBBx{_CAPABILITIES}x")
+        if major != PROTOCOL[0] or minor > PROTOCOL[1]:
+            own = ".".join(map(str, PROTOCOL))
+            raise _Refused(f"its protocol is {major}.{minor}.{patch}, and {own} is needed: install the same llama.cpp")
+        [count] = _answer(connection, _DEVICE_COUNT, b"", "<I")
+        if not 0 < count <= _MOST_DEVICES:
+            raise _Refused(f"it says that it has {count} devices")
+        found = []
+        for number in range(count):
+            free, total = _answer(connection, _DEVICE_MEMORY, struct.pack("<I", number), "<QQ")
+            found.append(Device(f"{endpoint}/{number}", "gpu", endpoint, total, free, endpoint))
+        return tuple(found)
+
+
+def _answer(connection: socket.socket, command: int, message: bytes, shape: str) -> tuple[int, ...]:
+    """Sends a message: a byte of command, eight of length; the answer has eight of length and is of the shape."""
+    connection.sendall(struct.pack("<BQ", command, len(message)) + message)
+    [length] = struct.unpack("<Q", _exactly(connection, 8))
+    if length > _LONGEST or length != struct.calcsize(shape):
+        raise _Refused("what answers there is not llama.cpp's RPC server, or one of another version")
+    return struct.unpack(shape, _exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        more = connection.recv(count - len(found))
+        if not more:
+            raise _Refused(_CLOSED)
+        found += more
+    return found

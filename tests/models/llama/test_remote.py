@@ -1,0 +1,60 @@
+"""Machines that lend their devices are asked before llama.cpp connects: here by servers of the tests' own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.models.other_servers import LOOPBACK, OTHERS, free_port, lending, serving
+
+from slipstream.models.errors import UsageError
+from slipstream.models.llama.remote import ask, ask_all, endpoints
+
+GB = 10**9
+
+
+def test_addresses_are_read_and_a_missing_port_is_the_usual_one() -> None:
+    assert endpoints(" mac-mini:4000, 10.0.0.2,mac-mini:4000 ") == ["mac-mini:4000", "10.0.0.2:50052"]
+    assert endpoints("") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["mac mini:1", "host:", "host:0", "host:65536", "host:12x", ":50052", "[::1]:5", "a:1:2", "x/y:5", "h\n:5"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no HOST:PORT"):
+        endpoints(text)
+
+
+def test_more_machines_than_llama_cpp_takes_are_refused() -> None:
+    with pytest.raises(UsageError, match="17 machines"):
+        endpoints(",".join(f"host{n}" for n in range(17)))
+
+
+def test_a_lender_tells_its_devices_and_their_memory() -> None:
+    endpoint = serving(lending((3 * GB, 4 * GB), (7 * GB, 8 * GB)))
+    lender = ask(endpoint)
+    assert not lender.problem and lender.endpoint == endpoint
+    assert [(device.name, device.kind, device.machine) for device in lender.devices] == [
+        (f"{endpoint}/0", "gpu", endpoint),
+        (f"{endpoint}/1", "gpu", endpoint),
+    ]
+    assert [(device.free_bytes, device.total_bytes) for device in lender.devices] == [
+        (3 * GB, 4 * GB),
+        (7 * GB, 8 * GB),
+    ]
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_answers_otherwise_is_named(kind: str) -> None:
+    answer, words = OTHERS[kind]
+    began = time.monotonic()
+    lender = ask(serving(answer), patience=0.5)
+    assert words in lender.problem and not lender.devices
+    assert time.monotonic() - began < 2.5
+
+
+def test_what_is_not_there_is_named() -> None:
+    [refused, unknown] = ask_all(f"{LOOPBACK}:{free_port()},no-such-machine.invalid:5")
+    assert refused.problem == "connection refused"
+    assert unknown.problem == "no machine of this name is known here"
