@@ -1,0 +1,101 @@
+"""Devices that are not this machine's processor: what the installed llama.cpp is built for.
+
+Run it as ``python -m pytest tests/devices``. What the build, or the machine, has not is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.devices.lender import Lender
+
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.engine.process.watchdog import Limits
+from slipstream.app.protocol import Devices, Done, Generate, Load, Message, Prefilling, Sampling, Stepped
+from slipstream.models.llama.devices import Survey, survey
+from slipstream.models.llama.install import RPC, from_source
+
+BUNDLED: Final = Path(__file__).parents[2] / "models" / "bundled"
+Event = Prefilling | Stepped | Done
+Open = Callable[..., Engine]
+
+
+@cache
+def _built() -> Survey:
+    return survey()
+
+
+@pytest.fixture(scope="session")
+def rpc() -> None:
+    """Skips what needs RPC on a build without it."""
+    if "RPC" not in _built().backends:
+        pytest.skip(f"llama.cpp is built without RPC; with it: {from_source(RPC)}")
+
+
+@pytest.fixture(scope="session")
+def gpu() -> str:
+    """The name of a GPU of this machine."""
+    found = [device.name for device in _built().devices if device.kind in ("gpu", "igpu")]
+    if not found:
+        pytest.skip(f"this machine has no GPU that llama.cpp uses (backends: {', '.join(_built().backends)})")
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def lender(rpc: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lender]:
+    """A lender that all tests of a file borrow from, one after the other."""
+    made = Lender(tmp_path_factory.mktemp("lender"))
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def own_lender(rpc: None, tmp_path: Path) -> Iterator[Lender]:
+    """A lender that a test may harm."""
+    made = Lender(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Makes engines that end with the test."""
+    made: list[Engine] = []
+
+    def make(limits: Limits = Limits()) -> Engine:  # noqa: B008 (frozen)
+        made.append(Engine(tmp_path / f"engine-{len(made)}" / "engine.log", limits))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def bundled(devices: Devices, gpu_layers: int = -1, drafter: str = "none", **more: object) -> Load:
+    """The request that loads the bundled family, with all of its drafters."""
+    heads = [str(path) for path in sorted(BUNDLED.glob("*.gguf"))]
+    return Load(
+        str(BUNDLED / "slipstream-mini-q8_0.gguf"),
+        str(BUNDLED / "slipstream-mini-draft-q8_0.gguf"),
+        heads,
+        drafter=drafter,
+        same_text=True,
+        gpu_layers=gpu_layers,
+        devices=devices,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def ask(drafter: str = "none", temperature: float = 0.8, prompt: str = "Tell me a story about a small fox.",
+        size: int = 32, seed: int = 4, number: int = 1) -> Generate:  # fmt: skip
+    """A question."""
+    return Generate(number, [Message("user", prompt)], Sampling(temperature, seed=seed), drafter, max_tokens=size)
+
+
+def done_of(events: list[Event]) -> Done:
+    assert isinstance(events[-1], Done)
+    return events[-1]

@@ -1,0 +1,136 @@
+"""Every drafter, wherever a model lies: the text of plain decoding on that very place, token by token."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.devices.conftest import ask, bundled, done_of
+from tests.devices.lender import Lender, Wire
+from tests.models.sparse import dense, write_sparse
+
+from slipstream.app.engine.process.client import Engine
+from slipstream.app.protocol import Devices, Generate, Load, Loaded, Message, Sampling
+
+LAYERS: Final = 8
+"""Of the bundled model's 14 and its output: about half of it."""
+JOINED: Final = ["lookup+draft", "lookup|draft"]
+PROMPTS: Final = ["Tell me a story about a small fox.", "Write a list of ten animals."]
+PLACES: Final = {
+    "remote": (-1, ""),
+    "half remote": (LAYERS, ""),
+    "remote, draft too": (-1, "remote"),
+    "local, draft remote": (0, "remote"),
+    "gpu": (-1, ""),
+    "half on the gpu": (LAYERS, ""),
+}
+
+
+@dataclass
+class Placed:
+    """A loaded engine, and its request."""
+
+    engine: Engine
+    load: Load
+    loaded: Loaded
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def placed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Placed]:
+    gpu_layers, draft = PLACES[request.param]
+    devices = Devices()
+    if "remote" in request.param:
+        lender: Lender = request.getfixturevalue("lender")
+        devices = Devices(rpc=lender.endpoint, draft=f"{lender.endpoint}/0" if draft else "CPU")
+    else:
+        request.getfixturevalue("gpu")
+    home = tmp_path_factory.mktemp("engine")
+    load = bundled(devices, gpu_layers, derived=str(home / "derived"))
+    engine = Engine(home / "engine.log")
+    loaded = engine.load(load)
+    expected = {lender.endpoint} if devices.rpc else set()
+    assert set(loaded.machines) == expected, loaded.device
+    yield Placed(engine, load, loaded)
+    engine.close()
+
+
+def tokens(engine: Engine, generate: Generate) -> list[int]:
+    return done_of(list(engine.reply(generate))).tokens
+
+
+def test_every_drafter_writes_what_plain_decoding_writes(placed: Placed) -> None:
+    usable = [offer.name for offer in placed.loaded.drafters if offer.usable]
+    assert {"draft", "medusa", "kangaroo", "space", "eagle3", "lookup", "lookahead", "recycle"} <= set(usable)
+    assert not placed.loaded.failed
+    compared, differing = 0, dict[str, int]()
+    for prompt in PROMPTS:
+        for temperature in (0.0, 0.8):
+            plain = tokens(placed.engine, ask("none", temperature, prompt))
+            assert len(plain) > 5
+            for name in (*(each for each in usable if each != "none"), *JOINED):
+                written = tokens(placed.engine, ask(name, temperature, prompt))
+                compared += len(plain)
+                off = sum(one != other for one, other in zip_longest(written, plain))
+                differing[name] = differing.get(name, 0) + off
+    print(f"{placed.loaded.device}: {compared:,} tokens compared, {placed.loaded.promise}, differing: {differing}")
+    assert not any(differing.values()), differing
+
+
+def test_a_kept_state_goes_on_there(placed: Placed, tmp_path: Path) -> None:
+    """The KV cache travels to the disk and back, into another process."""
+    state = str(tmp_path / "chat.state")
+    first = done_of(list(placed.engine.reply(replace(ask("draft"), state=state))))
+    placed.engine.close()
+    placed.engine.load(placed.load)
+    turns = [
+        Message("user", "Tell me a story about a small fox."),
+        Message("assistant", first.text, first.tokens),
+        Message("user", "And then?"),
+    ]
+    again = Generate(2, turns, Sampling(0.8, seed=5), "none", max_tokens=24, state=state)
+    kept = done_of(list(placed.engine.reply(again)))
+    assert Path(state).exists() and kept.prefilled_tokens < kept.prompt_tokens / 2
+    fresh = done_of(list(placed.engine.reply(replace(again, state=None, request=3))))
+    assert kept.tokens == fresh.tokens
+
+
+def test_other_threads_write_the_same(placed: Placed) -> None:
+    before = tokens(placed.engine, ask("none"))
+    placed.engine.load(replace(placed.load, threads=1))
+    assert tokens(placed.engine, ask("auto")) == before
+    placed.engine.load(placed.load)
+
+
+def test_the_oldest_turns_leave_a_full_context(placed: Placed) -> None:
+    turns = [Message("system", "Be brief.")]
+    while sum(len(turn.content) for turn in turns) < 5 * placed.loaded.n_ctx:
+        turns += [Message("user", "Tell me a story about a fox. " * 8), Message("assistant", "Once upon a time. " * 8)]
+    generate = Generate(9, [*turns, Message("user", "Go on")], Sampling(0.8, seed=1), "draft", max_tokens=8)
+    done = done_of(list(placed.engine.reply(generate)))
+    assert done.dropped_messages > 0 and done.tokens
+
+
+def test_weights_travel_once(rpc: None, tmp_path: Path) -> None:
+    """Tensors of more than 10 MiB are kept by the lender, see HASH_THRESHOLD of ggml-rpc.cpp."""
+    wide = write_sparse(tmp_path / "wide.gguf", dense("llama", 2048, 2, 16, 8, 128, 8192, 32_000, False))
+    lender = Lender(tmp_path, ("--cache-gb", "5"))
+    sent = []
+    for _ in range(2):
+        wire = Wire(lender.port)
+        code = f"""
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
+from pathlib import Path
+LlamaModel(Path({str(wide)!r}), placement=Placement(-1, ("{wire.endpoint}/0",))).close()
+"""
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        sent.append(wire.passed[0])
+        wire.close()
+    lender.end()
+    assert sent[0] > 100 << 20 and sent[1] < sent[0] / 10, sent
