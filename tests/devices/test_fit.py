@@ -17,7 +17,7 @@ from tests.models.sparse import MODELS, write_sparse
 
 from slipstream.app.protocol import Devices
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.memory.need import Opening, placed
+from slipstream.models.memory.need import ContextSize, need_of
 from slipstream.models.memory.shape import shape_of
 
 WITHIN: Final = 0.05
@@ -58,7 +58,7 @@ def taken(path: Path, devices: Sequence[str], shares: Sequence[int]) -> list[int
 
 
 def check(path: Path, devices: Sequence[str], shares: Sequence[int]) -> None:
-    need = placed(shape_of(read_header(path)), Opening(CONTEXT), shares)
+    need = need_of(shape_of(read_header(path)), ContextSize(CONTEXT), shares)
     for counted, buffers, device in zip(need.on, taken(path, devices, shares), devices, strict=True):
         print(f"{path.name} on {device}, {shares}: {counted / buffers - 1:+.1%}")
         assert counted == pytest.approx(buffers, rel=WITHIN)

@@ -185,7 +185,7 @@ def test_after_a_lost_machine_the_next_start_is_as_before_and_says_with_which() 
     cures = Recovery()
     cures.apply(LOAD, LOG)
     cures.ended(End("", cause="machine"))
-    assert cures.apply(LOAD, LOG) == LOAD and not cures.goes_on
+    assert cures.apply(LOAD, LOG) == LOAD and not cures.can_retry
     loaded = replace(LOADED, machines=["mac:50052"], remark="Without pi:50052: connection refused.")
     expected = "the engine was started again with mac:50052. Without pi:50052: connection refused."
     assert cures.with_remark(loaded).remark == expected
