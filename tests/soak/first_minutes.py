@@ -31,6 +31,7 @@ QUESTIONS: Final = (
     "Give me a tip for rainy days.",
 )
 COPY: Final = "Repeat these words: the old mill stands by the river, and the river runs past the old mill to the sea."
+LAST: Final = "Name three birds that live near the water."
 PATIENCE: Final = 180.0
 F4, F8, F9 = "\x1bOS", "\x1b[19~", "\x1b[20~"
 CTRL_D, CTRL_L, CTRL_O, CTRL_Q = "\x04", "\x0c", "\x0f", "\x11"
@@ -124,6 +125,13 @@ def json_faults(lines: list[str]) -> Iterator[str]:
         yield f"--json: {speedup}x, but {done['tok_per_s']} against {plain}"
 
 
+def answered(shown: str, question: str) -> bool:
+    """Whether the footnote of a reply stands below a question, which may have left the screen above."""
+    flat = unfolded(shown)
+    below = flat.partition(question)[2] if question in flat else flat
+    return "first token" in below or "no words came" in below
+
+
 class Life:
     """The program on a terminal, with every screen that it draws parsed."""
 
@@ -177,7 +185,7 @@ class Life:
         """Asks, and waits for the whole reply."""
         self.press(question)
         self.press("\r")
-        self.until(lambda shown: "Stop" not in shown.splitlines()[-1])
+        self.until(lambda shown: answered(shown, question[:20]))
         self.rest(1.0)
         self.compare(end_faults(self.terminal.shown))
 
@@ -212,7 +220,7 @@ def live(home: Path, size: tuple[int, int]) -> tuple[list[str], int, int]:
         life.rest(60.0)
         life.press(ESCAPE)
         life.press(ESCAPE)
-        life.ask(QUESTIONS[0])
+        life.ask(LAST)
         terminal.type(CTRL_Q)
         life.until(lambda _: terminal.code is not None, 30.0)
         found = list(life.found)
