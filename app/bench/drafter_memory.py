@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from slipstream.app.protocol import Load
+from slipstream.app.protocol import Devices, Load
 from slipstream.models.errors import SlipstreamError, UsageError
 
 
@@ -59,7 +59,8 @@ def _child() -> None:
     from slipstream.app.protocol import Message, Sampling
 
     asked = json.load(sys.stdin)
-    load, turn = Load(**asked["load"]), Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])
+    load = Load(**asked["load"] | {"devices": Devices(**asked["load"]["devices"])})
+    turn = Turn("", 0, 0, (Message("user", "Hello!"),), Sampling(), asked["steps"])
     with ExitStack() as opened:
         try:  # a draft model is loaded where the drafter needs it, and left out where it does not
             session, _ = opened.enter_context(session_of(replace(load, draft_model=None)))

@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import groupby
 from math import ceil
 from typing import Final, Literal, TextIO
-from xml.sax.saxutils import escape
 
 from slipstream.app.bench.figures import QUIET, DrafterFigures, Noise
 from slipstream.app.bench.intervals import Ratio
@@ -233,4 +233,5 @@ def _x(value: float, most: float) -> float:
 
 
 def _text(x: int, y: int, words: str, kind: str, more: str = "") -> str:
-    return f'<text x="{x}" y="{y}"{f" class={chr(34)}{kind}{chr(34)}" if kind else ""}{more}>{escape(words)}</text>'
+    more = (f' class="{kind}"' if kind else "") + more
+    return f'<text x="{x}" y="{y}"{more}>{escape(words, quote=False)}</text>'

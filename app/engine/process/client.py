@@ -31,7 +31,6 @@ from slipstream.app.protocol import (
     Watch,
 )
 from slipstream.models.errors import EngineDiedError, SlipstreamError
-from slipstream.models.llama.remote import ask, endpoints
 
 _WAITS: Final = 5.0  # seconds without any work after which another machine is said to be waited for
 _ANSWER: Final = 1.0  # seconds that a machine has to answer, after one was lost
@@ -230,7 +229,7 @@ class Engine:
 
     def _beaten(self, beat: Beat) -> None:
         """Tells once that another machine keeps a request waiting: this one does nothing at all."""
-        machines = endpoints(self._wanted.devices.rpc) if self._wanted else []
+        machines = _machines(self._wanted)
         waited, self._waits = self._waits, bool(machines) and beat.still >= _WAITS
         if self._waits and not waited:
             self._on_wait(", ".join(machines))
@@ -269,8 +268,19 @@ class Engine:
         return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)
 
 
+def _machines(load: Load | None) -> list[str]:
+    """The machines whose devices a model uses."""
+    if not load or not load.devices.rpc:
+        return []
+    from slipstream.models.llama.remote import endpoints  # loads ctypes and sockets
+
+    return endpoints(load.devices.rpc)
+
+
 def _lost(load: Load) -> str:
     """Words which machine does not answer, after one was lost."""
-    lenders = [ask(endpoint, _ANSWER) for endpoint in endpoints(load.devices.rpc)]
+    from slipstream.models.llama.remote import ask
+
+    lenders = [ask(endpoint, _ANSWER) for endpoint in _machines(load)]
     silent = [f" {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
     return "".join(silent) or f" {', '.join(lender.endpoint for lender in lenders)} answers again."
