@@ -23,7 +23,7 @@ def ignore(_: Update) -> None:
 
 
 def turn_of(drafters: Sequence[str]) -> list[str]:
-    """Who writes a turn: each drafter, between two replies of plain decoding."""
+    """The drafters of a turn: each writes between two replies of plain decoding."""
     return [PLAIN, *(name for drafter in drafters for name in (drafter, PLAIN))]
 
 

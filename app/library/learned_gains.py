@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.bench.kept import kept_results
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
@@ -80,6 +79,8 @@ def gains_of(paths: Paths, header: Header) -> Gains:
 
 
 def _benchmarked(folder: Path, model: str) -> dict[str, float]:
+    from slipstream.app.bench.kept import kept_results  # with its plots: most starts need none of it
+
     reports = (kept.report for kept in kept_results(folder) if kept.report and kept.report.model == model)
     rows = next((report.overall for report in reports), [])
     return {row.drafter: row.gain.value for row in rows if row.gain and row.drafter != PLAIN}
