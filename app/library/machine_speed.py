@@ -15,7 +15,7 @@ from slipstream.models.llama.devices import processor
 from slipstream.models.llama.throughput import Throughput, packed, throughput, unpacked
 from slipstream.models.outside import read_limited
 
-_FILE: Final = "throughput.json"
+_FILE: Final = "machine_speed.json"
 _MOST_BYTES: Final = 1 << 20
 _TIMES: Final = 3
 """Programs that measure before the figures count as settled: the machine may have been busy the first time."""

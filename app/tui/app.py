@@ -33,7 +33,7 @@ from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.chat.slash import COMMANDS
 from slipstream.app.tui.engine_service import ChatEngine, EngineService
 from slipstream.app.tui.keys import teach_alt_enter
-from slipstream.app.tui.models.context import Desk, Models, manager
+from slipstream.app.tui.models.context import Models, ModelsAccess, manager
 from slipstream.app.tui.parts.dialog import Palette
 from slipstream.app.tui.settings.apply_settings import Settled
 from slipstream.app.tui.theme import DARK, LIGHT
@@ -82,13 +82,13 @@ class ChatApp(App[int]):
         file = settings or SettingsFile(Paths.default().settings)
         now = file.settings
         self._engine_room = EngineService(engine, store, now.ahead)
-        self.desk = Desk(models)
+        self.models_access = ModelsAccess(models)
         drawn = sampling or now.sampling.sampling(seed=0)
         asked = bool(values_of(drawn, file.kept.sampling.sampling(seed=0)))  # just now, for this chat
         conversation = Conversation(store, drawn, chat, led_by(now.reply), asked, lambda: file.chosen)
         name = title_of(Path(load.model))
-        self.chat = ChatScreen(self._engine_room, load, store, conversation, name, self.desk)
-        self.settled = Settled(self, file, self.chat, self.desk)
+        self.chat = ChatScreen(self._engine_room, load, store, conversation, name, self.models_access)
+        self.settled = Settled(self, file, self.chat, self.models_access)
         self.chat.notes = [*notes, *self.settled.problems]
         self._shown = shown
         self._too_small, self._window = False, Size(0, 0)
@@ -170,8 +170,8 @@ class ChatApp(App[int]):
         if self.chat.reply.writing:
             await self._engine_room.end_reply(LAST_WORDS)
         await self.chat.jobs.end()
-        if self.desk.made:
-            await asyncio.to_thread(self.desk.made.close)
+        if self.models_access.made:
+            await asyncio.to_thread(self.models_access.made.close)
         await asyncio.to_thread(self._engine.close)
 
     def action_command_palette(self) -> None:

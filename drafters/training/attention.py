@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 Pairing = Literal["pairs", "halves"]
-"""Which numbers of a head turn together: 2i and 2i + 1 (``llama``), or i and i + head_size / 2 (``qwen3``)."""
+"""Which numbers of a head rotate together: 2i and 2i + 1 (``llama``), or i and i + head_size / 2 (``qwen3``)."""
 
-Turn = tuple[Tensor, Tensor]  # cosines and sines, each (length, head_size / 2) or (batch, length, head_size / 2)
+Rotation = tuple[Tensor, Tensor]  # cosines and sines, each (length, head_size / 2) or (batch, length, head_size / 2)
 
 
 class RopeFactors(nn.Module):
@@ -37,28 +37,28 @@ def frequencies(head_size: int, base: float, scaling: float, device: torch.devic
     return base**-steps / scaling
 
 
-def rotations(positions: Tensor, per_position: Tensor) -> Turn:
+def rotations(positions: Tensor, per_position: Tensor) -> Rotation:
     """Cosines and sines of the angles at these positions, (length,) or (batch, length)."""
     angles = positions[..., None].float() * per_position
     return angles.cos(), angles.sin()
 
 
-def shorter(turn: Turn, length: int) -> Turn:
+def shorter(rotation: Rotation, length: int) -> Rotation:
     """The rotations of the first places."""
-    return turn[0][:length], turn[1][:length]
+    return rotation[0][:length], rotation[1][:length]
 
 
-def rotate(x: Tensor, turn: Turn, pairing: Pairing) -> Tensor:
+def rotate(x: Tensor, rotation: Rotation, pairing: Pairing) -> Tensor:
     """Turns every pair of numbers by its position's angle.
 
     Args:
         x: (batch, length, heads, head_size).
-        turn: what ``rotations`` gave.
+        rotation: what ``rotations`` gave.
 
     Returns:
         (batch, heads, length, head_size).
     """
-    cos, sin = (part.unsqueeze(-2) for part in turn)
+    cos, sin = (part.unsqueeze(-2) for part in rotation)
     if pairing == "pairs":
         first, second = x[..., 0::2].float(), x[..., 1::2].float()
         turned = torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-1).flatten(-2)

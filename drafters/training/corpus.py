@@ -79,18 +79,18 @@ class Sampler:
         name = self._names[int(self._rng.choice(len(self._names), p=chances))]
         source = self._sources[name]
         count = len(source.offsets) - 1
-        turn, place = divmod(self._drawn[name], count)
+        epoch, place = divmod(self._drawn[name], count)
         self._drawn[name] += 1
-        item = int(self._order(name, turn, count)[place])
+        item = int(self._order(name, epoch, count)[place])
         start, stop = int(source.offsets[item]), int(source.offsets[item + 1])
         if alone and stop - start > most:  # a long text: any of its windows, not always the first
             start += most * int(self._rng.integers(0, (stop - start) // most))
         return source.ids[start:stop], source.weights[start:stop]
 
-    def _order(self, name: str, turn: int, count: int) -> NDArray[np.int64]:
-        key = (name, turn)
+    def _order(self, name: str, epoch: int, count: int) -> NDArray[np.int64]:
+        key = (name, epoch)
         if key not in self._orders:
             self._orders = {k: v for k, v in self._orders.items() if k[0] != name}
-            rng = np.random.default_rng([self._seed, turn, *name.encode()])
+            rng = np.random.default_rng([self._seed, epoch, *name.encode()])
             self._orders[key] = rng.permutation(count)
         return self._orders[key]

@@ -44,7 +44,7 @@ class Features:
         self._arrays = [np.load(folder / f"{name}.npy", mmap_mode="r")[: self._count] for name in names]
         self.window = self._arrays[0].shape[1] - 1
         self._seed, self._drawn = seed, 0
-        self._turn, self._order = -1, np.zeros(0, np.int64)
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return self._count
@@ -82,9 +82,9 @@ class Features:
         self._drawn = state["drawn"]
 
     def _pick(self, draw: int) -> int:
-        turn, place = divmod(draw, self._count)
-        if turn != self._turn:
-            self._turn, self._order = turn, np.random.default_rng([self._seed, turn]).permutation(self._count)
+        epoch, place = divmod(draw, self._count)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng([self._seed, epoch]).permutation(self._count)
         return int(self._order[place])
 
 

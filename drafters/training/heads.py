@@ -156,8 +156,8 @@ def _kangaroo(
     factors = rope_factors(header)
     if factors is not None:
         per_position = per_position / factors.to(output.device)
-    turn = rotations(torch.arange(_WINDOW, device=output.device), per_position)
-    candidates = {layer: Exit(shape, turn, output, place) for place, layer in enumerate(train_on.points[1:])}
+    rotation = rotations(torch.arange(_WINDOW, device=output.device), per_position)
+    candidates = {layer: Exit(shape, rotation, output, place) for place, layer in enumerate(train_on.points[1:])}
     trial = int(_TRIAL * plan.tokens)
     adapter, settings, found = kangaroo.fit_best(candidates, train_on, held_out, plan, trial, job.work, say)
     return kangaroo.tensors(adapter), settings, found

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, chain_guesses, mean, of_guesses
-from slipstream.drafters.training.attention import Turn, chat_mask
+from slipstream.drafters.training.attention import Rotation, chat_mask
 from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Attention, Norm, Shape
@@ -34,16 +34,16 @@ class Adapter(Attention):
         super().__init__(shape)
         self.attn_norm, self.output_norm = Norm(shape.width, shape.eps), Norm(shape.width, shape.eps)
 
-    def forward(self, hidden: Tensor, chats: Tensor, turn: Turn) -> Tensor:
+    def forward(self, hidden: Tensor, chats: Tensor, rotation: Rotation) -> Tensor:
         """Maps exited states (rows, length, width) to what the vocabulary matrix reads.
 
         Args:
             hidden: inputs of the exit layer.
             chats: (rows, length), the number of the chat that each place belongs to.
-            turn: the target's rotations of these places.
+            rotation: the target's rotations of these places.
         """
-        found = self.mixed(*self.parts(self.attn_norm(hidden), turn), chat_mask(chats))
-        out: Tensor = self.output_norm(hidden + found)
+        mixed = self.mixed(*self.parts(self.attn_norm(hidden), rotation), chat_mask(chats))
+        out: Tensor = self.output_norm(hidden + mixed)
         return out
 
 
@@ -52,13 +52,13 @@ class Exit:
     """Where an adapter stands in its target."""
 
     shape: Shape
-    turn: Turn  # the target's rotations of the places of a window
+    rotation: Rotation  # the target's rotations of the places of a window
     output: Tensor  # (vocabulary, width), the target's vocabulary matrix
     place: int  # which of the stored points, after the last hidden state, is the exit's
 
     def logits(self, model: Adapter, chats: Tensor, exits: Sequence[Tensor]) -> Tensor:
         """Scores after each place: (rows, length, vocabulary)."""
-        return functional.linear(model(exits[self.place], chats, self.turn), self.output)
+        return functional.linear(model(exits[self.place], chats, self.rotation), self.output)
 
 
 def fit(

@@ -139,23 +139,23 @@ def acceptance(model: Medusa, held_out: Features) -> Acceptance:
 def guesses(best: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Aligns each head's best ids (rows, length) to roots: a head reads the token before the root."""
     rows, length = best[0].shape
-    found = np.full((rows, length, len(best)), -1, np.int64)
+    shifted = np.full((rows, length, len(best)), -1, np.int64)
     for head, ids in enumerate(best):
-        found[:, 1:, head] = ids[:, : length - 1]
-    return found
+        shifted[:, 1:, head] = ids[:, : length - 1]
+    return shifted
 
 
 def tensors(model: Medusa) -> dict[str, NDArray[Any]]:
     """What a heads file holds, see ``slipstream.models.heads.file``."""
-    found: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
+    arrays: dict[str, NDArray[Any]] = {"output.ids": model.ids.cpu().numpy().astype(np.int32)}
     for name, parameter in model.named_parameters():
-        found[name + ("" if name.startswith("head.") else ".weight")] = parameter.detach().float().cpu().numpy()
+        arrays[name + ("" if name.startswith("head.") else ".weight")] = parameter.detach().float().cpu().numpy()
     if model.shape.shared:
-        found["output.weight"] = found.pop("output.0.weight")
+        arrays["output.weight"] = arrays.pop("output.0.weight")
     else:
         for head in range(model.shape.heads):
-            found[f"head.{head}.output.weight"] = found.pop(f"output.{head}.weight")
-    return found
+            arrays[f"head.{head}.output.weight"] = arrays.pop(f"output.{head}.weight")
+    return arrays
 
 
 def take_over(model: Medusa, start: Mapping[str, NDArray[Any]]) -> None:

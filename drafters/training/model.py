@@ -9,7 +9,7 @@ from torch.nn import functional
 from slipstream.drafters.training.attention import (
     Pairing,
     RopeFactors,
-    Turn,
+    Rotation,
     chat_mask,
     frequencies,
     rotate,
@@ -35,10 +35,10 @@ class Shape:
     context: int = 2048
     rope_base: float = 10000.0  # base of the rotary wavelengths
     eps: float = 1e-5
-    rope: Pairing = "pairs"  # which numbers of a head turn together
+    rope: Pairing = "pairs"  # which numbers of a head rotate together
     rope_scaling: float = 1.0  # what every position is divided by
     rope_factors: bool = False  # whether the frequencies have factors of their own (``rope_freqs.weight``)
-    qk_norm: bool = False  # whether each head's query and key pass a norm before they turn
+    qk_norm: bool = False  # whether each head's query and key pass a norm before they rotate
     tied: bool = True  # whether the embedding is the output matrix too
 
 
@@ -81,20 +81,20 @@ class Attention(nn.Module):
         self.attn_output = nn.Linear(shape.heads * shape.head_size, width, bias=False)
         nn.init.zeros_(self.attn_output.weight)
 
-    def parts(self, y: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:
+    def parts(self, y: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of rows (batch, length, reads): each (batch, heads, length, head_size)."""
         batch, length, _ = y.shape
         q = self.attn_q_norm(self.attn_q(y).view(batch, length, self.shape.heads, -1))
         k = self.attn_k_norm(self.attn_k(y).view(batch, length, self.shape.kv_heads, -1))
-        q, k = (rotate(part, turn, self.shape.rope) for part in (q, k))
+        q, k = (rotate(part, rotation, self.shape.rope) for part in (q, k))
         v = self.attn_v(y).view(batch, length, self.shape.kv_heads, -1).transpose(1, 2)
         groups = self.shape.heads // self.shape.kv_heads
         return q, k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
 
     def mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """What queries find in keys and values, (batch, length, width); True in the mask where a row may look."""
-        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        out: Tensor = self.attn_output(found.transpose(1, 2).reshape(q.shape[0], q.shape[2], -1))
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out: Tensor = self.attn_output(attended.transpose(1, 2).reshape(q.shape[0], q.shape[2], -1))
         return out
 
 
@@ -111,14 +111,14 @@ class Layer(Attention):
         self.ffn_down = nn.Linear(shape.ffn, shape.width, bias=False)
         nn.init.zeros_(self.ffn_down.weight)
 
-    def forward(self, x: Tensor, turn: Turn, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
         """Maps the stream (batch, length, width) to the next layer's input.
 
         Args:
-            turn: cosines and sines of the positions.
+            rotation: cosines and sines of the positions.
             mask: True where a row may look, (batch, 1, length, length).
         """
-        return self.fed(x + self.mixed(*self.parts(self.attn_norm(x), turn), mask))
+        return self.fed(x + self.mixed(*self.parts(self.attn_norm(x), rotation), mask))
 
     def fed(self, x: Tensor) -> Tensor:
         """Adds the feed-forward part to the stream."""
@@ -166,13 +166,13 @@ class Decoder(nn.Module):
         Returns:
             (batch, length, width).
         """
-        turn = self.turn(positions)
+        rotation = self.rotation(positions)
         for layer in self.blk:
-            x = layer(x, turn, mask)
+            x = layer(x, rotation, mask)
         out: Tensor = self.output_norm(x)
         return out
 
-    def turn(self, positions: Tensor) -> Turn:
+    def rotation(self, positions: Tensor) -> Rotation:
         """Rotations of its heads at these positions, (length,) or (batch, length)."""
         shape = self.shape
         per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, positions.device)

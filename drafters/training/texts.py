@@ -37,13 +37,13 @@ class ChatIds:
         ids, weights = self._model.opening(), [0.0] * len(self._model.opening())
         said = False
         for part in self._template.parts(messages, add_generation_prompt=False):
-            found = self._model.tokenize(part.text, part.content is None)
-            ending = said and bool(found) and found[0] in self._model.ends
+            tokens = self._model.tokenize(part.text, part.content is None)
+            ending = said and bool(tokens) and tokens[0] in self._model.ends
             said = part.content is not None and messages[part.content]["role"] == "assistant"
-            ids += found
-            weights += [1.0 if said else 0.0] * len(found)
+            ids += tokens
+            weights += [1.0 if said else 0.0] * len(tokens)
             if ending:
-                weights[-len(found)] = 1.0
+                weights[-len(tokens)] = 1.0
         return ids, weights
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -99,11 +99,11 @@ def folder(path: Path, model: LlamaModel, window: int) -> Source:
 def own_prompts(ids: ChatIds, seed: int) -> Prompts:
     """Prompts made by rule, in shuffled rounds without end."""
     asked = made_prompts()
-    turn = 0
+    epoch = 0
     while True:
-        for place in np.random.default_rng([seed, turn]).permutation(len(asked)).tolist():
-            yield ids.prompt([{"role": "user", "content": asked[place]}]), sampler(turn + place, seed + turn)
-        turn += 1
+        for place in np.random.default_rng([seed, epoch]).permutation(len(asked)).tolist():
+            yield ids.prompt([{"role": "user", "content": asked[place]}]), sampler(epoch + place, seed + epoch)
+        epoch += 1
 
 
 def answers(
@@ -162,13 +162,13 @@ def _answered(kept: list[tuple[list[int], list[int]]]) -> Source:
 
 
 def _kept(path: Path) -> list[tuple[list[int], list[int]]]:
-    found: list[tuple[list[int], list[int]]] = []
+    replies: list[tuple[list[int], list[int]]] = []
     if path.exists():
         whole = path.read_bytes()
         whole = whole[: whole.rfind(b"\n") + 1]
         path.write_bytes(whole)  # without the line that a kill cut short
-        found = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
-    return found
+        replies = [(prompt, reply) for prompt, reply in map(json.loads, whole.splitlines())]
+    return replies
 
 
 def sampler(number: int, seed: int) -> Sampler:

@@ -34,11 +34,11 @@ _UNCHANGED: Final = ("d2t", "rope_freqs.weight")
 _POINTS: Final = 3
 
 
-def inflated_eagle(header: Header, target: Header, placed: Growth) -> Inflated:
+def inflated_eagle(header: Header, target: Header, grown: Growth) -> Inflated:
     """Plans an EAGLE-3 head that reads the small model's values out of the inflated target's residual stream.
 
     Args:
-        placed: How the target is embedded in the larger shape.
+        grown: How the target is embedded in the larger shape.
 
     Raises:
         SlipstreamError: If the head is another model's, or has a tensor that cannot be inflated.
@@ -47,8 +47,8 @@ def inflated_eagle(header: Header, target: Header, placed: Growth) -> Inflated:
         raise SlipstreamError(
             f"{quoted(header.name)} was trained for another model than {quoted(target.name)}.", "Train one for it."
         )
-    own = growth(measures(header, tied=False), replace(placed.large, n_layer=1))
-    filler, by_name, made = Filler(), tensors_of(header), target_identity(target, placed)
+    own = growth(measures(header, tied=False), replace(grown.large, n_layer=1))
+    filler, by_name, made = Filler(), tensors_of(header), target_identity(target, grown)
 
     def reader(name: str) -> Callable[[], Floats]:
         return lambda: read_tensor(header, by_name[name])
@@ -62,27 +62,27 @@ def inflated_eagle(header: Header, target: Header, placed: Growth) -> Inflated:
         elif stem in _NORMS:
             tensors.append(norm_tensor(name, header, tensor, own))
         else:
-            layout = _layout(header, stem, placed, own, "d2t" in by_name)
+            layout = _layout(header, stem, grown, own, "d2t" in by_name)
             tensors.append(large_tensor(name, whole(kind, len(layout.columns)), reader(name), layout, filler))
-    name = f"{header.name} inflated to {placed.large.name}"
+    name = f"{header.name} inflated to {grown.large.name}"
     stored_as = header.metadata.get("general.file_type")
     file_type = stored_as if isinstance(stored_as, int) else 0
-    metadata = widened(header, own, name, made_as(header, placed, made), file_type)
+    metadata = widened(header, own, name, made_as(header, grown, made), file_type)
     return Inflated(
         header.architecture,
         metadata
         | {
             TARGET_KEY: (STRING, made),
-            "eagle3.target_layers": (-1 - I32, [placed.layer(layer) for layer in target_layers(header)]),
-            "eagle3.target_hidden_size": (U32, placed.large.n_embd),
+            "eagle3.target_layers": (-1 - I32, [grown.layer(layer) for layer in target_layers(header)]),
+            "eagle3.target_hidden_size": (U32, grown.large.n_embd),
         },
         tensors,
     )
 
 
-def _layout(header: Header, stem: str, placed: Growth, own: Growth, chosen: bool) -> Layout:
+def _layout(header: Header, stem: str, grown: Growth, own: Growth, chosen: bool) -> Layout:
     """The layout of a matrix of the head."""
-    theirs, width = same(placed.small.n_embd, placed.large.n_embd), same(own.small.n_embd, own.large.n_embd)
+    theirs, width = same(grown.small.n_embd, grown.large.n_embd), same(own.small.n_embd, own.large.n_embd)
     if stem == "fc":  # reads three points of the target's stream, side by side
         columns = theirs
         for _ in range(_POINTS - 1):
@@ -107,12 +107,12 @@ _KEY: Final = "slipstream.heads."
 _NOT_COPIED: Final = ("general.architecture", "general.alignment")
 
 
-def inflated_heads(path: Path, target: Header, placed: Growth) -> Inflated:
+def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
     """Plans heads for an inflated target.
 
     Args:
         path: Heads that were trained for the small target.
-        placed: How that target is embedded in the larger shape.
+        grown: How that target is embedded in the larger shape.
 
     Raises:
         ModelFileError: If the file is damaged.
@@ -120,29 +120,29 @@ def inflated_heads(path: Path, target: Header, placed: Growth) -> Inflated:
     """
     header = read_header(path)
     if header.architecture in HEAD_ARCHITECTURES:
-        return inflated_eagle(header, target, placed)
+        return inflated_eagle(header, target, grown)
     info = read_info(path)
     check_target(info, target)
     make = {"medusa": _medusa, "kangaroo": _kangaroo, "space": _space}[info.method]
-    name = f"{info.target_name} inflated to {placed.large.name}"
+    name = f"{info.target_name} inflated to {grown.large.name}"
     metadata = {k: (header.types[k], v) for k, v in header.metadata.items() if k not in _NOT_COPIED}
     metadata |= {
         "general.name": (STRING, f"{name}: {info.method} heads"),
-        f"{_KEY}target": (STRING, target_identity(target, placed)),
+        f"{_KEY}target": (STRING, target_identity(target, grown)),
         f"{_KEY}target_name": (STRING, name),
-        MADE_AS: (STRING, made_as(header, placed, target_identity(target, placed))),
+        MADE_AS: (STRING, made_as(header, grown, target_identity(target, grown))),
     }
-    return Inflated(header.architecture, *make(header, info, placed, metadata))
+    return Inflated(header.architecture, *make(header, info, grown, metadata))
 
 
-def _medusa(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
+def _medusa(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
     """Residual blocks, and a matrix for as large a share of the vocabulary as before.
 
     The added dimensions stay zero, except the last one: the bias of the last block sets it to ``_PUSH``. There the
     added rows of the vocabulary matrix have the weight ``-_PUSH``: their probability is zero, and the other
     probabilities do not change.
     """
-    small, large = placed.small.n_embd, placed.large.n_embd
+    small, large = grown.small.n_embd, grown.large.n_embd
     width, filler, by_name = same(small, large), Filler(), tensors_of(header)
     layers = sum(1 for name in by_name if name.startswith("head.0.") and name.endswith(".bias"))
     tensors: list[NewTensor] = []
@@ -151,14 +151,14 @@ def _medusa(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata)
         if name == TOKEN_IDS:
             continue
         if name.endswith(".bias"):
-            tensors.append(_bias(name, read, placed, last=name.endswith(f".{layers - 1}.bias")))
+            tensors.append(_bias(name, read, grown, last=name.endswith(f".{layers - 1}.bias")))
             continue
         kind = whole(gguf.GGMLQuantizationType(tensor.type), large)
         if not name.endswith("output.weight"):
             tensors.append(large_tensor(name, kind, read, Layout(width, width, below=True), filler))
             continue
         rows = tensor.shape[1]
-        total = rows * placed.large.n_vocab // placed.small.n_vocab if large > small else rows
+        total = rows * grown.large.n_vocab // grown.small.n_vocab if large > small else rows
         columns = width.copy()
         if total > rows:
             columns[-1] = small
@@ -167,38 +167,38 @@ def _medusa(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata)
         layout = Layout(np.where(sources == NONE, rows, sources), columns)
         tensors.append(large_tensor(name, kind, read, layout, filler))
         if TOKEN_IDS in by_name and not any(made.name == TOKEN_IDS for made in tensors):
-            tensors.append(_token_ids(_reader(header, TOKEN_IDS), total, placed))
+            tensors.append(_token_ids(_reader(header, TOKEN_IDS), total, grown))
     return metadata, tensors
 
 
-def _kangaroo(header: Header, info: HeadsInfo, placed: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
+def _kangaroo(header: Header, info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
     """An attention layer; its exit layer is the large model's that holds the small one's hidden state."""
     filler, tensors = Filler(), list[NewTensor]()
     for name, tensor in tensors_of(header).items():
         stem = name.removesuffix(".weight")
         if stem in MATRICES:
-            layout = matrix(stem, placed)
+            layout = matrix(stem, grown)
             kind = whole(gguf.GGMLQuantizationType(tensor.type), len(layout.columns))
             tensors.append(large_tensor(name, kind, _reader(header, name), layout, filler))
         else:
-            tensors.append(norm_tensor(name, header, tensor, placed))
+            tensors.append(norm_tensor(name, header, tensor, grown))
     exit_layer = info.settings["exit_layer"]
     assert isinstance(exit_layer, int)  # checked when it was read
     key = f"{_KEY}setting.exit_layer"
-    return {**metadata, key: (I64, placed.layer(exit_layer))}, tensors
+    return {**metadata, key: (I64, grown.layer(exit_layer))}, tensors
 
 
-def _space(header: Header, _info: HeadsInfo, placed: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
+def _space(header: Header, _info: HeadsInfo, grown: Growth, metadata: Metadata) -> tuple[Metadata, list[NewTensor]]:
     """Mask embeddings, padded with zeros."""
     masks = header.tensors[0]
     count, read = masks.shape[1], _reader(header, masks.name)
-    beside = ((0, 0), (0, placed.large.n_embd - placed.small.n_embd))
+    beside = ((0, 0), (0, grown.large.n_embd - grown.small.n_embd))
     kind = gguf.GGMLQuantizationType.F32
-    return metadata, [NewTensor(masks.name, (count, placed.large.n_embd), kind, lambda: np.pad(read(), beside))]
+    return metadata, [NewTensor(masks.name, (count, grown.large.n_embd), kind, lambda: np.pad(read(), beside))]
 
 
-def _bias(name: str, read: Callable[[], Floats], placed: Growth, *, last: bool) -> NewTensor:
-    small, large = placed.small.n_embd, placed.large.n_embd
+def _bias(name: str, read: Callable[[], Floats], grown: Growth, *, last: bool) -> NewTensor:
+    small, large = grown.small.n_embd, grown.large.n_embd
 
     def values() -> Floats:
         wide = np.zeros(large, np.float32)
@@ -221,13 +221,13 @@ def _with_pushed(read: Callable[[], Floats]) -> Callable[[], Floats]:
     return values
 
 
-def _token_ids(read: Callable[[], NDArray[Any]], total: int, placed: Growth) -> NewTensor:
+def _token_ids(read: Callable[[], NDArray[Any]], total: int, grown: Growth) -> NewTensor:
     """The token of each row; added rows get tokens that were added to the target."""
     kind = gguf.GGMLQuantizationType.I32
 
     def values() -> NDArray[Any]:
         ids = read()
-        first = placed.small.n_vocab
+        first = grown.small.n_vocab
         return np.concatenate([ids, np.arange(first, first + total - len(ids), dtype=np.int32)])
 
     return NewTensor(TOKEN_IDS, (total,), kind, values)

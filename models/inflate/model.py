@@ -55,40 +55,40 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
     Raises:
         SlipstreamError: If the model cannot be inflated, or not to this shape.
     """
-    placed = model_growth(header, shape)
-    tied = shape.tied and placed.small.tied
+    grown = model_growth(header, shape)
+    tied = shape.tied and grown.small.tied
     by_name, filler, spare = {tensor.name: tensor for tensor in header.tensors}, Filler(), spare_token(header)
-    large = placed.large
+    large = grown.large
 
     def reader(name: str) -> Callable[[], Floats]:
         return lambda: read_tensor(header, by_name[name])
 
     def table(name: str, small: str) -> LargeTensor:
-        layout = vocabulary(placed, spare, embeds=name == "token_embd")
+        layout = vocabulary(grown, spare, embeds=name == "token_embd")
         kind = kind_of(mix, "output" if tied else name, large.n_embd)
         return LargeTensor(f"{name}.weight", (large.n_vocab, large.n_embd), kind, reader(small), layout, filler)
 
-    own = "token_embd.weight" if placed.small.tied else "output.weight"
+    own = "token_embd.weight" if grown.small.tied else "output.weight"
     tensors: list[NewTensor] = [table("token_embd", "token_embd.weight")]
-    places = {place: layer for layer, place in enumerate(placed.layers)}
+    places = {place: layer for layer, place in enumerate(grown.layers)}
     for layer in range(large.n_layer):
         small = places.get(layer)
         for name in NORMS:
             norm = None if small is None else by_name[f"blk.{small}.{name}.weight"]
-            tensors.append(norm_tensor(f"blk.{layer}.{name}.weight", header, norm, placed))
+            tensors.append(norm_tensor(f"blk.{layer}.{name}.weight", header, norm, grown))
         for name in MATRICES:
-            layout = matrix(name, placed, real=small is not None)
+            layout = matrix(name, grown, real=small is not None)
             kind = kind_of(mix, name, len(layout.columns), layer, large.n_layer)
             values = _nothing if small is None else reader(f"blk.{small}.{name}.weight")
             tensors.append(large_tensor(f"blk.{layer}.{name}.weight", kind, values, layout, filler))
-    tensors.append(norm_tensor("output_norm.weight", header, by_name["output_norm.weight"], placed))
+    tensors.append(norm_tensor("output_norm.weight", header, by_name["output_norm.weight"], grown))
     if not tied:
         tensors.append(table("output", own))
     if freqs := by_name.get("rope_freqs.weight"):
         tensors.append(NewTensor(freqs.name, freqs.shape[::-1], _F32, reader(freqs.name)))
     name = f"{header.name} inflated to {shape.name} {mix}"
-    metadata = widened(header, placed, name, made_as(header, placed, mix), int(MIXES[mix][1]))
-    metadata |= derived_from(target_identity(header, placed))
+    metadata = widened(header, grown, name, made_as(header, grown, mix), int(MIXES[mix][1]))
+    metadata |= derived_from(target_identity(header, grown))
     about = f"{header.name} in the measures of {shape.of or shape.name}: its text, at that model's cost."
     return Inflated("llama", metadata | {"general.description": (STRING, about)}, tensors)
 
@@ -100,16 +100,16 @@ def large_tensor(
     return LargeTensor(name, (len(layout.rows), len(layout.columns)), kind, values, layout, filler)
 
 
-def norm_tensor(name: str, header: Header, small: TensorInfo | None, placed: Growth) -> NewTensor:
+def norm_tensor(name: str, header: Header, small: TensorInfo | None, grown: Growth) -> NewTensor:
     """The weights of a norm; those of an added layer, and in added places, are all alike."""
 
     def values() -> Floats:
-        wide = np.full(placed.large.n_embd, placed.scale, np.float32)
+        wide = np.full(grown.large.n_embd, grown.scale, np.float32)
         if small is not None:
-            wide[: placed.small.n_embd] = read_tensor(header, small) * np.float32(placed.scale)
+            wide[: grown.small.n_embd] = read_tensor(header, small) * np.float32(grown.scale)
         return wide
 
-    return NewTensor(name, (placed.large.n_embd,), _F32, values)
+    return NewTensor(name, (grown.large.n_embd,), _F32, values)
 
 
 def tensors_of(header: Header) -> Mapping[str, TensorInfo]:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from statistics import median
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final
@@ -28,10 +29,11 @@ ROWS: Final = (1, 2, 4, 8)
 _COLUMNS: Final = 4096
 _BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
 """Of a matrix: more than the last cache of most machines."""
-_SECONDS: Final = 1.0  # for one product, at most
-_ALIKE: Final = 4
-_CLOSE: Final = 1.1  # so many of the quickest runs within this: no other program disturbed them
-_CHAIN: Final = 100  # operations in a row
+_SECONDS: Final = 0.15
+_RUNS: Final = 8
+"""Each product is run for so long, and so often at least."""
+_CHAIN, _SMALL = 100, 256
+"""Operations in a row, each a product with a matrix of so many rows and columns."""
 _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
 """Bytes a second that a core reads, that all cores read, and that a GPU reads, of usual machines."""
 _PATIENCE: Final = 120.0
@@ -44,13 +46,13 @@ class Throughput:
 
     kind: str  # "gpu" or "cpu"
     rates: dict[str, dict[int, float]]  # by file type and rows of a product: bytes of weights a second
-    operation: float  # seconds of an operation on next to nothing: what starting one costs
+    operation: float  # seconds of a product with a matrix so small that a cache holds it
 
 
 def assumed(cores: int, gpu: bool) -> list[Throughput]:
     """Stands in for what has not been measured yet: a usual processor, and a usual GPU where there is one."""
     slow = min(_USUAL_MOST, _USUAL_CORE * cores)
-    found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 2e-6)]
+    found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 4e-6)]
     if gpu:
         found.append(Throughput("gpu", {name: dict.fromkeys(ROWS, _USUAL_GPU) for name in TYPES}, 4e-6))
     return found
@@ -171,22 +173,22 @@ def _products(backend: int, kind: str, number: int, height: int) -> dict[int, fl
 
 
 def _chain(backend: int) -> float:
-    """Seconds of an operation on next to nothing."""
+    """Seconds of an operation on little."""
     import numpy as np
 
     from slipstream.models.llama import ggml
 
     def build(operations: ggml.Operations) -> None:
-        total, more = operations.input(64, 1, 1), operations.input(64, 1, 1)
+        matrix, values = operations.input(_SMALL, _SMALL, 1), operations.input(_SMALL, 1, 1)
         for _ in range(_CHAIN):
-            total = operations.add(total, more)
-        operations.output(total, np.float32, 64, 1, 1)
+            values = operations.multiply(matrix, values)
+        operations.output(values, np.float32, _SMALL, 1, 1)
 
     return (_time(backend, build) or 0.0) / _CHAIN
 
 
 def _time(backend: int, build: Callable[[Any], None]) -> float | None:
-    """Seconds of the quickest run of a graph; None where the device has no memory for it, or cannot do it."""
+    """Seconds of a run of a graph, the median of many; None where the device has no memory for it, or cannot do it."""
     import numpy as np
 
     from slipstream.models.llama import ggml
@@ -211,12 +213,12 @@ def _time(backend: int, build: Callable[[Any], None]) -> float | None:
             calls.backend_tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
         took: list[float] = []
         until = perf_counter() + _SECONDS
-        while len(took) < _ALIKE or (sorted(took)[_ALIKE - 1] > _CLOSE * min(took) and perf_counter() < until):
+        while len(took) < _RUNS or perf_counter() < until:
             began = perf_counter()
             if calls.backend_graph_compute(backend, graph):
                 return None
             took.append(perf_counter() - began)
-        return min(took)  # another program can only make it longer
+        return median(took)  # a pass takes what is usual, not what is best
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 Without a drafter, a pass over one token takes
 
-    t(1) = sum over file types of bytes read / rate(type, 1) + cells / best rate + layers * 20 * operation + 0.25 ms
+    t(1) = sum over file types of bytes read / rate(type, 1) + cells / best rate + layers * 30 * operation + 0.25 ms
 
 where the bytes read are those of every weight but the token embedding, which is looked up (unless it is the output
 matrix too), and of the experts that one token uses; the cells are the KV cache's at 512 tokens, and the states of
-recurrent layers; rates and the time of an operation are measured once a machine (``models.llama.throughput``); 20 is
-about the number of operations in a layer, 0.25 ms what choosing a token takes. Layers on a GPU and on the processor
-take their times one after the other. A pass over n tokens takes t(n), with rate(type, n) and with the experts that n
-tokens use, which choose theirs each for itself.
+recurrent layers; rates and the time of an operation are measured once a machine (``models.llama.throughput``); 30 such
+operations stand for all that a layer does beside reading weights, 0.25 ms for choosing a token. Layers on a GPU and on
+the processor take their times one after the other. A pass over n tokens takes t(n), at least t(n - 1), with
+rate(type, n) and with the experts that n tokens use, which choose theirs each for itself.
 
 A drafter that guesses k tokens in a time d each, of which each is right with probability a, gives
 
@@ -25,6 +25,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import sqrt
 from types import MappingProxyType
 from typing import Final
@@ -35,8 +36,8 @@ from slipstream.models.llama.throughput import ROWS, TYPES, Throughput
 from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.shape import rough_shape, shape_of
 
-_OPERATIONS: Final = 20
-"""Operations in a layer, about."""
+_OPERATIONS: Final = 30
+"""Operations that take as long as all that a layer does beside reading weights."""
 _CHOOSING: Final = 0.25e-3
 """Seconds that choosing a token takes."""
 _LENGTH: Final = 512
@@ -52,7 +53,7 @@ _RIGHT: Final = MappingProxyType(
         "mtp": (0.55, 0.85),
         "medusa": (0.4, 0.6),
         "kangaroo": (0.4, 0.7),
-        "": (0.1, 0.5),
+        "": (0.0, 0.5),
     }
 )
 """How often a guess of a method is right, from text that is hard to guess to text that is easy; "" copies text."""
@@ -215,7 +216,7 @@ def predict(
         guess = seconds(drafter, 1)
     elif method in _HEADS:
         guess = one * (1 / max(1, reads.layers) + reads.output / max(1.0, reads.active))
-    passes = [seconds(reads, rows) for rows in range(1, _DEEPEST + 2)]
+    passes = list(accumulate((seconds(reads, rows) for rows in range(1, _DEEPEST + 2)), max))
 
     def gain(right: float) -> float:
         tokens = [sum(right**at for at in range(depth + 1)) for depth in range(_DEEPEST + 1)]

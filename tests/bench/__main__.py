@@ -1,11 +1,11 @@
 """Measurements for developers: ``python -m tests.bench NAME… [options of slipstream bench]``.
 
 startup: the help, the chat's screen and the first token. plain: the loop against bare ``llama_decode``. overhead: time
-outside of it. memory: peak of a process. predict: tokens a second as predicted and as measured. topics: how soon the
-autopilot notices prose, a quoted document and code. replay: what drafters that read text gain on texts that were really
-written (--texts). typing: a long prompt that is pasted, typed and sent. interface: the screen alone, over replies that
-are played. peers: other engines at their best on the same prompts. With ``--inflate``, predict, topics, replay, typing
-and peers measure widened models.
+outside of it. memory: peak of a process. predict: tokens a second as predicted and as measured. race: what a race shows
+against what the benchmark measures. topics: how soon the autopilot notices prose, a quoted document and code. replay:
+what drafters that read text gain on texts that were really written (--texts). typing: a long prompt that is pasted,
+typed and sent. interface: the screen alone, over replies that are played. peers: other engines at their best on the
+same prompts. With ``--inflate``, predict, race, topics, replay, typing and peers measure widened models.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from tests.bench.peers.compare import compare_peers
 from tests.bench.peers.tables import peers_text
 from tests.bench.plain import compare_with_bare, opened, plain_text
 from tests.bench.predict import compare_prediction, predict_text
+from tests.bench.race import compare_race, race_text
 from tests.bench.real_replies import TextChoice, replay_text, replay_texts
 from tests.bench.shapes import NODES_1, NODES_4, NODES_16, TreeShape
 from tests.bench.startup import measure_startup, startup_text
@@ -30,9 +31,9 @@ from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.target import ContextOptions
 
 # the parts that measure the model that is asked for
-OF_A_MODEL: Final = ("predict", "topics", "replay", "typing", "peers")
+OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers")
 NAMES: Final = (
-    *("startup", "plain", "overhead", "memory", "predict", "topics", "replay", "typing", "interface", "peers"),
+    *("startup", "plain", "overhead", "memory", "predict", "race", "topics", "replay", "typing", "interface", "peers"),
 )
 
 
@@ -98,6 +99,7 @@ class DevelopersParts:
             "overhead": self._overhead,
             "memory": self._memory,
             "predict": self._predict,
+            "race": self._race,
             "topics": self._topics,
             "replay": self._replay,
             "typing": self._typing,
@@ -142,6 +144,11 @@ class DevelopersParts:
     def _predict(self) -> Outcome:
         figures = compare_prediction(self.setup.measured, self.setup.plan, self.tell)
         return Outcome(predict_text(figures), asdict(figures) | {"holds": figures.holds})
+
+    def _race(self) -> Outcome:
+        found = compare_race(self.setup.measured, self.setup.plan, self.tell)
+        figures = [asdict(each) | {"ratio": asdict(each.ratio), "holds": each.holds} for each in found]
+        return Outcome(race_text(found), figures)
 
     def _topics(self) -> Outcome:
         rounds = max(self.sizes.topic_rounds, len(self.setup.plan.seeds))

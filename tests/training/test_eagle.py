@@ -40,12 +40,12 @@ def test_unrolling_equals_drafting_one_token_after_the_other(target: Decoder, he
     length, steps = 12, 4
     torch.manual_seed(3)
     ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
-    chats, turn = torch.ones(1, length, dtype=torch.long), target.turn(torch.arange(length))
+    chats, rotation = torch.ones(1, length, dtype=torch.long), target.rotation(torch.arange(length))
     with torch.no_grad():
-        made = head.unrolled(features, ids, chats, turn, steps)
+        made = head.unrolled(features, ids, chats, rotation, steps)
         for begin in (3, 6):
             block, start = head.blk[0], begin + 1
-            cos, sin = turn
+            cos, sin = rotation
             g = head.fc(features[:, :start])
             read = torch.cat((block.attn_norm(head.embedding[ids[:, :start]]), block.attn_norm_2(g)), -1)
             _, keys, values = block.parts(read, (cos[:start], sin[:start]))
@@ -73,8 +73,8 @@ def test_llama_cpp_computes_the_same_head(target: Decoder, head: eagle.Eagle, pr
     length = 9
     ids, features = torch.randint(20, 600, (1, length)), torch.randn(1, length, 3 * SHAPE.width)
     with torch.no_grad():
-        chats, turn = torch.ones(1, length, dtype=torch.long), target.turn(torch.arange(length))
-        ours = head.logits(head.unrolled(features, ids, chats, turn, 1)[0])[0].numpy()
+        chats, rotation = torch.ones(1, length, dtype=torch.long), target.rotation(torch.arange(length))
+        ours = head.logits(head.unrolled(features, ids, chats, rotation, 1)[0])[0].numpy()
     with LlamaFile(tmp_path / "t.gguf") as file:
         theirs = _llama_logits(file.context, tmp_path / "e.gguf", ids[0].tolist(), features[0].numpy())
     np.testing.assert_allclose(theirs, ours, atol=2e-3)

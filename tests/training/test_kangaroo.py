@@ -33,9 +33,9 @@ def test_the_cut_computes_what_is_trained(tmp_path: Path, architecture: str) -> 
     tokens = list(range(5, 5 + LENGTH))
     per_position = frequencies(shape.head_size, shape.rope_base, shape.rope_scaling, torch.device("cpu"))
     factors = rope_factors(header)
-    turn = rotations(torch.arange(LENGTH), per_position if factors is None else per_position / factors)
+    rotation = rotations(torch.arange(LENGTH), per_position if factors is None else per_position / factors)
     matrix = next(read_tensor(header, tensor) for tensor in header.tensors if tensor.name == "output.weight")
-    at = Exit(shape, turn, torch.from_numpy(matrix), 0)
+    at = Exit(shape, rotation, torch.from_numpy(matrix), 0)
     hidden = torch.from_numpy(layer_inputs(pair.target, EXIT, tokens))[None]
     with torch.no_grad():
         wanted = at.logits(adapter, torch.zeros(1, LENGTH, dtype=torch.long), [hidden])[0].numpy()

@@ -12,7 +12,7 @@ from slipstream.app.protocol import Load
 from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.replying import Replying
-from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -31,8 +31,8 @@ OFFER_AFTER = 1.5
 class Downloads:
     """Chooses and fetches models while another one replies."""
 
-    def __init__(self, page: ChatPage, desk: Desk, model: ChatModel, replying: Replying) -> None:
-        self._page, self._desk, self._model, self._replying = page, desk, model, replying
+    def __init__(self, page: ChatPage, models: ModelsAccess, model: ChatModel, replying: Replying) -> None:
+        self._page, self._models, self._model, self._replying = page, models, model, replying
         self.manager: ModelsScreen | None = None  # the model manager's screen, once it was opened
         self.offer: CatalogOffer | None = None  # a model to begin with, and its drafter; None where none is offered
         self.offer_looked_for = False  # whether there is no need to look again
@@ -48,7 +48,7 @@ class Downloads:
 
         app, loaded = self._page.screen.app, self._model.loaded
         if self.manager is None:  # kept from now on: its work continues while it is closed
-            self.manager = ModelsScreen(self._desk)
+            self.manager = ModelsScreen(self._models)
             app.install_screen(self.manager, "models")
         self.manager.listing.mark_in_use(loaded.fingerprint if loaded else "")
         self._watch()
@@ -62,7 +62,7 @@ class Downloads:
         """Goes on with the installed model of a name."""
 
         def find() -> tuple[Load, Installed]:
-            models = self._desk.open()
+            models = self._models.open()
             installed = models.installed()
             found = [model for model in installed if model.name.casefold() == name.casefold()]
             if not found:
@@ -83,9 +83,9 @@ class Downloads:
 
     def look_for_offer(self) -> None:
         """Looks, once and in a thread, for a model to begin with; an empty chat shows it. Asks no network."""
-        if not self.offer_looked_for and self._page.welcome and self._desk.offers:
+        if not self.offer_looked_for and self._page.welcome and self._models.offers:
             self.offer_looked_for = True
-            find = self._desk.open
+            find = self._models.open
             run_in_thread(
                 self._page.screen, lambda: find().offer_for_this_machine(), self._offer_came, lambda error: None
             )
@@ -110,10 +110,12 @@ class Downloads:
             def ready(load: Load) -> None:
                 screen.run_worker(self._replying.after(partial(self._model.use, load, here)))
 
-            self._desk.ask(screen, lambda models: models.load_of(here), ready, self._page.tell_error)
+            self._models.ask(screen, lambda models: models.load_of(here), ready, self._page.tell_error)
         elif offer:
             self._page.hint("Asking the hub.")
-            self._desk.ask(screen, lambda models: models.fetch_pair(offer.pair), self._fetching, self._page.tell_error)
+            self._models.ask(
+                screen, lambda models: models.fetch_pair(offer.pair), self._fetching, self._page.tell_error
+            )
         self._page.refresh_keys()
 
     def _fetching(self, jobs: list[Job]) -> None:
@@ -131,7 +133,7 @@ class Downloads:
     def _look(self) -> None:
         if not self._looking:
             self._looking = True
-            self._desk.ask(self._page.screen, lambda models: models.jobs(), self._looked, self._cannot_look)
+            self._models.ask(self._page.screen, lambda models: models.jobs(), self._looked, self._cannot_look)
 
     def _cannot_look(self, error: SlipstreamError) -> None:
         """Looks no more; the model manager says why."""
@@ -161,7 +163,7 @@ class Downloads:
         if self.offer and job.files[0].repo == self.offer.pair.target.repo:
 
             def find() -> Installed | None:
-                return next((m for m in self._desk.open().installed() if m.path == job.path), None)
+                return next((m for m in self._models.open().installed() if m.path == job.path), None)
 
             run_in_thread(self._page.screen, find, self._offer_is_here, self._page.tell_error)
 

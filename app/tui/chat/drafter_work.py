@@ -33,8 +33,8 @@ class DrafterWork:
     def open(self) -> None:
         """Lists all drafters, to choose one or to see why one does not fit."""
         loaded, load = self._model.loaded, self._model.load
-        if self._model.lent:
-            self._page.hint(sentence(f"{self._model.lent}."))
+        if self._model.unavailable:
+            self._page.hint(sentence(f"{self._model.unavailable}."))
             return
         if loaded is None:
             self._page.hint("The model is not loaded yet.")

@@ -17,13 +17,13 @@ from slipstream.app.settings.reading import nearest
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.engine_service import EngineService, LoadProgress
-from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.models.errors import SlipstreamError, UsageError
 
 if TYPE_CHECKING:  # a slow import: the chat is drawn first
     from slipstream.models.library.records import Installed
 
-Then = Callable[[], Awaitable[None]]
+AsyncCallback = Callable[[], Awaitable[None]]
 ENDED = "the engine has ended; the next message starts it again"
 
 
@@ -31,14 +31,20 @@ class ChatModel:
     """Loads the model of the chat, and another one in its place."""
 
     def __init__(
-        self, page: ChatPage, engine: EngineService, desk: Desk, load: Load, name: str, show_chat: Then
+        self,
+        page: ChatPage,
+        engine: EngineService,
+        models: ModelsAccess,
+        load: Load,
+        name: str,
+        show_chat: AsyncCallback,
     ) -> None:
         """Loads nothing yet.
 
         Args:
             name: What to call the model until it is loaded.
         """
-        self._page, self._engine, self._desk, self._show_chat = page, engine, desk, show_chat
+        self._page, self._engine, self._models, self._show_chat = page, engine, models, show_chat
         self.load = load  # what loads the model
         self.name = name  # what to call the model
         self.drafter = load.drafter  # the drafter of the next reply
@@ -47,25 +53,31 @@ class ChatModel:
         self._settings: Settings | None = None
         self._former: tuple[Load, str] | None = None  # restored if the new model cannot be loaded
         self._chosen: Installed | None = None  # becomes the default model once it is loaded
-        self._when_ready: Then | None = None  # what waits for the model
-        self.lent = ""  # text for the prompt's edge while something else uses the model's memory; empty otherwise
+        self._when_ready: AsyncCallback | None = None  # what waits for the model
+        self.unavailable = (
+            ""  # text for the prompt's edge while something else uses the model's memory; empty otherwise
+        )
 
     # --- loading --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to load the model; while its memory is lent, only shows why it waits."""
-        if self.lent:
-            self._say(self.lent)
+        """Begins to load the model; while something else uses its memory, it only shows why it waits."""
+        if self.unavailable:
+            self._say(self.unavailable)
         else:
             self._say("loading the model")
             self._engine.load(self.load)
 
-    def need(self, then: Then) -> None:
+    def need(self, then: AsyncCallback) -> None:
         """Calls ``then`` once the model is loaded; begins to load it if nothing is loading yet."""
         self._when_ready = then
         if not self._engine.busy:
             self.start()
-        self._say(f"will be sent afterwards: {self.lent}" if self.lent else "will be sent when the model is loaded")
+        self._say(
+            f"will be sent afterwards: {self.unavailable}"
+            if self.unavailable
+            else "will be sent when the model is loaded"
+        )
 
     def progress(self, message: LoadProgress) -> None:
         first = "will be sent when the model is loaded: " if self._when_ready else ""
@@ -77,7 +89,9 @@ class ChatModel:
         """Shows the model that was loaded, and calls what waited for it."""
         chosen, self._chosen, self._former = self._chosen, None, None
         if chosen and not self._engine.busy:
-            self._desk.ask(self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error)
+            self._models.ask(
+                self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error
+            )
         self.loaded = self.known = loaded
         self.name = one_line(loaded.name)
         self._say("")
@@ -114,15 +128,15 @@ class ChatModel:
         Args:
             why: Text for the prompt's edge.
         """
-        self.lent = why
+        self.unavailable = why
         self.loaded = None
         self._page.top_bar.loaded = None
         self._page.status.idle()
         self._say(why)
 
     def take_back(self) -> None:
-        """Loads the model again after its memory was lent."""
-        self.lent = ""
+        """Loads the model again after something else used its memory."""
+        self.unavailable = ""
         self.start()
 
     def _say(self, words: str) -> None:

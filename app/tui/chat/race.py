@@ -54,7 +54,7 @@ class Races:
     def _closed(self, _: None) -> None:
         """The chat takes its model back, at once or when the race has ended."""
         self._screen = None
-        if self._jobs.job is None and self._model.lent == WAITS:
+        if self._jobs.job is None and self._model.unavailable == WAITS:
             self._model.take_back()
 
     def _failed(self, error: SlipstreamError) -> None:

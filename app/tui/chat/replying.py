@@ -18,7 +18,7 @@ from slipstream.app.tui.engine_service import EngineService, ReplyFailed
 from slipstream.app.tui.parts.format import footnote
 from slipstream.models.errors import SlipstreamError
 
-Then = Callable[[], Awaitable[None]]
+AsyncCallback = Callable[[], Awaitable[None]]
 
 
 class Replying:
@@ -31,7 +31,7 @@ class Replying:
         model: ChatModel,
         editing: Editing,
         context: ContextMeter,
-        show_chat: Then,
+        show_chat: AsyncCallback,
     ) -> None:
         """Writes no reply yet.
 
@@ -42,7 +42,7 @@ class Replying:
         self._context, self._show_chat = context, show_chat
         self.turn: Turn | None = None  # the question that is being answered; None while nothing is written
         self.widget: Reply | None = None  # the reply that is being written
-        self._then: Then | None = None  # what follows the end of the reply
+        self._then: AsyncCallback | None = None  # what follows the end of the reply
         self._retried = False  # whether the engine was started again for this question
 
     @property
@@ -121,7 +121,7 @@ class Replying:
             self._engine.stop()
             self.widget.note("stopping")
 
-    async def after(self, then: Then) -> None:
+    async def after(self, then: AsyncCallback) -> None:
         """Stops the reply that is being written, and calls ``then`` once it has ended."""
         if self.writing:
             self._then = then

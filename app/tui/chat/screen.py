@@ -53,7 +53,7 @@ from slipstream.app.tui.engine_service import (
 )
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.keys import named
-from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.parts.key_bar import KeyBar
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.app.tui.parts.run_in_thread import run_in_thread
@@ -117,7 +117,13 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     def __init__(
-        self, engine: EngineService, load: Load, store: ChatStore, conversation: Conversation, model: str, desk: Desk
+        self,
+        engine: EngineService,
+        load: Load,
+        store: ChatStore,
+        conversation: Conversation,
+        model: str,
+        models: ModelsAccess,
     ) -> None:
         """Makes the parts.
 
@@ -132,12 +138,12 @@ class ChatScreen(Screen[None]):
         self.prompt, self.status, self.top_bar = page.prompt, page.status, page.top_bar
         self.editing, self.context = Editing(page), ContextMeter(page)
         self.guidance = Guidance(page, lambda: self.model.loaded)
-        self.model = ChatModel(page, engine, desk, load, model, self.show_chat)
+        self.model = ChatModel(page, engine, models, load, model, self.show_chat)
         self.reply = Replying(page, engine, self.model, self.editing, self.context, self.show_chat)
         self.typing = TypingPrefill(page, engine, self.model, self.editing, self.reply)
         self.selection = Selection(page)
         self.chats = ChatList(page, store, self.reply, self.show_chat)
-        self.downloads = Downloads(page, desk, self.model, self.reply)
+        self.downloads = Downloads(page, models, self.model, self.reply)
         self.jobs = Jobs(self._show_work)
         self.drafters = DrafterWork(page, self.model, self.reply, self.jobs)
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)

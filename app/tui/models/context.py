@@ -126,7 +126,7 @@ class Models(Protocol):
         """Pauses all downloads; they can go on at the next start."""
 
 
-class Desk:
+class ModelsAccess:
     """The manager, made once, in the thread that first asks for it."""
 
     def __init__(self, make: Callable[[], Models]) -> None:
@@ -155,7 +155,7 @@ class Desk:
         """Asks the manager in a thread; ``then`` or ``failed`` gets the answer, see ``run_in_thread``."""
         run_in_thread(node, lambda: what(self.open()), then, failed)
 
-    def settle(self, hub: HubSettings) -> None:
+    def apply(self, hub: HubSettings) -> None:
         """Goes on as the settings say."""
         self._hub = hub
         self._tell()

@@ -11,7 +11,7 @@ from textual.screen import Screen
 
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.models.context import Desk, Models
+from slipstream.app.tui.models.context import Models, ModelsAccess
 from slipstream.app.tui.models.downloads import name_of
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, Choice, Listing
 from slipstream.app.tui.models.repo import RepoScreen
@@ -32,17 +32,17 @@ class Fetching:
     """Begins, pauses and gives up downloads; they go on while the screen is closed."""
 
     def __init__(
-        self, screen: Screen[Choice | None], listing: Listing, desk: Desk, use: Callable[[Installed], None]
+        self, screen: Screen[Choice | None], listing: Listing, models: ModelsAccess, use: Callable[[Installed], None]
     ) -> None:
         """Keeps the parts.
 
         Args:
             screen: The screen of the lists.
             listing: What is on them.
-            desk: The model manager.
+            models: The model manager.
             use: Goes on with a model that turns out to be here already.
         """
-        self._screen, self._listing, self._desk, self._use = screen, listing, desk, use
+        self._screen, self._listing, self._models, self._use = screen, listing, models, use
 
     def fetch_recommended(self) -> None:
         """Fetches the pair under the bar, or uses its model where that is here already."""
@@ -98,7 +98,7 @@ class Fetching:
         if at is not None and self._listing.browser.view is self._listing.search:
             repo = self._listing.search.found[at]
             pair = self._pair_of(repo.id)
-            screen = RepoScreen(self._desk, repo, pair.drafter if pair else None)
+            screen = RepoScreen(self._models, repo, pair.drafter if pair else None)
             self._screen.app.push_screen(screen, partial(self._fetch_quant, pair))
 
     def _pair_of(self, repo: str) -> CatalogPair | None:

@@ -11,7 +11,7 @@ from textual.screen import Screen
 
 from slipstream.app.platform.safe_text import one_line, sentence
 from slipstream.app.protocol import Load
-from slipstream.app.tui.models.context import Desk, Models
+from slipstream.app.tui.models.context import Models, ModelsAccess
 from slipstream.app.tui.models.downloads import DownloadsView
 from slipstream.app.tui.models.installed import Facts, InstalledView
 from slipstream.app.tui.models.machine import Machine
@@ -53,14 +53,16 @@ class Choice:
 class Listing:
     """The four lists of the model manager; one of them is seen."""
 
-    def __init__(self, screen: Screen[Choice | None], browser: Browser, installed: InstalledView, desk: Desk) -> None:
+    def __init__(
+        self, screen: Screen[Choice | None], browser: Browser, installed: InstalledView, models: ModelsAccess
+    ) -> None:
         """Makes the other lists; nothing is asked yet.
 
         Args:
             screen: The screen that shows them.
             browser: Where the one that is seen is.
             installed: The first one.
-            desk: The model manager.
+            models: The model manager.
         """
         self.installed = installed
         """What is on this machine."""
@@ -76,7 +78,7 @@ class Listing:
         """Whether the hub is not to be asked."""
         self.browser, self.tabs, self.line = browser, TabNames(NAMES, SHORT), SearchLine()
         self.machine = Machine(classes="machine")
-        self._screen, self._desk = screen, desk
+        self._screen, self._models = screen, models
         self._done: set[str] = set()  # downloads that have ended
         self._asking_facts = False
         self._looking = False
@@ -98,7 +100,7 @@ class Listing:
         failed: Callable[[SlipstreamError], object] | None = None,
     ) -> None:
         """Asks the manager in a thread."""
-        self._desk.ask(self._screen, what, then, failed or partial(trouble, self._screen))
+        self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
 
     # --- what is seen ---------------------------------------------------------------------------------------------
 

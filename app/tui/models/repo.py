@@ -20,7 +20,7 @@ from textual.widgets import Markdown, Static
 
 from slipstream.app.library.format import context, number, size
 from slipstream.app.platform.safe_text import clean, one_line, sentence
-from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.machine import BEST, NO_MARK, expected, fit_block, tok_per_s, verdict
 from slipstream.app.tui.models.search import changed
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen, TableView, heading, text
@@ -176,17 +176,17 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, desk: Desk, repo: RepoSummary, drafter: CatalogFile | None) -> None:
+    def __init__(self, models: ModelsAccess, repo: RepoSummary, drafter: CatalogFile | None) -> None:
         """Keeps which repository.
 
         Args:
-            desk: Access to the hub.
+            models: Access to the hub.
             repo: What the search told of it.
             drafter: What is fetched along with its models.
         """
         self.quants = QuantsView(drafter)
         super().__init__(self.quants)
-        self._desk = desk
+        self._models = models
         self._repo = repo
         self.card = Card()
 
@@ -208,8 +208,8 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
         """Asks the hub."""
         repo = self._repo.id
         self.browser.rows.focus()
-        self._desk.ask(self, lambda models: models.quants(repo), self._quants_came, self._no_quants)
-        self._desk.ask(self, lambda models: models.card(repo), self.card.show, self._no_card)
+        self._models.ask(self, lambda models: models.quants(repo), self._quants_came, self._no_quants)
+        self._models.ask(self, lambda models: models.card(repo), self.card.show, self._no_card)
 
     def on_resize(self) -> None:
         """Puts the card where there is room for it."""

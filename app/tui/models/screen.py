@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.models.fetching import Fetching
 from slipstream.app.tui.models.installed import InstalledView
 from slipstream.app.tui.models.keeping import Keeping
@@ -53,13 +53,13 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         Binding("escape,ctrl+l", "leave", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, models: ModelsAccess) -> None:
         """Makes the parts; nothing is asked before the screen is up."""
         installed = InstalledView()
         super().__init__(installed)
-        self.listing = Listing(self, self.browser, installed, desk)
+        self.listing = Listing(self, self.browser, installed, models)
         self._keeping = Keeping(self, self.listing)
-        self._fetching = Fetching(self, self.listing, desk, self._use)
+        self._fetching = Fetching(self, self.listing, models, self._use)
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""

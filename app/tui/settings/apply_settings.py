@@ -13,7 +13,7 @@ from slipstream.app.settings.setting import Value
 from slipstream.app.settings.values import KEYS, Settings
 from slipstream.app.tui.chat.screen import ChatScreen
 from slipstream.app.tui.keys import KeyMap
-from slipstream.app.tui.models.context import Desk
+from slipstream.app.tui.models.context import ModelsAccess
 from slipstream.app.tui.theme import CONTRAST, DARK, LIGHT
 from slipstream.models.errors import SlipstreamError, UsageError
 
@@ -23,9 +23,9 @@ THEME: Final = "screen.theme"
 class Settled:
     """Carries settings to the parts of the chat, at the start and when one changes."""
 
-    def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, desk: Desk) -> None:
+    def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, models: ModelsAccess) -> None:
         self.file = file
-        self._app, self._chat, self._desk = app, chat, desk
+        self._app, self._chat, self._models = app, chat, models
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)
         self.problems = list(file.problems)  # what of the settings cannot be done, a line each
@@ -50,7 +50,7 @@ class Settled:
             self._show_theme()
             self._app.animation_level = cast(Literal["full", "basic", "none"], now.screen.animation)
         self._chat.apply_settings(now, before)
-        self._desk.settle(now.hub)
+        self._models.apply(now.hub)
 
     @property
     def themes(self) -> list[str]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slipstream.drafters.training.acceptance import Acceptance, mean, of_guesses
-from slipstream.drafters.training.attention import Turn, chat_mask, shorter
+from slipstream.drafters.training.attention import Rotation, chat_mask, shorter
 from slipstream.drafters.training.features import Features, held_out_check
 from slipstream.drafters.training.loop import BatchLoss, Plan, Run, Say, train
 from slipstream.drafters.training.model import Layer, Norm, Shape
@@ -63,7 +63,7 @@ class Eagle(nn.Module):
         self.embedding: Tensor
         self.register_buffer("embedding", embedding, persistent=False)
 
-    def unrolled(self, features: Tensor, ids: Tensor, chats: Tensor, turn: Turn, steps: int) -> list[Tensor]:
+    def unrolled(self, features: Tensor, ids: Tensor, chats: Tensor, rotation: Rotation, steps: int) -> list[Tensor]:
         """Features of every step, before the norm.
 
         Place i of step 0 reads the target's features of place i and the token at i + 1, and guesses i + 2; step j reads
@@ -75,7 +75,7 @@ class Eagle(nn.Module):
             features: (rows, length, 3 * width), the joined inputs of the target's layers.
             ids: (rows, length), the token after each place.
             chats: (rows, length), number of the chat of each place.
-            turn: rotations of the places.
+            rotation: rotations of the places.
 
         Returns:
             By step, (rows, length, width).
@@ -85,7 +85,7 @@ class Eagle(nn.Module):
         base, device = chat_mask(chats), ids.device
         g, keys, values, outs = self.fc(features), list[Tensor](), list[Tensor](), list[Tensor]()
         for step in range(steps):
-            q, k, v = block.parts(torch.cat((embedded, block.attn_norm_2(g)), -1), turn)
+            q, k, v = block.parts(torch.cat((embedded, block.attn_norm_2(g)), -1), rotation)
             keys.append(k)
             values.append(v)
             masks = [base & _older(length, step, device)]
@@ -113,11 +113,11 @@ def _exactly(length: int, back: int, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Reads:
+class EagleInputs:
     """What a head reads of its target."""
 
     shape: Shape
-    turn: Turn  # the target's rotations of the places of a window
+    rotation: Rotation  # the target's rotations of the places of a window
     embedding: Tensor  # (vocabulary, width) of the target
     output: Tensor  # (vocabulary, width), the target's vocabulary matrix
     places: tuple[int, ...]  # which of the stored points, after the last hidden state, are the three features
@@ -126,19 +126,19 @@ class Reads:
         """Unrolls the head over a batch of stored windows but for their last place."""
         length = ids.shape[1] - 2
         features = torch.cat([others[place] for place in self.places], -1)[:, :length]
-        return model.unrolled(features, ids[:, 1:-1], chats[:, :length], shorter(self.turn, length), steps)
+        return model.unrolled(features, ids[:, 1:-1], chats[:, :length], shorter(self.rotation, length), steps)
 
 
-def loss(reads: Reads) -> BatchLoss:
+def loss(inputs: EagleInputs) -> BatchLoss:
     """Cross-entropy of every unrolled step against the target's distribution."""
 
     def of_batch(model: Eagle, ids: Tensor, weights: Tensor, chats: Tensor, last: Tensor, *others: Tensor) -> Tensor:
         length = last.shape[1] - 1
         with torch.autocast(last.device.type, torch.bfloat16):
             with torch.no_grad():  # place i guesses the token at i + 2: what the target says at i + 1
-                wanted = functional.linear(last[:, 1:], reads.output).float().softmax(-1).flatten(0, 1)
+                wanted = functional.linear(last[:, 1:], inputs.output).float().softmax(-1).flatten(0, 1)
             total = last.new_zeros(())
-            for step, made in enumerate(reads.unrolled(model, ids, chats, others, UNROLLED)):
+            for step, made in enumerate(inputs.unrolled(model, ids, chats, others, UNROLLED)):
                 guessed = model.logits(made).float().flatten(0, 1)
                 losses = functional.cross_entropy(guessed, wanted, reduction="none").view(ids.shape[0], length)
                 weight = weights[:, 2:] * _same(chats, length, step)
@@ -157,7 +157,7 @@ def _same(chats: Tensor, length: int, step: int) -> Tensor:
 def fit(
     train_on: Features,
     held_out: Features,
-    reads: Reads,
+    inputs: EagleInputs,
     plan: Plan,
     checkpoint: Path,
     say: Say,
@@ -165,24 +165,24 @@ def fit(
 ) -> Eagle:
     """Trains a head, from the checkpoint if there is one; arguments as for ``kangaroo.fit``."""
     torch.manual_seed(plan.seed)
-    model, batch_loss = Eagle(reads.shape, reads.embedding, reads.output), loss(reads)
+    model, batch_loss = Eagle(inputs.shape, inputs.embedding, inputs.output), loss(inputs)
     if start:
         names = {"output.weight": "output"}
         model.load_state_dict({names.get(name, name): torch.from_numpy(values) for name, values in start.items()})
-    about = {"layers": [train_on.points[1 + place] for place in reads.places]}
+    about = {"layers": [train_on.points[1 + place] for place in inputs.places]}
     train(Run(model, plan, train_on, held_out_check(held_out, batch_loss), about), checkpoint, batch_loss, say)
     return model.eval()
 
 
 @torch.no_grad()
-def acceptance(model: Eagle, held_out: Features, reads: Reads, depth: int) -> Acceptance:
+def acceptance(model: Eagle, held_out: Features, inputs: EagleInputs, depth: int) -> Acceptance:
     """Acceptance by depth on stored windows of the target's greedy replies, each step on its own features."""
     parts: list[Acceptance] = []
     for start in range(0, len(held_out), 16):
         ids, weights, chats, _, *others = held_out.read(range(start, min(start + 16, len(held_out))))
         length = ids.shape[1] - 1
         found = [torch.from_numpy(part) for part in others]
-        made = reads.unrolled(model, torch.from_numpy(ids), torch.from_numpy(chats), found, depth)
+        made = inputs.unrolled(model, torch.from_numpy(ids), torch.from_numpy(chats), found, depth)
         guesses = np.full((len(ids), length, depth), -1, np.int64)
         for d, states in enumerate(made):  # place i of step d guesses i + 2 below the root i + 1 - d
             best = model.logits(states).argmax(-1).numpy()

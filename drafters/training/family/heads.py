@@ -75,9 +75,9 @@ def train_kangaroo(out: Path, family: Family, earlier: Path | None = None) -> No
         before = read_heads(heads_file(earlier, "kangaroo"))
         start, exits = before.tensors, (int(str(before.info.settings["exit_layer"])),)
     train_on, held_out, target = *_features(out, family), _target(out)
-    turn, output = target.turn(torch.arange(WINDOW)), target.token_embd.weight.detach()
+    rotation, output = target.rotation(torch.arange(WINDOW)), target.token_embd.weight.detach()
     stored = train_on.points[1:]
-    candidates = {layer: Exit(target.shape, turn, output, stored.index(layer)) for layer in exits}
+    candidates = {layer: Exit(target.shape, rotation, output, stored.index(layer)) for layer in exits}
     plan = family.plan(family.kangaroo_tokens)
     adapter, settings, found = kangaroo.fit_best(
         candidates, train_on, held_out, plan, family.trial_tokens, out, say, DEPTH, start
@@ -97,12 +97,12 @@ def train_eagle(out: Path, family: Family, earlier: Path | None = None) -> None:
     embedding = target.token_embd.weight.detach()
     layers = eagle.layers(target.shape)
     places = tuple(train_on.points[1:].index(layer) for layer in layers)
-    reads = eagle.Reads(target.shape, target.turn(torch.arange(WINDOW)), embedding, embedding, places)
-    model = eagle.fit(train_on, held_out, reads, family.plan(family.eagle_tokens), out / "eagle.pt", say, start)
+    inputs = eagle.EagleInputs(target.shape, target.rotation(torch.arange(WINDOW)), embedding, embedding, places)
+    model = eagle.fit(train_on, held_out, inputs, family.plan(family.eagle_tokens), out / "eagle.pt", say, start)
     target_id = identity(read_header(out / f"{TARGET_NAME}-q8_0.gguf"))
     file = out / f"{EAGLE_NAME}-q8_0.gguf"
     write_eagle(eagle.tensors(model), target.shape, layers, out / TOKENIZER_FILE, file, target_id)
-    _report(out, "eagle3", eagle.acceptance(model, held_out, reads, DEPTH))
+    _report(out, "eagle3", eagle.acceptance(model, held_out, inputs, DEPTH))
 
 
 def train_masks(out: Path, family: Family, earlier: Path | None = None) -> None:

@@ -172,7 +172,7 @@ def test_the_machine_is_measured_until_the_figures_are_settled(
         *[measured(20e9)] * 3,
     ]  # the busy one is mended
     assert len(speeds) == 1 and kept_speed(tmp_path) == measured(20e9)
-    (tmp_path / "throughput.json").write_text("another machine\n3\n{}\n")
+    (tmp_path / "machine_speed.json").write_text("another machine\n3\n{}\n")
     assert kept_speed(tmp_path) == []
     monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: [])
     assert machine_speed(tmp_path) == []  # llama.cpp does not answer

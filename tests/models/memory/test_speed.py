@@ -32,7 +32,7 @@ def test_a_pass_takes_the_bytes_it_reads_over_the_speed_of_reading_them() -> Non
     reads = Reads({"Q4_0": 2.0 * GB, "BF16": 1.0 * GB}, 30, cells=0.1 * GB)
     rates = {"Q4_0": dict.fromkeys(ROWS, 20e9), "BF16": dict.fromkeys(ROWS, 25e9)}
     here = Throughput("cpu", rates, 2e-6)
-    seconds = 0.1 + 0.04 + 0.004 + 30 * 20 * 2e-6 + 0.25e-3
+    seconds = 0.1 + 0.04 + 0.004 + 30 * 30 * 2e-6 + 0.25e-3
     assert reads.seconds(here, 1) == pytest.approx(seconds)
     found = predict(reads, placed("memory"), [here])
     assert found and found.plain.low < 1 / seconds < found.plain.high

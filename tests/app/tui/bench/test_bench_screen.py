@@ -276,7 +276,7 @@ async def test_the_real_command_measures_the_bundled_model(open_chat: Open, tmp_
         plan = BenchPlan((str(tmp_path / "own.txt"),), ("lookup",), (0.0,), "small")
         chat.screen.benchmark.begin(plan)
         await chat.until(lambda: running(chat))
-        await chat.until(lambda: not chat.screen.model.lent)
+        await chat.until(lambda: not chat.screen.model.unavailable)
         (kept,) = kept_results(benches(tmp_path))
         assert kept.report and [row.drafter for row in kept.report.rows] == ["none", "lookup"]
         assert kept.report.reply == SIZES["small"][1] and not kept.report.memory_mb

@@ -236,7 +236,7 @@ async def test_the_hub_is_told_to_stay_offline_and_offers_can_be_off(open_chat: 
     async with open_chat(models=models) as chat:
         chat.screen.downloads.look_for_offer()
         assert not chat.screen.downloads.offer_looked_for
-        chat.app.desk.open()
+        chat.app.models_access.open()
         assert models.stays_offline == [True]
         chat.app.settled.restore({"hub.offline": False})
         assert models.stays_offline == [True, False]
