@@ -1,10 +1,13 @@
-"""Draws the README's pictures with the real engine and the bundled model: ``.venv/bin/python .dev/screenshots.py``.
+"""Draws the README's pictures with the real engine: ``.venv/bin/python .dev/screenshots.py [SHAPE [TYPE]]``.
 
-The models, verdicts and figures are those of the machine it runs on; nothing is fetched.
+The model is the bundled one widened to a larger one's cost, 1b in BF16 unless another shape is given, because the
+bundled one is too small to gain from drafting. Text, models, verdicts and figures are those of the machine that it runs
+on; nothing is fetched.
 """
 
 import asyncio
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
@@ -13,13 +16,14 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from slipstream.app.bench.inflate import Wish, families, inflated, inflated_folder
 from slipstream.app.bench.kept import kept_results
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.engine.process.client import Engine
-from slipstream.app.protocol import Sampling
-from slipstream.app.library.resolve_model import choose
 from slipstream.app.library.manager import ModelManager
+from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.protocol import Load
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.tui.app import ChatApp
 from slipstream.app.tui.chat.prompt import Prompt
@@ -34,14 +38,13 @@ SIZE = (110, 34)
 FOLDER = Path(__file__).parent
 
 
-async def draw(paths: Paths) -> None:
+async def draw(paths: Paths, load: Load) -> None:
     """Asks the prompts as a user would, goes through the screens, and writes each as SVG."""
     with closing(ChatStore(paths.chats)) as store:
         app = ChatApp(
             Engine(paths.logs / "engine.log"),
-            replace(choose(paths), spare_cores=1),
+            replace(load, drafter="auto", spare_cores=1),
             store,
-            sampling=Sampling(temperature=0.4, seed=3),
             models=lambda: ModelManager(paths),
             settings=SettingsFile(paths.settings),
         )
@@ -59,6 +62,10 @@ async def draw(paths: Paths) -> None:
             await _write(app, pilot, "screenshot-models", lambda shown: "★" in shown)
             await pilot.press("escape", "f9")
             await _write(app, pilot, "screenshot-settings", lambda shown: True)
+            await pilot.press("escape")
+            app.screen.query_one(Prompt).put("/race")
+            await pilot.press("enter")
+            await _write(app, pilot, "screenshot-race", lambda shown: "same&#160;text" in shown and "instead" in shown)
             for key in ("escape", "f8", "n", "enter"):
                 await pilot.press(key)
                 await pilot.pause(0.5)
@@ -79,7 +86,17 @@ def _done(store: ChatStore) -> list[str]:
     return [message.content for message in messages if message.role == "assistant" and message.status == "done"]
 
 
+def main(shape: str = "1b", quant: str = "BF16") -> None:
+    """Widens the bundled model, and draws."""
+    paths = Paths.default()
+    wish = Wish.of(shape, quant, None, keep=False)
+    assert wish
+    (family,) = families(choose(paths), wish)
+    with inflated(family, inflated_folder(paths.derived), wish.keep, print) as made:
+        asyncio.run(draw(paths, made.load))
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.environ[HOME_VARIABLE] = str(Path(folder) / "slipstream")
-        asyncio.run(draw(Paths.default()))
+        main(*sys.argv[1:])

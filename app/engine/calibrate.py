@@ -43,7 +43,7 @@ def measure_plain(target: Target) -> float:
     return median(undisturbed(passes[3:]))  # the first ones warm the caches
 
 
-def measure_promise(target: Target, plain_ms: float, seconds: float = 1.0) -> str:
+def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> str:
     """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
 
     Takes the larger of ``seconds`` and 20 single-row passes at most; what it has no time to compare is not promised.
