@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # a command loads what it needs, and the others start faster 
 ASK: Final = "--complete"
 """Stands before the words of a command line that a shell completes, see ``slipstream.app.cli.completion``."""
 
+IN_THIS_PROCESS: Final = ("bench", "drafters", "race")
+"""Commands that load llama.cpp here, and not in the engine's process."""
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs slipstream and exits: 0 done, 1 error, 2 wrong use, 130 interrupted, 141 the reader of the output left."""
@@ -67,6 +70,10 @@ def run_command(arguments: list[str]) -> int:
         return 0
     if command == "paths":
         return _paths()
+    if command in IN_THIS_PROCESS:
+        from slipstream.models.llama.broken_install import check_install
+
+        check_install()
     if command == "bench":
         from slipstream.app.cli.bench import bench
 
@@ -208,7 +215,7 @@ def _say_unkept(options: argparse.Namespace, note: str) -> None:
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
     """Which model and drafter; a wrong name is refused before anything is loaded."""
-    from slipstream.app.library.load_request import BUNDLED, usual
+    from slipstream.app.library.load_request import BUNDLED, check_placement, usual
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.settings.values import LAST
 
@@ -223,13 +230,8 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
         chosen = "chosen last" if settings.name == LAST else "of the settings"
         _say(options, f"{model}, {chosen}, cannot be used: {error.title} Using {BUNDLED} instead.")
         load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
-    for name in ("gpu_layers", "draft_gpu_layers"):
-        if (getattr(options, name) or 0) < -1:
-            raise UsageError(f"{name.replace('_', '-')} is {getattr(options, name)}; it must be -1 (all) or more.")
-    if options.rpc:
-        from slipstream.models.llama.remote import endpoints
-
-        endpoints(options.rpc)
+    check_placement(options.gpu_layers, options.rpc)
+    check_placement(options.draft_gpu_layers, None, "draft-gpu-layers")
     return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.models.llama.devices import Survey
-from slipstream.models.llama.install import from_source, install
+from slipstream.models.llama.install import from_source, prebuilt
 
 Maker = Literal["NVIDIA", "AMD", "Intel", "Apple"]
 
@@ -127,7 +127,6 @@ def _ask(command: Sequence[str]) -> str:
     return ""
 
 
-_PAGES: Final = "https://abetlen.github.io/llama-cpp-python/whl"
 _CUDA: Final = MappingProxyType(
     {
         ("Linux", "x86_64"): ("cu118", "cu121", "cu122", "cu123", "cu124", "cu125", "cu130", "cu132"),
@@ -196,11 +195,9 @@ def faster(gpus: Sequence[Gpu], survey: Survey, look: Look, version: str, flags:
     return hints
 
 
-def reinstall(look: Look, version: str, problem: str) -> str:
-    """The command that installs llama.cpp anew; it is built here where the wheel is for newer processors."""
-    if "illegal instruction" in problem:
-        return from_source("-DGGML_NATIVE=on", version)
-    return _wheel("metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu", version)
+def reinstall(look: Look, version: str) -> str:
+    """The command that installs llama.cpp anew."""
+    return prebuilt(version, "metal" if (look.system, look.machine) == ("Darwin", "arm64") else "cpu")
 
 
 def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
@@ -208,15 +205,15 @@ def _gpu(names: str, gpu: Gpu, look: Look, version: str) -> Hint:
     if gpu.maker == "Apple":
         if look.machine != "arm64":
             return Hint(f"{names} runs this Python, made for Intel, translated; install Slipstream with one for ARM.")
-        return Hint(f"{names} lies idle: llama.cpp is built without Metal.", _wheel("metal", version))
+        return Hint(f"{names} lies idle: llama.cpp is built without Metal.", prebuilt(version, "metal"))
     if gpu.maker == "NVIDIA":
         what = f"{names} lies idle: llama.cpp is built without CUDA."
         page = _cuda(place, gpu.driver)
-        return Hint(what, _wheel(page, version) if page else from_source("-DGGML_CUDA=on", version))
+        return Hint(what, prebuilt(version, page) if page else from_source("-DGGML_CUDA=on", version))
     what = f"{names} lies idle: llama.cpp is built without Vulkan."
     if gpu.maker == "Intel":
         what = f"{names} lies idle, and may or may not be faster than the processor: llama.cpp is built without Vulkan."
-    return Hint(what, _wheel("vulkan", version) if place in _VULKAN else from_source("-DGGML_VULKAN=on", version))
+    return Hint(what, prebuilt(version, "vulkan") if place in _VULKAN else from_source("-DGGML_VULKAN=on", version))
 
 
 def _cuda(place: tuple[str, str], driver: str) -> str:
@@ -226,7 +223,3 @@ def _cuda(place: tuple[str, str], driver: str) -> str:
     if not number:
         return _USUAL_CUDA if _USUAL_CUDA in pages else ""
     return max((page for page in pages if int(page[2:]) <= int(number)), key=lambda page: int(page[2:]), default="")
-
-
-def _wheel(page: str, version: str) -> str:
-    return install(version, f"--only-binary llama-cpp-python --extra-index-url {_PAGES}/{page}")

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import importlib.metadata
 import platform
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary
 from slipstream.models.library.records import Installed
 from slipstream.models.llama.devices import Device, Survey, processor_flags, survey
-from slipstream.models.llama.install import RPC, from_source
+from slipstream.models.llama.install import RPC, from_source, needed_version
 from slipstream.models.llama.remote import Lender, ask_all
 from slipstream.models.memory.fit import Fit, estimate, fit
 from slipstream.models.outside import shown_path
@@ -172,7 +171,7 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = ""
     """
     asked, settings = asked or survey(), SettingsFile(paths.settings)
     versions = {name: _version(name) for name in _LIBRARIES}
-    needed = _needed()
+    needed = needed_version() or _version("llama-cpp-python")
     kept = places(paths)
     problems = [place.problem for place in kept if place.problem] + bundled_problems(paths.bundled)
     problems += settings.problems
@@ -180,10 +179,10 @@ def examine(paths: Paths, look: Look, asked: Survey | None = None, rpc: str = ""
     if lenders and "RPC" not in asked.backends:
         problems.append(f"llama.cpp cannot use other machines: it is built without RPC. {from_source(RPC, needed)}")
     if asked.problem:
-        problems.append(f"{asked.problem}. Install it again: {reinstall(look, needed, asked.problem)}")
+        problems.append(f"{asked.problem}. {asked.cure or f'Install it again: {reinstall(look, needed)}'}")
     elif versions["llama-cpp-python"] != needed:
         found = versions["llama-cpp-python"] or "missing"
-        command = reinstall(look, needed, "")
+        command = reinstall(look, needed)
         problems.append(f"llama-cpp-python is {found}, and Slipstream works with {needed} only: {command}")
     known = gpus(look)
     hints = faster(known, asked, look, needed, processor_flags(look.root))
@@ -225,10 +224,3 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _needed() -> str:
-    """The version of llama-cpp-python that the package requires."""
-    wanted = " ".join(importlib.metadata.requires("slipstream") or [])
-    found = re.search(r"llama-cpp-python==([\w.]+)", wanted)
-    return found[1] if found else _version("llama-cpp-python")

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.models.llama.broken_install import broken_install
+
 _NO_LIMIT: Final = 1 << 60
 """A cgroup without a limit shows a number near 2**63."""
 
@@ -117,8 +119,6 @@ Kind = Literal["gpu", "igpu", "cpu", "accel"]
 
 _PATIENCE: Final = 60.0
 """Seconds that a driver has to answer."""
-_ILLEGAL: Final = (-4, 0xC000001D)
-"""How a process ends that meets an instruction which the processor does not have: SIGILL, and Windows' code of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,7 @@ class Survey:
         cores: Physical cores that this process may use; 0 if not known.
         amx_left_out: Whether the processor has AMX and this build cannot use it.
         problem: Why there was no answer, and only the processor is listed; empty if all went well.
+        cure: What mends that, with the command; empty where it is not known.
     """
 
     devices: tuple[Device, ...]
@@ -163,6 +164,7 @@ class Survey:
     cores: int = 0
     amx_left_out: bool = False
     problem: str = ""
+    cure: str = ""
 
 
 def devices() -> list[Device]:
@@ -192,10 +194,11 @@ def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
         said = reversed(answer.decode("utf-8", "replace").splitlines())  # a driver may print before and after
         fields: dict[str, Any] = json.loads(next(line for line in said if line.startswith("{")))
     except (ValueError, StopIteration):
-        lines = [line.strip() for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
+        text = log.decode("utf-8", "replace")
+        if broken := broken_install(text, code):
+            return Survey((cpu(),), problem=broken.what, cure=broken.cure)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         reason = f": {lines[-1]}" if lines else ""
-        if code in _ILLEGAL:
-            reason = ": it is built for another kind of processor (illegal instruction)"
         return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
     lists = {"devices": tuple(Device(**device) for device in fields["devices"])}
     lists |= {name: tuple(fields[name]) for name in ("backends", "features")}

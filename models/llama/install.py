@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
+import re
 import shlex
 import sys
 from typing import Final
@@ -19,10 +18,10 @@ def from_source(flags: str, version: str = "") -> str:
 
     Args:
         flags: What CMake is told, such as ``-DGGML_RPC=on``.
-        version: The version; empty for the installed one.
+        version: The version; empty for the one that is needed.
     """
     setting = f'$env:CMAKE_ARGS="{flags}"; ' if sys.platform == "win32" else f'CMAKE_ARGS="{flags}" '
-    version = version or importlib.metadata.version("llama-cpp-python")
+    version = version or needed_version()
     return setting + install(version, "--no-binary llama-cpp-python --no-cache-dir")
 
 
@@ -33,11 +32,42 @@ def install(version: str, options: str) -> str:
         version: The version.
         options: Further options of pip.
     """
+    import importlib.util
+
     python = shlex.quote(sys.executable)
     if importlib.util.find_spec("pip"):
         return f"{python} -m pip install --force-reinstall --no-deps {options} llama-cpp-python=={version}"
     options = options.replace("--no-cache-dir", "--no-cache")
     return f"uv pip install --python {python} --reinstall --no-deps {options} llama-cpp-python=={version}"
+
+
+PAGES: Final = "https://abetlen.github.io/llama-cpp-python/whl"
+"""Where its wheels lie, a page a backend."""
+
+
+def prebuilt(version: str, page: str = "") -> str:
+    """The command that installs a wheel, and never compiles.
+
+    Args:
+        version: The version.
+        page: The backend's name on ``PAGES``; empty for Metal on Apple silicon, else the processor.
+    """
+    import platform
+
+    usual = "metal" if (platform.system(), platform.machine()) == ("Darwin", "arm64") else "cpu"
+    return install(version, f"--only-binary llama-cpp-python --extra-index-url {PAGES}/{page or usual}")
+
+
+def needed_version() -> str:
+    """The version of llama-cpp-python that the package requires; empty where it is not installed as one."""
+    import importlib.metadata  # takes longer to load than all else that the interface needs of this file
+
+    try:
+        wanted = " ".join(importlib.metadata.requires("slipstream") or [])
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = re.search(r"llama-cpp-python==([\w.]+)", wanted)
+    return found[1] if found else ""
 
 
 def without_rpc() -> SlipstreamError:

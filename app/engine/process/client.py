@@ -31,8 +31,10 @@ from slipstream.app.protocol import (
     Watch,
 )
 from slipstream.models.errors import EngineDiedError, SlipstreamError
+from slipstream.models.llama.broken_install import check_install
 
 _WAITS: Final = 5.0  # seconds without any work after which another machine is said to be waited for
+_STARTING: Final = "while it started"
 _ANSWER: Final = 1.0  # seconds that a machine has to answer, after one was lost
 
 
@@ -192,7 +194,7 @@ class Engine:
         return process
 
     def _greet(self) -> None:
-        hello = self._receive("while it started")
+        hello = self._receive(_STARTING)
         if not isinstance(hello, Hello) or hello.version != VERSION:
             self.close()
             raise SlipstreamError("the engine is of another version than the interface.", "Install slipstream again.")
@@ -264,6 +266,11 @@ class Engine:
     def _report(self, process: EngineProcess, when: str) -> EngineDiedError:
         end = process.end()
         self._recovery.ended(end)
+        if when == _STARTING:
+            try:
+                check_install()
+            except SlipstreamError as error:  # says more than the end of a process that had not begun
+                return EngineDiedError(error.title, error.hint)
         lost = _lost(self._wanted) if end.cause == "machine" and self._wanted else ""
         return EngineDiedError(f"the engine ended {when}: {end.reason}.{lost}", end.hint)
 

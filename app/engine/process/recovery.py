@@ -14,6 +14,7 @@ from typing import Final, Literal
 from slipstream.app.engine.process.watchdog import HANGS
 from slipstream.app.protocol import Load, Loaded
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.broken_install import broken_install
 from slipstream.models.outside import shown_path
 
 Cause = Literal["memory", "gpu", "machine", "drafter", "other"]
@@ -42,7 +43,6 @@ _FAULTS: Final = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "")
 """Signals, or none (""), after which the log may give the reason."""
 _HINTS: Final = {
     "SIGBUS": "What was written is kept. Check the disk, then run `slipstream models verify`.",
-    "SIGILL": "Install llama-cpp-python again, built on this machine.",
 }
 _NAME_BYTES: Final = 64
 _NOTE_BYTES: Final = 1 + 16 * _NAME_BYTES  # as ``slipstream.drafters.guard`` writes it, without loading numpy here
@@ -109,6 +109,8 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
         reason = f"{given_up}, so it was ended"
     elif code is None:
         return End("the system does not let it end")
+    elif code > 0 and (broken := broken_install("\n".join(lines), code)):
+        return End(broken.what, broken.cure)
     else:
         name, last = _signal(code) if code < 0 else "", _reason_in(lines)
         cause = _cause(name, lines, note)
@@ -126,6 +128,8 @@ def end_of(code: int | None, log: str, given_up: str = "", note: Note = Note()) 
         return End(f"the GPU failed or was lost, {reason}", f"{_KEPT} on the processor.", cause)
     if cause == "memory":
         return End(reason, f"{_KEPT} with half the context.", cause)
+    if not given_up and (illegal := broken_install("", code)):
+        return End(reason, f"What was written is kept. {illegal.cure}", cause)
     return End(reason, f"{_KEPT}." if given_up else _HINTS.get(name, f"{_KEPT}."), cause)
 
 

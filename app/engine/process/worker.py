@@ -97,7 +97,11 @@ class Worker:
         """Serves requests until the interface closes the pipe."""
         self._tell(Hello())
         self._heartbeat.start()
-        import_module("slipstream.app.engine.load")  # llama.cpp: while the interface gets ready, too
+        try:
+            import_module("slipstream.app.engine.load")  # llama.cpp: while the interface gets ready, too
+        except (ImportError, OSError, RuntimeError) as error:  # its message names files alone
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            raise
         while (task := self._next()) is not None:
             if isinstance(task, Prepare):
                 self._prepare(task)

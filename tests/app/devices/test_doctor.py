@@ -140,8 +140,8 @@ def test_features_that_the_build_leaves_out_are_told() -> None:
 
 
 def test_a_build_for_newer_processors_is_built_anew() -> None:
-    assert "-DGGML_NATIVE=on" in reinstall(look(), "0.3.36", "… (illegal instruction)")
-    assert f"{PAGES}cpu" in reinstall(look(), "0.3.36", "")
+
+    assert f"{PAGES}cpu" in reinstall(look(), "0.3.36")
 
 
 def test_all_is_well_here(paths: Paths) -> None:

@@ -1,0 +1,122 @@
+"""Why an installed llama.cpp cannot be loaded, and the command that mends it.
+
+What cannot be loaded is told by the error that Python printed, or by the signal that ended it: it is always tried in a
+process of its own first, because a library that is built for another processor ends the process that loads it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.llama.install import from_source, needed_version, prebuilt
+
+Kind = Literal["missing", "damaged", "architecture", "library", "system", "processor"]
+
+ILLEGAL: Final = (-4, 132, 0xC000001D)
+"""Exit codes after an illegal instruction: Python's, a shell's, and Windows'."""
+_PATIENCE: Final = 60.0
+_ERROR: Final = re.compile(r"^(?:\w+\.)*(\w+Error): (.*)$", re.MULTILINE)
+_NEEDS: Final = re.compile(r"([\w.+-]+\.(?:so[\w.]*|dylib|dll)): cannot open shared object|Library not loaded: (\S+)")
+_OTHER: Final = re.compile(r"wrong ELF class|incompatible architecture|not a valid Win32 application|WinError 193")
+_OLD: Final = re.compile(r"version [`'](\w+_[\d.]+)' not found|Symbol not found: .*was built for (macOS [\d.]+)")
+_SYSTEMS: Final = {"libcud": "CUDA's runtime", "libcublas": "CUDA's runtime", "libvulkan": "the Vulkan loader",
+                   "libgomp": "GCC's OpenMP runtime", "libomp": "the OpenMP runtime"}  # fmt: skip
+"""What libraries that llama.cpp needs belong to, by how their names begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenInstall:
+    """What is wrong with an installed llama.cpp."""
+
+    kind: Kind
+    what: str  # for people, one sentence without its full stop
+
+    @property
+    def cure(self) -> str:
+        """What to do, with the command."""
+        version = needed_version()
+        if self.kind in ("processor", "system"):
+            return f"Build it on this machine, which takes some minutes: {from_source('-DGGML_NATIVE=on', version)}"
+        other = "Install that, or a build that does without: " if self.kind == "library" else "Install it: "
+        return f"{other}{prebuilt(version)}"
+
+    @property
+    def error(self) -> SlipstreamError:
+        return SlipstreamError(f"{self.what}.", self.cure)
+
+
+def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
+    """Reads what is wrong from the end of a process that tried to load llama.cpp; None if it failed of something else.
+
+    Args:
+        log: Its standard error.
+        code: How it ended.
+    """
+    if code in ILLEGAL:
+        return BrokenInstall("processor", "llama.cpp is built for another kind of processor (illegal instruction)")
+    errors = _ERROR.findall(log)
+    kind, said = errors[-1] if errors else ("", "")
+    if kind == "ModuleNotFoundError" and "'llama_cpp" in said:
+        return BrokenInstall("missing", "llama-cpp-python is not installed for this Python")
+    if "Shared library with base name" in said:
+        return BrokenInstall("damaged", "llama.cpp's library is missing from llama-cpp-python")
+    if "Failed to load shared library" not in said and "Could not find module" not in said:
+        return None
+    if needed := _NEEDS.search(said):
+        name = (needed[1] or needed[2]).rpartition("/")[2]
+        of = next((f" ({owner})" for start, owner in _SYSTEMS.items() if name.startswith(start)), "")
+        if "llama_cpp" not in (needed[2] or "") and not _own(name):
+            return BrokenInstall("library", f"llama.cpp needs {name}{of}, which this machine does not have")
+    if _OTHER.search(said) or _of_another_machine(said):
+        return BrokenInstall("architecture", f"llama.cpp is built for another kind of machine than this {_machine()}")
+    if old := _OLD.search(said):
+        return BrokenInstall("system", f"llama.cpp is built for a newer system than this one ({old[1] or old[2]})")
+    if "Could not find module" in said:
+        return BrokenInstall("library", "llama.cpp needs a library that this machine does not have")
+    return BrokenInstall("damaged", f"llama.cpp cannot be loaded: {said.rpartition(': ')[2]}")
+
+
+def check_install() -> None:
+    """Loads llama.cpp in a process of its own.
+
+    Raises:
+        SlipstreamError: If it cannot be loaded, with the command that mends it.
+    """
+    command = [sys.executable, "-c", "import llama_cpp"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False)
+    except subprocess.TimeoutExpired:
+        return  # a driver that hangs; loading it will say more
+    found = broken_install(done.stderr.decode("utf-8", "replace"), done.returncode) if done.returncode else None
+    if done.returncode < 0 and not found:
+        found = BrokenInstall("damaged", f"llama.cpp ends the process that loads it (signal {-done.returncode})")
+    if found:
+        raise found.error
+
+
+def _own(name: str) -> bool:
+    """Whether a library comes with llama-cpp-python."""
+    return name.startswith(("libllama", "libggml", "libmtmd"))
+
+
+def _of_another_machine(said: str) -> bool:
+    """Linux says of a whole library for another machine that it cannot be opened; its header tells."""
+    path = re.search(r"Failed to load shared library '([^']+)'", said)
+    if not path or "cannot open shared object file" not in said:
+        return False
+    try:
+        with open(path[1], "rb") as file, open(sys.executable, "rb") as python:
+            return file.read(20)[18:] != python.read(20)[18:]
+    except OSError:
+        return False
+
+
+def _machine() -> str:
+    import platform
+
+    return f"{platform.system()} {platform.machine()}"
