@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -12,6 +13,7 @@ from typing import Final
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol import AUTO, Load
+from slipstream.models.errors import UsageError
 from slipstream.models.outside import read_limited
 
 BUNDLED: Final = "bundled"
@@ -133,3 +135,36 @@ def try_first(path: Path, paths: Paths) -> None:
 def tell_check() -> None:
     """Prints on standard error that a file is being checked."""
     print("checking the file before its first use", file=sys.stderr)
+
+
+def placed(load: Load, gpu_layers: int | None, rpc: str | None, draft_device: str | None) -> Load:
+    """A model at another place; None leaves what it says.
+
+    Args:
+        load: Loads the model.
+        gpu_layers: Its layers on GPUs and other machines, -1 for all that fit.
+        rpc: Machines that lend their devices, ``HOST:PORT,…``.
+        draft_device: Device of its draft model.
+
+    Raises:
+        UsageError: If one of them makes no sense.
+    """
+    check_placement(gpu_layers, rpc)
+    devices = load.devices if rpc is None else replace(load.devices, rpc=rpc)
+    devices = devices if draft_device is None else replace(devices, draft=draft_device)
+    layers = load.gpu_layers if gpu_layers is None else gpu_layers
+    return replace(load, gpu_layers=layers, devices=devices)
+
+
+def check_placement(gpu_layers: int | None, rpc: str | None, name: str = "gpu-layers") -> None:
+    """Refuses numbers of layers and names of machines that make no sense.
+
+    Raises:
+        UsageError: If one makes none.
+    """
+    if (gpu_layers or 0) < -1:
+        raise UsageError(f"{name} is {gpu_layers}; it must be -1 (all) or more.")
+    if rpc:
+        from slipstream.models.llama.remote import endpoints
+
+        endpoints(rpc)

@@ -29,6 +29,7 @@ from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import DRAFT, PairOffer
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
+from slipstream.models.llama.remote import Lender, ask_all
 from slipstream.models.llama.throughput import Throughput, assumed
 from slipstream.models.memory.fit import Fit, fit
 from slipstream.models.memory.speed import Prediction, predict, reads_of
@@ -53,6 +54,7 @@ class ModelManager:
         self._downloads: Downloads | None = None
         self._stays_offline = load(paths.settings).settings.hub.offline
         self._devices: list[Device] | None = None
+        self._rpc, self._lenders = "", list[Lender]()
         self._machine: list[Throughput] | None = None
         self._lock = threading.RLock()
 
@@ -86,10 +88,27 @@ class ModelManager:
         if self._hub:
             self._hub.offline = wanted or offline_by_environment(os.environ)
 
-    def devices(self) -> list[Device]:
-        """This machine's devices, read once: memory of a loaded model counts as free, since another one replaces it."""
+    def borrow(self, rpc: str) -> None:
+        """Counts the devices that other machines lend, ``HOST:PORT,…``, from the next question on."""
         with self._lock:
-            self._devices = self._devices or devices()
+            if rpc != self._rpc:
+                self._rpc, self._devices = rpc, None
+
+    def lenders(self) -> list[Lender]:
+        """The machines that lend their devices; one that serves the chat's model answers nobody else."""
+        with self._lock:
+            self.devices()
+            return self._lenders
+
+    def devices(self) -> list[Device]:
+        """The devices of this machine and of those that lend theirs, read once.
+
+        Memory of a loaded model counts as free, since another one replaces it.
+        """
+        with self._lock:
+            if self._devices is None:
+                self._lenders = ask_all(self._rpc)
+                self._devices = [*devices(), *(device for lender in self._lenders for device in lender.devices)]
             return self._devices
 
     def machine(self) -> list[Throughput]:

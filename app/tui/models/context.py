@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the chat is on the screen before any of this is needed
     from slipstream.models.library.pairing import PairOffer
     from slipstream.models.library.records import Checked, Installed, Removed
     from slipstream.models.llama.devices import Device
+    from slipstream.models.llama.remote import Lender
     from slipstream.models.memory.fit import Fit
     from slipstream.models.memory.speed import Prediction
 
@@ -38,6 +39,12 @@ class Models(Protocol):
     @property
     def offline(self) -> bool:
         """Whether the hub is not to be asked; known at once."""
+
+    def borrow(self, rpc: str) -> None:
+        """Counts the devices that other machines lend."""
+
+    def lenders(self) -> list[Lender]:
+        """The machines that lend their devices."""
 
     def stay_offline(self, wanted: bool) -> None:
         """Asks the hub no more, or again where the environment allows it; returns at once."""
@@ -134,6 +141,7 @@ class ModelsAccess:
         self._make = make
         self._lock = threading.Lock()
         self._hub: HubSettings | None = None
+        self._rpc = ""
         self.made: Models | None = None
         """The manager, once it is there."""
 
@@ -155,9 +163,9 @@ class ModelsAccess:
         """Asks the manager in a thread; ``then`` or ``failed`` gets the answer, see ``run_in_thread``."""
         run_in_thread(node, lambda: what(self.open()), then, failed)
 
-    def apply(self, hub: HubSettings) -> None:
+    def apply(self, hub: HubSettings, rpc: str) -> None:
         """Goes on as the settings say."""
-        self._hub = hub
+        self._hub, self._rpc = hub, rpc
         self._tell()
 
     @property
@@ -168,6 +176,7 @@ class ModelsAccess:
     def _tell(self) -> None:
         if self.made and self._hub:
             self.made.stay_offline(self._hub.offline)
+            self.made.borrow(self._rpc)
 
 
 def manager() -> Models:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slipstream.models.hub.types import RepoSummary
     from slipstream.models.library.records import Installed
     from slipstream.models.llama.devices import Device
+    from slipstream.models.llama.remote import Lender
 
 T = TypeVar("T")
 INSTALLED, RECOMMENDED, SEARCH, DOWNLOADS = range(4)
@@ -87,7 +88,7 @@ class Listing:
     def begin(self) -> None:
         """Looks at the machine, once, and at the downloads from now on."""
         self.browser.rows.focus()
-        self.ask(lambda models: models.devices(), self._machine_known)
+        self.ask(lambda models: (models.devices(), models.lenders()), self._machine_known)
         self.ask(lambda models: models.offers(), self._offers_came)
         self._screen.set_interval(LOOK_EVERY, self.look)
         self.look()
@@ -175,8 +176,9 @@ class Listing:
         """Marks the model that the chat has."""
         self.installed.in_use = self.here.in_use = fingerprint
 
-    def _machine_known(self, devices: list[Device]) -> None:
-        self.machine.devices = tuple(devices)
+    def _machine_known(self, known: tuple[list[Device], list[Lender]]) -> None:
+        devices, lenders = known
+        self.machine.lenders, self.machine.devices = tuple(lenders), tuple(devices)
 
     def list_installed(self) -> None:
         """Lists what is on this machine now."""

@@ -14,6 +14,7 @@ from slipstream.app.tui.parts.browser import below
 
 if TYPE_CHECKING:
     from slipstream.models.llama.devices import Device
+    from slipstream.models.llama.remote import Lender
     from slipstream.models.memory.fit import Fit
     from slipstream.models.memory.speed import Prediction, Range
 
@@ -64,21 +65,32 @@ def fit_block(fit: Fit) -> Content:
 KINDS = {"gpu": "GPU", "igpu": "GPU", "cpu": "memory"}
 
 
+def _lent(lender: Lender) -> str:
+    """What another machine adds, in a few words."""
+    name = one_line(lender.endpoint.rpartition(":")[0])
+    if not lender.devices:
+        return f"with {name}: in use, or not there"
+    return f"with {name}: {size(sum(device.free_bytes for device in lender.devices))} more"
+
+
 class Machine(Widget):
     """The memory of the GPUs and of the processor, as many of them as there is room for."""
 
     devices: reactive[tuple[Device, ...]] = reactive(())
-    """What the machine has."""
+    """What the machine has, and what others lend it."""
+    lenders: reactive[tuple[Lender, ...]] = reactive(())
+    """The machines that lend."""
 
     def render(self) -> Content:
         """Draws the line."""
         left = Content.assemble(("◢ ", "$primary"), ("slipstream", "bold"), ("  models", "$foreground 70%"))
-        shown = [device for device in self.devices if device.kind != "accel"]
+        shown = [device for device in self.devices if device.kind != "accel" and not device.machine]
         free = [f"{size(device.free_bytes)} of {size(device.total_bytes)} free" for device in shown]
         full = [f"{one_line(device.description)}: {words}" for device, words in zip(shown, free, strict=True)]
         short = [f"{KINDS[device.kind]}: {words}" for device, words in zip(shown, free, strict=True)]
+        lent = [_lent(lender) for lender in self.lenders]
         width = self.size.width
-        for words in (full, short, full[:1], short[:1], []):
+        for words in (full + lent, short + lent, short[:1] + lent, full, short, full[:1], short[:1], []):
             right = " · ".join(words)
             if left.cell_length + len(right) + 2 <= width:
                 break

@@ -50,7 +50,7 @@ class Settled:
             self._show_theme()
             self._app.animation_level = cast(Literal["full", "basic", "none"], now.screen.animation)
         self._chat.apply_settings(now, before)
-        self._models.apply(now.hub)
+        self._models.apply(now.hub, now.devices.rpc)
 
     @property
     def themes(self) -> list[str]:

@@ -15,6 +15,7 @@ from tests.drafters.changed_file import changed
 from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 from tests.models.kinds import write_kind
+from tests.models.other_servers import LOOPBACK, free_port, lending, serving
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
@@ -176,6 +177,18 @@ def test_the_machine_is_measured_until_the_figures_are_settled(
     assert kept_speed(tmp_path) == []
     monkeypatch.setattr("slipstream.app.library.machine_speed.throughput", lambda: [])
     assert machine_speed(tmp_path) == []  # llama.cpp does not answer
+
+
+def test_what_other_machines_lend_counts_once_they_are_named(paths: Paths) -> None:
+    there, gone = serving(lending((20 * GB, 24 * GB))), f"{LOOPBACK}:{free_port()}"
+    with closing(ModelManager(paths)) as manager:
+        assert manager.lenders() == [] and not any(device.machine for device in manager.devices())
+        manager.borrow(f"{there},{gone}")
+        assert [bool(lender.problem) for lender in manager.lenders()] == [False, True]
+        lent = [device for device in manager.devices() if device.machine]
+        assert [(device.machine, device.free_bytes) for device in lent] == [(there, 20 * GB)]
+        manager.borrow("")
+        assert manager.lenders() == [] and not any(device.machine for device in manager.devices())
 
 
 def test_a_pair_is_offered_until_a_real_model_is_here(

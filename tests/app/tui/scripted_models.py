@@ -18,6 +18,7 @@ from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.pairing import PairOffer
 from slipstream.models.library.records import Checked, Installed, Origin, Removed
 from slipstream.models.llama.devices import Device
+from slipstream.models.llama.remote import Lender
 from slipstream.models.memory.fit import Fit, Verdict
 from slipstream.models.memory.need import Need
 from slipstream.models.memory.speed import Prediction, Range
@@ -246,6 +247,8 @@ class ScriptedModels:
     first: CatalogOffer | None = None
     offline: bool = False
     stays_offline: list[bool] = field(default_factory=list)
+    others: dict[str, bool] = field(default_factory=dict)  # machines that lend, to whether they answer
+    borrows: str = ""
     fails: dict[str, SlipstreamError] = field(default_factory=dict)
     holds: set[str] = field(default_factory=set)
     calls: list[tuple[str, object]] = field(default_factory=list)
@@ -275,6 +278,16 @@ class ScriptedModels:
 
     def stay_offline(self, wanted: bool) -> None:
         self.stays_offline.append(wanted)
+
+    def borrow(self, rpc: str) -> None:
+        self.borrows = rpc
+
+    def lenders(self) -> list[Lender]:
+        found = []
+        for name, here in self.others.items():
+            lent = Device("RPC0", "gpu", "Apple M4", 24 * GB, 21 * GB, f"{name}:50052")
+            found.append(Lender(f"{name}:50052", (lent,) if here else ()))
+        return found
 
     def devices(self) -> list[Device]:
         return [

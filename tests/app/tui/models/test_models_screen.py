@@ -83,6 +83,14 @@ async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -
         assert chat.screen.prompt.has_focus
 
 
+@pytest.mark.parametrize("width", [80, 140])
+async def test_machines_that_lend_are_named_with_what_they_add(open_chat: Open, width: int) -> None:
+    models = ScriptedModels(others={"mac-mini": True, "box": False})
+    async with open_chat(models=models, size=(width, 40)) as chat:
+        await opened(chat)
+        await chat.until(lambda: "with mac-mini: 21 GB more · with box: in use, or not there" in chat.shown())
+
+
 async def test_every_tab_fits_every_screen(open_chat: Open) -> None:
     models = ScriptedModels()
     models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)

@@ -132,7 +132,7 @@ async def test_changes_are_carried_at_once_reset_and_undone(open_chat: Open, fil
         await chat.press("ctrl+t")
         await chat.until(lambda: load(file).settings == Settings() and chat.app.theme == DARK.name)
         assert chat.screen.sidebar.display and not chat.screen.transcript.coloured
-        assert told(chat, "5 settings are at the default")
+        await chat.until(lambda: told(chat, "5 settings are at the default"))
         await chat.press("ctrl+z")
         await chat.until(lambda: load(file).settings.screen.sidebar == "closed" and chat.app.theme == CONTRAST.name)
         for _ in range(6):
@@ -231,13 +231,13 @@ async def test_what_can_only_be_loaded_anew_counts_with_the_next_load(open_chat:
 
 
 async def test_the_hub_is_told_to_stay_offline_and_offers_can_be_off(open_chat: Open, file: Path) -> None:
-    SettingsFile(file).restore({"hub.offline": True, "hub.offer": False})
+    SettingsFile(file).restore({"hub.offline": True, "hub.offer": False, "devices.rpc": "mac-mini"})
     models = ScriptedModels()
     async with open_chat(models=models) as chat:
         chat.screen.downloads.look_for_offer()
         assert not chat.screen.downloads.offer_looked_for
         chat.app.models_access.open()
-        assert models.stays_offline == [True]
+        assert models.stays_offline == [True] and models.borrows == "mac-mini"
         chat.app.settled.restore({"hub.offline": False})
         assert models.stays_offline == [True, False]
 
