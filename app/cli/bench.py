@@ -20,7 +20,7 @@ from slipstream.app.bench.prompts import prompt_sets
 from slipstream.app.bench.runner import Parts, Setup, parts, tell
 from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.engine.drafter_list import check_drafter
-from slipstream.app.library.load_request import BUNDLED, check_files
+from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load
@@ -71,6 +71,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder, Stop() as stop:
 
         def run(model: Load) -> tuple[dict[str, Any], bool]:
+            model = placed(model, options.gpu_layers, options.rpc, options.draft_device)
             every = parts(Setup(model, plan, steps, Path(folder), stop, _print if options.progress else ignore))
             return _run({name: every[name] for name in every if name in names}, bars)
 

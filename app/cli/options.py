@@ -88,6 +88,7 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--heads", action="append", default=[], type=path, metavar="FILE", help="also use this heads file"
     )
+    _placement_options(bench)
     bench.add_argument(
         "--no-memory",
         action="store_true",
@@ -118,6 +119,26 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
     bench.add_argument("--progress", action="store_true", help="print the rows so far and the time left, as JSON lines")
 
 
+def _placement_options(parser: argparse.ArgumentParser) -> None:
+    """Adds where the model lies; what stands before the command holds too."""
+    parser.add_argument(
+        "--gpu-layers",
+        default=argparse.SUPPRESS,
+        type=int,
+        metavar="N",
+        help="the model's layers on GPUs and other machines (-1: all that fit)",
+    )
+    parser.add_argument(
+        "--rpc",
+        default=argparse.SUPPRESS,
+        metavar="HOST:PORT,…",
+        help="also use the devices that these machines lend (slipstream lend)",
+    )
+    parser.add_argument(
+        "--draft-device", default=argparse.SUPPRESS, metavar="NAME", help="device of the draft model, such as CPU"
+    )
+
+
 def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     about = "the same reply with a drafter and without, side by side, live"
     parser = add_command(commands, "race", about, epilog="Ctrl-C ends it.")
@@ -125,6 +146,7 @@ def add_race(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled")
     parser.add_argument("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf")
     parser.add_argument("--heads", action="append", default=[], type=path, metavar="FILE", help="further heads")
+    _placement_options(parser)
     parser.add_argument("--drafter", default="auto", metavar="NAME", help="the drafter (auto)")
     parser.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of both replies (1)")
     parser.add_argument("--temp", type=float, default=0.8, metavar="T", help="temperature; 0 takes the likeliest (0.8)")

@@ -16,7 +16,7 @@ from slipstream.app.bench.race_events import PROMPT, Event, Finish, Frame, Start
 from slipstream.app.bench.race_picture import Line, picture
 from slipstream.app.bench.stopping import Stop
 from slipstream.app.bench.turns import session_of
-from slipstream.app.library.load_request import BUNDLED, check_files
+from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import PLAIN, Load, Sampling
@@ -47,6 +47,7 @@ def run_race(options: argparse.Namespace) -> int:
     with Stop("race: stopping") as stop:
 
         def run(load: Load, widened: str = "") -> None:
+            load = placed(load, options.gpu_layers, options.rpc, options.draft_device)
             load, most = replace(load, n_ctx=load.n_ctx or CONTEXT), options.max_tokens
             with (
                 process_log().listening(),
@@ -66,7 +67,10 @@ def run_race(options: argparse.Namespace) -> int:
             check_room(planned, folder, devices(), wish.keep)
             with inflated(planned[0], folder, wish.keep, _tell) as made:
                 shape = planned[0].shape.of
-                run(made.load, f"{load_name(options.model)} widened to the cost of {shape}, {planned[0].mix}")
+                run(
+                    placed(made.load, options.gpu_layers, options.rpc, options.draft_device),
+                    f"{load_name(options.model)} widened to the cost of {shape}, {planned[0].mix}",
+                )
         return 130 if stop.asked else 0
 
 
