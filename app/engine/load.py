@@ -34,7 +34,6 @@ from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.drafters.eagle3 import NAME as EAGLE
 from slipstream.drafters.guard import Guard
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.resources import Resources
@@ -46,7 +45,7 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
-from slipstream.models.heads.matching_heads import companions
+from slipstream.models.heads.matching_heads import HEAD_METHODS, companions
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
 from slipstream.models.llama.context import LlamaTarget
@@ -154,7 +153,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
 
 DRAFT: Final = DraftModel.name
 RETRIEVAL: Final = Retrieval.name
-HEADS: Final = ("medusa", "kangaroo", "space", EAGLE)
+HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 _MEASURING: Final = 0.9
 """Share of a load from which the machine is measured: the files are read."""
 _LEAST_CONTEXT: Final = 512
@@ -192,7 +191,7 @@ def load(
         fitted(request, header, None, found, tried=False)
         record = ProbeRecord(Path(request.probed), built())
         probe_once([path], record, lambda: on_progress(None))
-        risky = {DRAFT: small_header.path if small_header else None, EAGLE: heads.get(EAGLE)}
+        risky = {DRAFT: small_header.path if small_header else None, **{name: heads.get(name) for name in HEAD_METHODS}}
         for name, file in risky.items():
             if file:
                 guard.run(name, partial(probe_once, [file], record, lambda: on_progress(None)), None)
