@@ -50,8 +50,8 @@ class HiddenPoints:
         self._points, self.last = points, LAST_HIDDEN in points
         C.llama_set_embeddings(self._context, self.last)
 
-    def read(self, rows: int, skip: int) -> dict[int, Floats]:
-        """Views the points of the last pass, which had ``rows`` rows: [rows - skip, n_embd] each."""
+    def read(self, rows: int, part: slice = slice(None)) -> dict[int, Floats]:
+        """Views a part of the rows of the last pass, which had ``rows`` of them: [len(part), n_embd] for each point."""
         found: dict[int, Floats] = {}
         for point in self._points:
             if point == LAST_HIDDEN:
@@ -60,5 +60,5 @@ class HiddenPoints:
                 pointer = SYMBOLS.get_features(self._context)
             else:
                 pointer = SYMBOLS.get_layer_input(self._context, point)
-            found[point] = rows_at(pointer, rows, self._width)[skip:]
+            found[point] = rows_at(pointer, rows, self._width)[part]
         return found
