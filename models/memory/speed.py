@@ -42,7 +42,7 @@ _CHOOSING: Final = 0.25e-3
 """Seconds that choosing a token takes."""
 _LENGTH: Final = 512
 """Tokens in the KV cache."""
-_FAST, _SLOW = 0.8, 1.25
+_FAST, _SLOW = 0.8, 1.5
 """The least and the most that a pass takes of what the formula says."""
 _ROUGH: Final = 1.15
 """That range is wider by this where a model's header is not known."""
