@@ -31,7 +31,8 @@ Metadata = dict[str, Any]
 class _Random:
     """Draws weights in the order in which they are asked for."""
 
-    def __init__(self, seed: int, blur: float) -> None:
+    def __init__(self, seed: int, blur: float, head: int = _HEAD) -> None:
+        self.head = head
         self._rng, self._noise, self._blur = np.random.default_rng(seed), np.random.default_rng(seed + 1), blur
 
     def matrix(self, *shape: int, gain: float = 1.0) -> NDArray[np.float32]:
@@ -46,7 +47,8 @@ class _Random:
         return self._rng.uniform(low, high, shape).astype(np.float32)
 
 
-def _attention(r: _Random, at: str, head: int = _HEAD, q_factor: int = 1, norms: bool = False) -> Weights:
+def _attention(r: _Random, at: str, head: int = 0, q_factor: int = 1, norms: bool = False) -> Weights:
+    head = head or r.head
     found = {
         f"{at}.attn_q.weight": r.matrix(q_factor * _HEADS * head, WIDTH),
         f"{at}.attn_k.weight": r.matrix(_HEADS_KV * head, WIDTH),
@@ -229,7 +231,16 @@ KINDS: Final = (*TREES, *CHAINS, *PLAIN)
 DIFFUSES: Final = "llada"  # a kind that does not write token by token and has no memory at all
 
 
-def write_kind(path: Path, kind: str, *, seed: int = 1, blur: float = 0.0, q8_0: bool = False) -> Path:
+def write_kind(
+    path: Path,
+    kind: str,
+    *,
+    seed: int = 1,
+    blur: float = 0.0,
+    q8_0: bool = False,
+    head: int = _HEAD,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
     """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words.
 
     Args:
@@ -237,15 +248,19 @@ def write_kind(path: Path, kind: str, *, seed: int = 1, blur: float = 0.0, q8_0:
         seed: Chooses the weights.
         blur: How much of other weights is mixed in: a draft model that often agrees with the unblurred one.
         q8_0: Stores matrices as Q8_0, else everything as F32.
+        head: Width of a head, where the kind does not set it itself.
+        more: Metadata to add, without the architecture's name before it.
     """
-    random = _Random(seed, blur)
+    random = _Random(seed, blur, head)
+    widths = dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), head)
     metadata, weights = _MAKERS[kind](random)
     weights["token_embd.weight"] = random.matrix(len(TOKENS), WIDTH, gain=WIDTH**0.5)
     weights["token_embd_norm.weight" if kind == "lfm2" else "output_norm.weight"] = random.norm(WIDTH)
     weights["output.weight"] = random.matrix(len(TOKENS), WIDTH, gain=2.0)
     writer = gguf.GGUFWriter(path, kind)
-    for key, value in {**_COMMON, **metadata}.items():
-        {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)](f"{kind}.{key}", value)
+    adders = {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array, str: writer.add_string}
+    for key, value in {**_COMMON, **widths, **metadata, **more}.items():
+        adders[type(value)](f"{kind}.{key}", value)
     writer.add_name(f"Tiny {kind}")
     writer.add_tokenizer_model("llama")
     writer.add_token_list(TOKENS)

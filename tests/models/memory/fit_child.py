@@ -23,7 +23,7 @@ def sizes(lines: list[str], kind: str) -> int:
     return round(sum(float(size) for size in re.findall(kind + _SIZE, "".join(lines))) * (1 << 20))
 
 
-def opened(path: str, cases: list[tuple[int, str]]) -> list[dict[str, int]]:
+def opened(path: str, cases: list[tuple[int, str, bool]]) -> list[dict[str, int]]:
     """Loads a model once and opens a context for each case; returns the bytes that were logged."""
     params = model_params()
     params.use_extra_bufts = False
@@ -33,8 +33,8 @@ def opened(path: str, cases: list[tuple[int, str]]) -> list[dict[str, int]]:
     weights = sizes(lines, "model")
     recurrent = bool(C.llama_model_is_recurrent(model) or C.llama_model_is_hybrid(model))
     answers = []
-    for n_ctx, kv in cases:
-        options = ContextOptions(n_ctx=n_ctx, kv=kv)  # type: ignore[arg-type]
+    for n_ctx, kv, scores in cases:
+        options = ContextOptions(n_ctx=n_ctx, kv=kv, scores=scores)  # type: ignore[arg-type]
         with process_log().listening() as lines:
             context = C.llama_init_from_model(model, options.params(n_ctx, recurrent))
         assert context, "".join(lines[-5:])

@@ -31,7 +31,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Header]:
 @pytest.fixture(scope="module")
 def logged(headers: dict[str, Header]) -> Logged:
     """Opens every model in every context, in one process."""
-    asked = json.dumps([[str(header.path), CASES] for header in headers.values()])
+    asked = json.dumps([[str(header.path), [(*case, False) for case in CASES]] for header in headers.values()])
     command = [sys.executable, str(Path(__file__).with_name("fit_child.py")), asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
