@@ -5,21 +5,30 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Final
 
 from slipstream.app.cli.streams import notice
 from slipstream.app.platform.paths import Paths
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.file import SettingsFile, known
 from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import all_settings
+from slipstream.app.settings.values import CONTEXTS, all_settings
 from slipstream.models.outside import shown_path
+
+_OWN: Final = f"{CONTEXTS}."
 
 
 def settings(options: argparse.Namespace) -> int:
     file = SettingsFile(Paths.default().settings)
     if options.settings_command == "set":
+        if options.name.startswith(_OWN):
+            return _keep_context(file, options.name, options.value)
         file.change(options.name, known(options.name).read(options.value))
     elif options.settings_command == "reset":
+        for name in options.name:
+            if name.startswith(_OWN):
+                _keep_context(file, name, None)
+        options.name = [name for name in options.name if not name.startswith(_OWN)]
         file.reset(*options.name)
     else:
         for problem in file.problems:
@@ -29,6 +38,15 @@ def settings(options: argparse.Namespace) -> int:
     names = [options.name] if isinstance(options.name, str) else options.name
     for name in names:
         print(f"{name} = {_word(file.settings.value(name))} (takes effect {known(name).about.when})")
+    return 0
+
+
+def _keep_context(file: SettingsFile, name: str, value: str | None) -> int:
+    """Keeps the context of a single model, named by its file."""
+    usual, model = known("model.context"), name.removeprefix(_OWN)
+    tokens = None if value is None else int(usual.read(value))
+    file.keep_context(model, tokens)
+    print(f"{one_line(name)} = {usual.default if tokens is None else tokens} (takes effect {usual.about.when})")
     return 0
 
 
@@ -47,6 +65,8 @@ def _list(file: SettingsFile, as_json: bool) -> None:
         print(f"{mark} {name:<{wide}}  {values[name]:<{wider}}  {each.about.text}")
     for action, keys in file.settings.keys.items():
         print(f"* keys.{one_line(action)} = {_word(keys)}")
+    for model, tokens in file.settings.contexts.items():
+        print(f"* {_OWN}{one_line(model)} = {tokens}")
     print(f"* changed by you, in {shown_path(file.path)}; the others have their defaults.")
 
 

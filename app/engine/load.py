@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Final
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, kept_promise, measure_plain
+from slipstream.app.engine.calibrate import kept_promise, measure_plain
 from slipstream.app.engine.devices import (
     Found,
     draft_device,
@@ -44,9 +43,9 @@ from slipstream.drafters.text_index.index import TextIndex, open_index
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping, shared_controls
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
-from slipstream.models.gguf.lora import Adapter, read_adapter
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
+from slipstream.models.gguf.rope import ContextRange, RopeScaling, context_range
 from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
 from slipstream.models.heads.matching_heads import companions
 from slipstream.models.library.catalog import catalog
@@ -83,25 +82,26 @@ def fitted(
         header: Of the model.
         draft: Of the draft model.
         found: The devices.
-        heads: Files of trained heads that draft for it, beside its adapters.
+        heads: Files of trained heads that draft for it.
         scores: See ``ContextOptions``; where it runs on the processor.
         tried: Whether llama.cpp may read the file; until then only what is far too large is refused.
 
     Raises:
         SlipstreamError: If the model does not fit; the hint names what would.
     """
-    beside = [*heads, *(Path(each.path) for each in request.lora)]
+    longest = [contexts_of(each).longest for each in (header, draft) if each]
     choose = partial(
         fit,
         header,
         found.devices,
         want_ctx=request.n_ctx or None,
         kv_type=_kv_type(request, header),
-        heads=sum(path.stat().st_size for path in beside if path.exists()),
+        heads=sum(path.stat().st_size for path in heads if path.exists()),
         scores=scores,
         gpu_layers=request.gpu_layers,
         split=proportions(request.devices, found),
         draft_device=draft_device(request.devices, found),
+        longest=longest,
     )
     chosen = choose(draft=draft)
     used = room_of(found.devices).used(chosen.need)
@@ -118,7 +118,19 @@ def fitted(
     return chosen
 
 
-def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scores: bool = False) -> ContextOptions:
+def contexts_of(header: Header) -> ContextRange:
+    """The contexts of a model, by its file and by the catalogue."""
+    return context_range(header, catalog().scaling(names_of(header)))
+
+
+def options_for(
+    request: Load,
+    n_ctx: int,
+    kv: KvType,
+    borrow: bool = True,
+    scores: bool = False,
+    rope: RopeScaling | None = None,
+) -> ContextOptions:
     """How the context is opened: what was chosen, and what the request sets.
 
     Args:
@@ -127,6 +139,7 @@ def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scor
         kv: Type of the KV cache; llama.cpp packs one with flash attention only.
         borrow: See ``ContextOptions``.
         scores: See ``ContextOptions``.
+        rope: See ``ContextOptions``.
     """
     return ContextOptions(
         n_ctx=n_ctx,
@@ -136,7 +149,26 @@ def options_for(request: Load, n_ctx: int, kv: KvType, borrow: bool = True, scor
         same_text=request.same_text,
         threads=request.threads,
         borrow=borrow,
+        rope=rope,
     )
+
+
+def _check_context(request: Load, header: Header) -> ContextRange:
+    """Refuses a context that the model cannot have.
+
+    Raises:
+        UsageError: Names the longest one.
+    """
+    contexts = contexts_of(header)
+    if request.n_ctx < 0:
+        raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
+    if contexts.longest and request.n_ctx > contexts.longest:
+        by = f", by {contexts.beyond.words} of the {contexts.trained:,} it was trained on" if contexts.beyond else ""
+        raise UsageError(
+            f"a context of {request.n_ctx:,} tokens is too long for {header.name}: {contexts.longest:,} at most{by}.",
+            f"Ask for {contexts.longest:,} or fewer: --context N, /context N, or the setting model.context.",
+        )
+    return contexts
 
 
 def _kv_type(request: Load, header: Header) -> KvType | None:
@@ -183,12 +215,10 @@ def load(
         SlipstreamError: If a file is no model that can chat, or there is no memory.
     """
     check_drafter(request.drafter)
-    if request.n_ctx < 0:
-        raise UsageError(f"context is {request.n_ctx}; it must be 0 (the model's own) or more.")
     guard, path = Guard(request.failed, note and note[:-1]), Path(request.model)
     header = read_header(path)
     check_vocabulary(header)
-    adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.lora]
+    contexts = _check_context(request, header)
     small_header = guard.run(DRAFT, lambda: _draft_header(request), None)
     heads = _heads(request, header, guard)
     found = find(request)
@@ -218,8 +248,9 @@ def load(
     if note is not None:
         note[-1] = 2 if machines else bool(fit.shares)
     with ExitStack() as opened:
-        model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened, adapters)
-        options = options_for(request, fit.n_ctx, fit.kv_type, borrow=fit.gpu_layers != 0, scores=scores)
+        model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened)
+        rope = contexts.scaling(fit.n_ctx)
+        options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, scores, rope)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
         draft, mapping = None, None
         if small_place:
@@ -234,8 +265,7 @@ def load(
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
-        changed = " ".join(each.key for each in adapters)  # by them, another text is likely: all is learned anew
-        memory = Memory(derived, _learner(header.fingerprint, changed)) if derived else None
+        memory = Memory(derived, header.fingerprint) if derived else None
         parts = Resources(
             target.abilities,
             draft,
@@ -248,12 +278,10 @@ def load(
             vocabulary_mapping=mapping,
             guard=guard,
         )
-        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
+        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
         machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
         keeper = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
-        promise = SAME_DISTRIBUTION
-        if all(each.same_text for each in adapters):
-            promise = kept_promise(target, milliseconds, memory, machine_key)
+        promise = kept_promise(target, milliseconds, memory, machine_key)
         past = None
         if index and request.chats:
             past = PastChats(
@@ -304,13 +332,10 @@ def load(
         sampling_source=source,
         remark=" ".join(found.lacking),
         machines=machines,
-        lora=request.lora,
+        n_ctx_trained=contexts.trained,
+        n_ctx_longest=contexts.longest,
+        rope=rope.words if rope and target.abilities.n_ctx > contexts.trained else "",
     )
-
-
-def _learner(fingerprint: str, changed: str) -> str:
-    """Names the model that drafters learn of: the file, and the adapters that change it."""
-    return hashlib.sha256(f"{fingerprint} {changed}".encode()).hexdigest() if changed else fingerprint
 
 
 def _recommended(header: Header) -> tuple[dict[str, float], str]:
@@ -329,14 +354,8 @@ def _writes_scores(request: Load, found: Found) -> bool:
     return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)
 
 
-def _open_model(
-    path: Path,
-    place: Placement,
-    on_progress: Callable[[float], None],
-    opened: ExitStack,
-    adapters: Sequence[Adapter] = (),
-) -> LlamaModel:
-    return opened.enter_context(closing(LlamaModel(path, on_progress, place, adapters=adapters)))
+def _open_model(path: Path, place: Placement, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
+    return opened.enter_context(closing(LlamaModel(path, on_progress, place)))
 
 
 def _draft_header(request: Load) -> Header | None:
@@ -359,15 +378,16 @@ def _open_draft(
     """Opens the draft model, and what maps its vocabulary to the target's where they differ."""
     with ExitStack() as own:
         path = Path(request.draft_model or "")
-        same = read_header(path).fingerprint == model.header.fingerprint  # a draft of the target's own file
-        adapters = model.adapters if same else ()
-        small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own, adapters)
+        small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own)
+        contexts = contexts_of(small.header)
+        n_ctx = contexts.shortened(target.abilities.n_ctx)
         small_options = ContextOptions(
-            min(target.abilities.n_ctx, small.n_ctx_train),
+            n_ctx,
             max_leaves=4,
             scores=options.scores and not place.devices,
             threads=request.threads,
             borrow=options.borrow,
+            rope=contexts.scaling(n_ctx),
         )
         draft = own.enter_context(closing(LlamaTarget(small, small_options)))
         translation = None

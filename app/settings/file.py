@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from slipstream.app.platform.paths import write_private
 from slipstream.app.platform.safe_text import one_line
-from slipstream.app.settings.reading import Read, load, nearest, parsed, text_of
+from slipstream.app.settings.reading import Read, checked_context, load, nearest, parsed, text_of
 from slipstream.app.settings.setting import Setting, Value
 from slipstream.app.settings.text import with_value
-from slipstream.app.settings.values import KEYS, Settings, all_settings
+from slipstream.app.settings.values import CONTEXTS, KEYS, Settings, all_settings
 from slipstream.models.errors import SlipstreamError, UsageError
+
+_CONTEXT: Final = "model.context"
 
 
 class SettingsFile:
@@ -35,7 +37,9 @@ class SettingsFile:
 
     @property
     def settings(self) -> Settings:
-        return self._read.settings.having(self._over)
+        now = self._read.settings.having(self._over)
+        # a context that was given at the start holds for every model
+        return replace(now, contexts=MappingProxyType({})) if _CONTEXT in self._over else now
 
     @property
     def kept(self) -> Settings:
@@ -75,6 +79,26 @@ class SettingsFile:
             SlipstreamError: See ``change``.
         """
         self._write({known(name).name: None for name in names})
+
+    def keep_context(self, model: str, tokens: int | None) -> None:
+        """Keeps a model's own context, or None to take ``model.context`` again.
+
+        Args:
+            model: Name of the model's file.
+
+        Raises:
+            UsageError: If the context is none, or the file is broken and left as it is.
+            SlipstreamError: If the file cannot be written. The context holds until slipstream ends nevertheless.
+        """
+        value = None if tokens is None else checked_context(model, tokens)
+        self._over.pop(_CONTEXT, None)
+        try:
+            self._put({(CONTEXTS, model): value})
+        except SlipstreamError as error:
+            own = {name: kept for name, kept in self._read.settings.contexts.items() if name != model}
+            own |= {} if value is None else {model: value}
+            self._read = replace(self._read, settings=replace(self._read.settings, contexts=MappingProxyType(own)))
+            raise SlipstreamError(error.title, f"{error.hint} Until slipstream ends the change holds.") from error
 
     def restore(self, values: Mapping[str, Value | None]) -> None:
         """Sets several values by name, None for the default; a key is named ``keys.`` and its action.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.settings.setting import Value
-from slipstream.app.settings.values import KEYS, Settings, all_settings
+from slipstream.app.settings.values import CONTEXTS, KEYS, Settings, all_settings
 from slipstream.models.errors import UsageError, reason_of
 from slipstream.models.outside import read_limited, shown_path
 
@@ -94,6 +94,18 @@ def parsed(path: Path, text: str) -> dict[str, Any]:
         raise broken_file(path, found["why"], int(line), int(column)) from error
 
 
+def checked_context(model: str, tokens: object) -> int:
+    """A model's own context.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    try:
+        return int(all_settings()["model.context"].checked(tokens))
+    except UsageError as error:
+        raise UsageError(error.title.replace("model.context", f"{CONTEXTS}.{one_line(model)}", 1)) from error
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A question after the known word that is nearest, or nothing."""
     import difflib  # seldom needed
@@ -129,9 +141,10 @@ def broken_file(path: Path, why: str, line: int = 0, column: int = 0) -> UsageEr
 
 def _checked(path: Path, text: str, table: dict[str, Any]) -> Read:
     known = all_settings()
-    groups = [*dict.fromkeys(each.group for each in known.values()), KEYS]
+    groups = [*dict.fromkeys(each.group for each in known.values()), KEYS, CONTEXTS]
     values: dict[str, Value] = {}
     keys: dict[str, str] = {}
+    contexts: dict[str, int] = {}
     problems: list[str] = []
 
     def wrong(why: str, group: str, key: str = "") -> None:
@@ -147,6 +160,12 @@ def _checked(path: Path, text: str, table: dict[str, Any]) -> Read:
             wrong(f"{group} is no table; write [{group}] above its keys.", group)
         elif group == KEYS:
             keys = {str(action): str(key) for action, key in entries.items()}
+        elif group == CONTEXTS:
+            for model, tokens in entries.items():
+                try:
+                    contexts[str(model)] = checked_context(str(model), tokens)
+                except UsageError as error:
+                    wrong(f"{error.title.rstrip('.')}; model.context is taken.", group, model)
         else:
             for key, value in entries.items():
                 name = f"{group}.{key}"
@@ -162,5 +181,5 @@ def _checked(path: Path, text: str, table: dict[str, Any]) -> Read:
                     default = str(known[name].default)
                     default = default.lower() if isinstance(known[name].default, bool) else default or "nothing"
                     wrong(f"{error.title.rstrip('.')}; {default} is taken.", group, key)
-    settings = Settings(keys=MappingProxyType(keys)).having(values)
+    settings = Settings(keys=MappingProxyType(keys), contexts=MappingProxyType(contexts)).having(values)
     return Read(settings, MappingProxyType(values), tuple(problems), text=text)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from slipstream.app.settings.reading import line_of
 from slipstream.app.settings.setting import Setting, Value
-from slipstream.app.settings.values import KEYS, all_settings, titles
+from slipstream.app.settings.values import CONTEXTS, KEYS, all_settings, titles
 
 _HEAD: Final = """\
 # Settings of slipstream. What is commented out is at its default, which is shown.
@@ -18,6 +18,10 @@ _KEYS: Final = """\
 # Keys: action = "key", such as
 # next-drafter = "f7"
 # The actions: settings screen (F9), below; several keys with commas, "" for none.
+"""
+_CONTEXTS: Final = """\
+# Contexts of single models, in place of model.context: "file name" = tokens, such as
+# "Qwen3-8B-Q4_K_M.gguf" = 131072
 """
 
 
@@ -33,6 +37,7 @@ def template() -> str:
                 lines.append(_commented(each))
         parts.append("\n".join(lines) + "\n")
     parts.append(f"{_KEYS}[{KEYS}]\n")
+    parts.append(f"{_CONTEXTS}[{CONTEXTS}]\n")
     return "\n".join(parts)
 
 

@@ -5,21 +5,20 @@ A group is a table of the file, a field a key of it; nothing else declares a set
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.protocol import AUTO, STATES_LIMIT, Devices, Load, Lora, Sampling
+from slipstream.app.protocol import AUTO, STATES_LIMIT, Devices, Load, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 from slipstream.models.chat_template.marks import LEVELS
-from slipstream.models.errors import UsageError
-from slipstream.models.outside import quoted
 from slipstream.models.sampling.bias import entries_of
 
 LAST: Final = "last"  # ``model.name``: the model that was chosen last
 KEYS: Final = "keys"  # the table of the file that maps actions to keys
+CONTEXTS: Final = "contexts"  # the table of the file that maps models to their own contexts
 _USUAL: Final = Sampling()
 _OWN: Final = "unset, the model's own"
 _CHAT: Final[When] = "in the next chat"
@@ -46,12 +45,6 @@ class ModelSettings:
     )
     gpu_layers: int = setting(
         -1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD, named=(-1, "all")
-    )
-    lora: str = setting(
-        "",
-        "LoRA adapters by the beginning of a model file's name, as in qwen3=~/style.gguf:0.5, with commas",
-        when=_LOAD,
-        check=lambda text: adapters_of(text),
     )
     threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD, named=(0, "auto"))
 
@@ -199,22 +192,20 @@ class Settings:
     hub: HubSettings = field(default_factory=HubSettings)  # whether and when the network is used
     # keys by action, empty for none, see ``slipstream.app.tui.keys``
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # contexts in tokens by the name of a model's file, in place of ``model.context``
+    contexts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def loading(self, load: Load) -> Load:
         """A request that loads a model, as these settings load any."""
         model, limit = self.model, int(self.keeping.states_gb * (1 << 30))
-        given = [each for each in load.lora if not each.settled]
-        file = os.path.basename(load.model).casefold()
-        settled = [adapter for name, adapter in adapters_of(model.lora) if file.startswith(name.casefold())]
         return replace(
             load,
-            n_ctx=model.context,
+            n_ctx=self.contexts.get(Path(load.model).name, model.context),
             kv_type=model.kv_type,
             gpu_layers=model.gpu_layers,
             devices=self.devices.devices(),
             threads=model.threads,
             states_limit=limit,
-            lora=given or settled,
         )
 
     def value(self, name: str) -> Value:
@@ -231,34 +222,13 @@ class Settings:
         return changed
 
 
-def adapters_of(text: str) -> list[tuple[str, Lora]]:
-    """Reads a list such as ``qwen3=style.gguf:0.5, llama=other.gguf``.
-
-    Returns:
-        The beginning of a model file's name, and an adapter of these models.
-
-    Raises:
-        UsageError: If it cannot be read.
-    """
-    found = []
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, file = entry.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(
-                f"model.lora cannot be read from {quoted(entry)}.",
-                "Write models and adapters, such as qwen3=~/style.gguf:0.5, with commas between them.",
-            )
-        found.append((name.strip(), replace(Lora.read(file.strip()), settled=True)))
-    return found
-
-
 def all_settings() -> dict[str, Setting]:
     """Every setting by name, in the order of the file."""
     usual = Settings()
     found = [
         Setting(group.name, each.name, getattr(getattr(usual, group.name), each.name), each.metadata[ABOUT])
         for group in fields(Settings)
-        if group.name != KEYS
+        if group.name not in (KEYS, CONTEXTS)
         for each in fields(getattr(usual, group.name))
     ]
     return {each.name: each for each in found}
@@ -266,5 +236,5 @@ def all_settings() -> dict[str, Setting]:
 
 def titles() -> dict[str, str]:
     usual = Settings()
-    groups = (each.name for each in fields(Settings) if each.name != KEYS)
+    groups = (each.name for each in fields(Settings) if each.name not in (KEYS, CONTEXTS))
     return {name: (getattr(usual, name).__doc__ or name).rstrip(".") for name in groups}

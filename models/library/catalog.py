@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from slipstream.models.gguf.rope import RopeScaling
 from slipstream.models.library.names import split_name
 from slipstream.models.outside import is_sha256, quoted, read_limited, shown_path
 
@@ -30,6 +31,7 @@ _NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggm
 """Words that a repository adds to a model's name and that make no other model of it."""
 
 
+_MOST_FACTOR: Final = 1024
 _SAMPLING: Final = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -99,12 +101,22 @@ class CatalogSampling:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogContext:
+    """How models reach contexts that they were not trained on, as their makers recommend it."""
+
+    models: tuple[str, ...]  # the models' names: ``Qwen3-8B``
+    scaling: RopeScaling
+    note: str = ""  # where it is recommended
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """All pairs, the user's first."""
 
     pairs: tuple[CatalogPair, ...]
     problem: str = ""  # the first mistake in the user's file, with its line; empty if there is none
     samplings: tuple[CatalogSampling, ...] = ()  # how families want to be sampled, the user's first
+    contexts: tuple[CatalogContext, ...] = ()  # scalings for long contexts, the user's first
 
     def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
         """The pairs for a target.
@@ -129,6 +141,16 @@ class Catalog:
                 return dict(entry.values)
         return {}
 
+    def scaling(self, names: Iterable[str]) -> RopeScaling | None:
+        """The scaling for contexts beyond a model's trained one; None if none is known.
+
+        Args:
+            names: The model's names, as ``names_of`` lists them.
+        """
+        wanted = [_words(name) for name in names]
+        found = (each.scaling for each in self.contexts if any(_words(name) in wanted for name in each.models))
+        return next(found, None)
+
 
 def catalog(own: Path | None = None) -> Catalog:
     """Reads the catalogue.
@@ -136,17 +158,22 @@ def catalog(own: Path | None = None) -> Catalog:
     Args:
         own: The user's file; None or missing for none.
     """
-    pairs, samplings, problem = list[CatalogPair](), list[CatalogSampling](), ""
+    mine, problem = Catalog(()), ""
     if own:
         try:
-            pairs, samplings, problem = _read(read_limited(own, _MOST_BYTES).decode(), shown_path(own))
+            mine = _read(read_limited(own, _MOST_BYTES).decode(), shown_path(own))
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
             reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
             problem = f"{shown_path(own)} cannot be read: {getattr(error, 'strerror', None) or reason}."
-    shipped, known = _shipped()
-    return Catalog((*(replace(pair, own=True) for pair in pairs), *shipped), problem, (*samplings, *known))
+    shipped = _shipped()
+    return Catalog(
+        (*(replace(pair, own=True) for pair in mine.pairs), *shipped.pairs),
+        mine.problem or problem,
+        (*mine.samplings, *shipped.samplings),
+        (*mine.contexts, *shipped.contexts),
+    )
 
 
 def is_model(file: CatalogFile, names: Iterable[str], sha256: str | None = None) -> bool:
@@ -168,36 +195,46 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 @cache
-def _shipped() -> tuple[tuple[CatalogPair, ...], tuple[CatalogSampling, ...]]:
+def _shipped() -> Catalog:
     text = resources.files("slipstream.models.library").joinpath("catalog.toml").read_text("utf-8")
-    pairs, samplings, problem = _read(text, "catalog.toml")
-    if problem:
-        raise ValueError(problem)
-    return tuple(pairs), tuple(samplings)
+    shipped = _read(text, "catalog.toml")
+    if shipped.problem:
+        raise ValueError(shipped.problem)
+    return shipped
 
 
-def _read(text: str, name: str) -> tuple[list[CatalogPair], list[CatalogSampling], str]:
+def _read(text: str, name: str) -> Catalog:
     """Reads the entries up to the first mistake, and words the mistake."""
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of too many digits and deep nesting are no TOMLDecodeError
-        return [], [], f"{name} is no TOML file: {error}."
-    if unknown := [key for key in found if key not in ("pair", "sampling")]:
-        return [], [], f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue."
-    pairs, samplings = list[CatalogPair](), list[CatalogSampling]()
-    for kind in ("pair", "sampling"):
-        entries = found.get(kind, [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            return [], [], f"{name}, line {_line(text, kind)}: {kind}s are written as [[{kind}]]."
-        for number, entry in enumerate(entries):
-            try:
-                if kind == "pair":
-                    pairs.append(_pair(entry))
-                else:
-                    samplings.append(_sampling(entry))
-            except _WrongError as error:
-                return pairs, samplings, f"{name}, line {_line(text, error.key, number, kind)}: {error.reason}."
-    return pairs, samplings, ""
+        return Catalog((), f"{name} is no TOML file: {error}.")
+    if unknown := [key for key in found if key not in ("pair", "sampling", "context")]:
+        return Catalog((), f"{name}, line {_line(text, unknown[0])}: there is no {quoted(unknown[0])} in a catalogue.")
+    pairs, samplings, contexts = list[CatalogPair](), list[CatalogSampling](), list[CatalogContext]()
+
+    def read(kind: str, entry: dict[str, Any]) -> None:
+        if kind == "pair":
+            pairs.append(_pair(entry))
+        elif kind == "sampling":
+            samplings.append(_sampling(entry))
+        else:
+            contexts.append(_context(entry))
+
+    def problem() -> str:
+        for kind in ("pair", "sampling", "context"):
+            entries = found.get(kind, [])
+            if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+                return f"{name}, line {_line(text, kind)}: {kind}s are written as [[{kind}]]."
+            for number, entry in enumerate(entries):
+                try:
+                    read(kind, entry)
+                except _WrongError as error:
+                    return f"{name}, line {_line(text, error.key, number, kind)}: {error.reason}."
+        return ""
+
+    wrong = problem()
+    return Catalog(tuple(pairs), wrong, tuple(samplings), tuple(contexts))
 
 
 class _WrongError(Exception):
@@ -243,6 +280,20 @@ def _sampling(entry: dict[str, Any]) -> CatalogSampling:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _WrongError(key, f"{key} is not a number")
     return CatalogSampling(family, MappingProxyType(values), _text(entry, "note"))
+
+
+def _context(entry: dict[str, Any]) -> CatalogContext:
+    _only(entry, {"models", "scaling", "factor", "trained", "note"})
+    models, kind, factor, trained = (entry.get(key) for key in ("models", "scaling", "factor", "trained"))
+    if not isinstance(models, list) or not models or not all(isinstance(name, str) for name in models):
+        raise _WrongError("models", "a context needs models: a list of their names")
+    if kind not in ("yarn", "linear"):
+        raise _WrongError("scaling", "scaling is not yarn or linear")
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 < factor <= _MOST_FACTOR:
+        raise _WrongError("factor", f"factor is not a number above 1 and at most {_MOST_FACTOR}")
+    if isinstance(trained, bool) or not isinstance(trained, int) or trained < 1:
+        raise _WrongError("trained", "trained is not a number of tokens")
+    return CatalogContext(tuple(models), RopeScaling(kind, float(factor), trained), _text(entry, "note"))
 
 
 def _file(entry: dict[str, Any], key: str) -> CatalogFile:

@@ -34,6 +34,7 @@ class LlamaTarget:
     Attributes:
         abilities: What it can do.
         scores: See ``ContextOptions``; so are contexts beside this one opened.
+        rope: The same: contexts that share its weights or its hidden states scale positions as it does.
     """
 
     def __init__(self, model: LlamaModel, options: ContextOptions = ContextOptions()) -> None:  # noqa: B008 (frozen)
@@ -47,7 +48,8 @@ class LlamaTarget:
         params = options.params(wanted, model.recurrent)
         self._context = open_context(model, params)
         self._memory = Memory(self._context, model)
-        self._chunk, self._outputs, self.scores = params.n_batch, params.n_outputs_max, options.scores
+        self._chunk, self._outputs = params.n_batch, params.n_outputs_max
+        self.scores, self.rope = options.scores, options.rope
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._tokens: list[Token] = []
         self._cached = 0  # tokens in sequence 0; later ones are queued
@@ -87,11 +89,6 @@ class LlamaTarget:
     def context(self) -> Any:
         """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
         return self._context
-
-    @property
-    def model(self) -> LlamaModel:
-        """The model."""
-        return self._model
 
     @property
     def placement(self) -> Placement:

@@ -63,16 +63,13 @@ class FeatureContext:
         self._target = target
         self.leaves = max(1, min(leaves, target.abilities.max_leaves))
         self._width = head.n_embd if head else target.abilities.n_embd
-        params = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores).params(
-            target.abilities.n_ctx
-        )
+        options = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores, rope=target.rope)
+        params = options.params(target.abilities.n_ctx)
         params.n_batch = params.n_ubatch = ROWS
         params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
         self._context = C.llama_init_from_model(model, params)
         if not self._context:
             raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
-        if head is None:  # an EAGLE-3 head has layers of its own, of the same names
-            target.model.adapt(self._context)
         self._memory = C.llama_get_memory(self._context)
         self._logits_width = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
         self._n_vocab = target.abilities.n_vocab

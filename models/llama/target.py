@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from llama_cpp import llama_cpp as C
 
+from slipstream.models.gguf.rope import RopeKind, RopeScaling
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.types import (
     EMPTY_TREE,
@@ -111,6 +112,7 @@ class Target(Protocol):
 
 
 KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
+_ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class ContextOptions:
         rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
             model 50 MB; 8 is as deep as chains are drafted.
         borrow: Whether a GPU that holds no layers computes large passes with weights that it is lent.
+        rope: How positions are scaled; None for what the file says.
     """
 
     n_ctx: int = 0
@@ -142,6 +145,7 @@ class ContextOptions:
     threads: int = 0
     rollback: int = 8
     borrow: bool = True
+    rope: RopeScaling | None = None
 
     def params(self, n_ctx: int, recurrent: bool = False) -> Any:
         """Fills in llama.cpp's parameters.
@@ -164,4 +168,8 @@ class ContextOptions:
         params.type_k = params.type_v = KV_TYPES[self.kv]
         params.flash_attn_type = -1 if flash is None else int(flash)
         params.n_threads = params.n_threads_batch = self.threads or physical_cores()
+        if self.rope:
+            params.rope_scaling_type = _ROPE_TYPES[self.rope.kind]
+            params.rope_freq_scale = 1 / self.rope.factor
+            params.yarn_orig_ctx = self.rope.trained
         return params

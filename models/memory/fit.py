@@ -202,7 +202,7 @@ class _Case:
         if self.draft is None:
             return own
         flash = not (self.scores and not on_gpu)
-        context = ContextSize(min(n_ctx, self.draft.n_ctx_train or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=flash)
+        context = ContextSize(min(n_ctx, self.draft.longest or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=flash)
         whole = len(self.draft.layers) + 1
         return own + need_of(self.draft, context, () if place is None else (*before, whole))
 
@@ -242,6 +242,7 @@ def fit(
     gpu_layers: int = -1,
     split: Sequence[float] = (),
     draft_device: str = "",
+    longest: Sequence[int] = (),
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
@@ -258,11 +259,15 @@ def fit(
         gpu_layers: Layers on GPUs that the owner asks for, whether they fit or not; -1 for as many as fit.
         split: Proportions in which all GPUs share the model; empty to fill them evenly.
         draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
+        longest: Longest contexts of the model and of the draft model, where those are not what the files say.
     """
     room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
     place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
     place = None if draft_device == "CPU" else place
-    case = _Case(shape_of(header), shape_of(draft) if draft else None, measure, heads, scores, place)
+    shapes = [shape_of(each) for each in (header, draft) if each]
+    for at, tokens in enumerate(longest[: len(shapes)]):
+        shapes[at] = replace(shapes[at], longest=tokens)
+    case = _Case(shapes[0], shapes[1] if draft else None, measure, heads, scores, place)
     chosen = _fit(case, room, want_ctx, kv_type, split)
     if gpu_layers < 0 or chosen.verdict == "too big":
         return chosen
@@ -388,8 +393,8 @@ def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
 
 
 def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int, split: Sequence[float]) -> int | None:
-    """The longest context that fits and that it was trained with, in steps of 256 tokens; None below 512."""
-    low, high = 1, min(below, case.shape.n_ctx_train or below) // 256
+    """The longest context that fits and that the model can have, in steps of 256 tokens; None below 512."""
+    low, high = 1, min(below, case.shape.longest or below) // 256
     while low < high:
         middle = (low + high + 1) // 2
         kv = _kv_types(case.shape, kv_type)[-1]

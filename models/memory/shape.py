@@ -23,6 +23,7 @@ from typing import Final
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
+from slipstream.models.gguf.rope import context_range
 
 Shapes = Mapping[str, tuple[int, ...]]
 """A layer's tensors by name, without ``blk.N.``; dimensions in ggml's order: input width, then output width."""
@@ -123,6 +124,7 @@ class Shape:
     caches: int = 1  # number of KV caches, each with a mask: sliding windows have their own
     copies: bool = False  # whether it keeps copies of states for rollback
     n_ctx_train: int = 0  # tokens that it was trained on; 0 if not known
+    longest: int = 0  # the longest context that it can have; 0 if not known
     params: int = 0
 
     @property
@@ -170,6 +172,7 @@ def shape_of(header: Header) -> Shape:
         caches=2 if header.number("attention.sliding_window") else 1,
         copies=header.architecture in _ROLLS_BACK,
         n_ctx_train=header.n_ctx_train or 0,
+        longest=context_range(header).longest,
         params=sum(prod(tensor.shape) for tensor in header.tensors),
     )
 
@@ -273,5 +276,6 @@ def rough_shape(size: int, params: int = 0, n_ctx_train: int = 0) -> Shape:
         width=width,
         vocabulary=vocabulary,
         n_ctx_train=n_ctx_train,
+        longest=n_ctx_train,
         params=params,
     )

@@ -10,6 +10,7 @@ from slipstream.app.tui.chat.chat_list import ChatList
 from slipstream.app.tui.chat.downloads import Downloads
 from slipstream.app.tui.chat.drafter_work import DrafterWork
 from slipstream.app.tui.chat.guidance import Guidance
+from slipstream.app.tui.chat.model import ChatModel
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.race import Races
 from slipstream.app.tui.chat.reply import Reply
@@ -29,6 +30,7 @@ class Commands:
         engine: EngineService,
         editing: Editing,
         replying: Replying,
+        model: ChatModel,
         chats: ChatList,
         selection: Selection,
         guidance: Guidance,
@@ -38,7 +40,7 @@ class Commands:
         races: Races,
     ) -> None:
         self._page, self._engine, self._editing, self._replying = page, engine, editing, replying
-        self._selection = selection
+        self._selection, self._model = selection, model
         app = page.screen.run_action
         self._actions: dict[str, Callable[[str], object]] = {
             "new": lambda _: replying.after(chats.begin),
@@ -59,6 +61,7 @@ class Commands:
             "seed": guidance.take_seed,
             "temp": guidance.take_temperature,
             "model": downloads.use_named,
+            "context": self._take_context,
             "models": lambda _: downloads.open_manager(),
             "drafter": drafters.use,
             "next": lambda _: drafters.use_next(),
@@ -122,6 +125,10 @@ class Commands:
             self._page.prompt.begin(f"{MARK}{command.name} ")
         else:
             await self.do(command.name)
+
+    async def _take_context(self, text: str) -> None:
+        if not text or not self._replying.refuses():
+            await self._model.take_context(text)
 
     def _edit(self) -> None:
         question = self._selection.question

@@ -54,6 +54,9 @@ class ChatModel:
         self._former: tuple[Load, str] | None = None  # restored if the new model cannot be loaded
         self._chosen: Installed | None = None  # becomes the default model once it is loaded
         self._when_ready: AsyncCallback | None = None  # what waits for the model
+        self._context_before: int | None = None  # the model's own context before the one that is being tried
+        # keeps a context in the settings, by the name of a model's file, None to keep none; the settings set it
+        self.keep_context: Callable[[str, int | None], None] = lambda _file, _tokens: None
         self.unavailable = (
             ""  # text for the prompt's edge while something else uses the model's memory; empty otherwise
         )
@@ -93,7 +96,7 @@ class ChatModel:
                 self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error
             )
         self.loaded = self.known = loaded
-        self.name = one_line(loaded.title)
+        self.name = one_line(loaded.name)
         self._say("")
         self._page.top_bar.loaded = loaded
         self._page.status.promise(loaded.promise)
@@ -102,6 +105,8 @@ class ChatModel:
         await self._page.name_failed(loaded.failed)
         if loaded.remark:
             await self._page.remark(loaded.remark)
+        if loaded.rope:
+            self._page.hint(context_words(loaded))
         then, self._when_ready = self._when_ready, None
         if then:
             await then()
@@ -109,12 +114,15 @@ class ChatModel:
     async def failed(self, error: SlipstreamError) -> None:
         """Shows why the model could not be loaded; goes back to the one that it was to replace, if any."""
         former, self._former, self._chosen, self._when_ready = self._former, None, None, None
+        if former and former[0].model == self.load.model and former[0].n_ctx != self.load.n_ctx:
+            self.keep_context(Path(self.load.model).name, self._context_before)
         if former:
+            await self.take(*former)  # first: it clears an empty chat
             await self._page.remark(f"going back to {former[1]}.")
-            self._page.screen.call_later(self.take, *former)
-        self._say("no model is loaded; Enter tries again")
-        if self._page.welcome:
-            self._page.welcome.failed()
+        else:
+            self._say("no model is loaded; Enter tries again")
+            if self._page.welcome:
+                self._page.welcome.failed()
         await self._page.notice(error)
 
     def died(self) -> None:
@@ -155,6 +163,25 @@ class ChatModel:
             self._former = (self.load, self.name)
         self._chosen = model
         await self.take(load, model.title or model.name)
+
+    async def take_context(self, text: str) -> None:
+        """Gives the model a context of its own, from now on; without a text, says which one it has."""
+        known, file = self.known, Path(self.load.model).name
+        if not text:
+            self._page.hint(context_words(known) if known else "The model is not loaded yet.")
+            return
+        try:
+            tokens = None if text.casefold() == "auto" else int(text.replace(",", "").replace("_", ""))
+        except ValueError:
+            raise UsageError(
+                f"not a valid context: {one_line(text)}.", "It is a number of tokens, or auto for the model's own."
+            ) from None
+        if known and tokens and tokens > (known.n_ctx_longest or tokens):
+            raise UsageError(f"a context of {tokens:,} tokens is too long for {known.name}.", context_words(known))
+        former, before = (self.load, self.name), self._settings.contexts.get(file) if self._settings else None
+        self.keep_context(file, tokens)
+        self._former, self._context_before = former if self.loaded else None, before
+        await self.take(replace(self.load, drafter=self.drafter), self.name)
 
     async def load_again(self, drafter: str) -> None:
         """Reloads the model with the heads and the index that exist now; restores what it had if that fails."""
@@ -222,6 +249,14 @@ class ChatModel:
         for part in re.split(r"[+|]", name) if names else ():
             if part not in names:
                 raise UsageError(f"there is no drafter {one_line(part)}.{nearest(part, names)}")
+
+
+def context_words(loaded: Loaded) -> str:
+    """The context of a model, and how far it could go."""
+    words = f"Context: {loaded.n_ctx:,} tokens{f', by {loaded.rope}' if loaded.rope else ''}."
+    if loaded.n_ctx_longest > loaded.n_ctx_trained:
+        return f"{words} Trained on {loaded.n_ctx_trained:,}; {loaded.n_ctx_longest:,} at most."
+    return f"{words} {loaded.n_ctx_longest:,} at most." if loaded.n_ctx_longest else words
 
 
 def _nothing(_: object) -> None:

@@ -149,8 +149,8 @@ class ChatScreen(Screen[None]):
         self.benchmark = Benchmark(page, engine, self.model, self.reply, self.jobs)
         self.races = Races(page, engine, self.model, self.reply, self.jobs)
         self.commands = Commands(
-            page, engine, self.editing, self.reply, self.chats, self.selection, self.guidance, self.downloads,
-            self.drafters, self.benchmark, self.races,
+            page, engine, self.editing, self.reply, self.model, self.chats, self.selection, self.guidance,
+            self.downloads, self.drafters, self.benchmark, self.races,
         )  # fmt: skip
         self.notes: list[str] = []  # what to say at the start
         self._interrupted = 0.0  # when Ctrl-C was pressed last

@@ -26,6 +26,7 @@ class Settled:
     def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, models: ModelsAccess) -> None:
         self.file = file
         self._app, self._chat, self._models = app, chat, models
+        chat.model.keep_context = self._keep_context
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)
         self.problems = list(file.problems)  # what of the settings cannot be done, a line each
@@ -85,6 +86,13 @@ class Settled:
         """
         try:
             self.file.restore(values)
+        finally:
+            self.apply()
+            self._tell_notice()
+
+    def _keep_context(self, model: str, tokens: int | None) -> None:
+        try:
+            self.file.keep_context(model, tokens)
         finally:
             self.apply()
             self._tell_notice()

@@ -13,6 +13,8 @@ import pytest
 from slipstream.app.cli.main import main
 from slipstream.app.library.manager import ModelManager
 from slipstream.app.platform.paths import Paths
+from slipstream.app.protocol import Load
+from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.reading import load
 from slipstream.app.settings.values import all_settings
 
@@ -79,6 +81,27 @@ def test_wrong_names_and_values_are_refused_in_words(file: Path, capsys: pytest.
     code, out, err = slipstream(capsys, "settings", "list")
     assert code == 0 and "line 2, column 11" in err and "sampling.top_k" in out
     assert file.read_text("utf-8") == "[model]\ncontext = = 1\n"
+
+
+def test_a_model_has_a_context_of_its_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = slipstream(capsys, "settings", "set", "contexts.Qwen3-8B.Q4.gguf", "131072")
+    assert (code, out) == (0, "contexts.Qwen3-8B.Q4.gguf = 131072 (takes effect when a model is loaded next)\n")
+    slipstream(capsys, "settings", "set", "model.context", "4096")
+    assert load(file).settings.contexts == {"Qwen3-8B.Q4.gguf": 131_072} and not load(file).problems
+    assert "* contexts.Qwen3-8B.Q4.gguf = 131072\n" in slipstream(capsys, "settings")[1]
+    for model, given, n_ctx in (
+        ("/x/Qwen3-8B.Q4.gguf", {}, 131_072),
+        ("/x/other.gguf", {}, 4096),
+        ("/x/Qwen3-8B.Q4.gguf", {"model.context": 512}, 512),
+    ):
+        assert SettingsFile(file, given).settings.loading(Load(model)).n_ctx == n_ctx
+    code, _, err = slipstream(capsys, "settings", "set", "contexts.m.gguf", "many")
+    assert code == 2 and "it must be a whole number" in err
+    slipstream(capsys, "settings", "reset", "contexts.Qwen3-8B.Q4.gguf", "model.context")
+    assert not load(file).settings.contexts and not load(file).values
+    file.write_text('[contexts]\n"m.gguf" = "all"\n"n.gguf" = 512\n')
+    assert load(file).settings.contexts == {"n.gguf": 512}
+    assert "line 2: contexts.m.gguf is" in load(file).problems[0]
 
 
 def test_the_hub_stays_offline_where_that_is_settled(file: Path) -> None:

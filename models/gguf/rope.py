@@ -1,0 +1,93 @@
+"""The contexts that a model can have: the one that it was trained on, and how far scaled positions (RoPE) take it.
+
+A scaling that a model was trained with is the file's own business: llama.cpp reads it there, LongRoPE's two sets of
+factors included. This is about the other kind: one that was added afterwards, that costs a little quality in short
+texts, and that is therefore used only for a context beyond the trained one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from slipstream.models.gguf.reader import Header
+
+RopeKind = Literal["none", "linear", "yarn"]
+_NAMES: Final[dict[RopeKind, str]] = {"none": "no scaling", "linear": "linear scaling", "yarn": "YaRN"}
+_MOST: Final = 1 << 24  # tokens; a file may claim any factor
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """A scaling of positions that a context uses in place of the file's."""
+
+    kind: RopeKind
+    factor: float = 1.0  # positions are divided by it
+    trained: int = 0  # context before the scaling, in tokens
+
+    @property
+    def longest(self) -> int:
+        """The context that it reaches, in tokens."""
+        return min(round(self.factor * self.trained), _MOST)
+
+    @property
+    def words(self) -> str:
+        return f"{_NAMES[self.kind]} x{self.factor:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRange:
+    """Which contexts a model can have, in tokens; 0 where the file does not say."""
+
+    trained: int  # the longest context without ``beyond``
+    longest: int
+    beyond: RopeScaling | None = None  # what reaches further than the trained context
+    within: RopeScaling | None = None  # what the trained context needs; None for what the file says
+
+    def scaling(self, n_ctx: int) -> RopeScaling | None:
+        """The scaling of a context; None for what the file says."""
+        return self.beyond if n_ctx > self.trained else self.within
+
+    def shortened(self, n_ctx: int) -> int:
+        """The context that comes nearest to ``n_ctx`` tokens."""
+        return min(n_ctx, self.longest or n_ctx)
+
+
+def context_range(header: Header, published: RopeScaling | None = None) -> ContextRange:
+    """Derives a model's contexts from its header.
+
+    Args:
+        published: The scaling that the model's makers recommend beyond its trained context, if one is known.
+    """
+    trained = header.n_ctx_train or 0
+    if published and trained and _value(header, "type") in (None, "none"):
+        return ContextRange(trained, max(trained, published.longest), published)
+    if own := _added(header, trained, published):
+        return ContextRange(min(trained, own.trained), max(trained, own.longest), own, RopeScaling("none"))
+    return ContextRange(trained, trained)
+
+
+def _added(header: Header, trained: int, published: RopeScaling | None) -> RopeScaling | None:
+    """The scaling in the file, unless the model may have been trained with it.
+
+    It was not where the context is still the one before the scaling; where it is a longer one, only if the makers
+    publish the same scaling as an addition: then somebody converted the file for long texts.
+    """
+    kind, factor = _value(header, "type"), _value(header, "factor")
+    if not isinstance(factor, float) or not math.isfinite(factor) or factor <= 1:
+        return None
+    if _value(header, "finetuned") or _value(header, "attn_factor") is not None:
+        return None
+    original = header.number("rope.scaling.original_context_length") or 0
+    own = None
+    if kind == "yarn":
+        own = RopeScaling("yarn", factor, original or trained)
+    elif kind == "linear" and original:
+        own = RopeScaling("linear", factor, original)
+    same = own and published and (own.kind, own.trained) == (published.kind, published.trained)
+    return own if own and (same or own.trained >= trained) else None
+
+
+def _value(header: Header, key: str) -> object:
+    return header.metadata.get(f"{header.architecture}.rope.scaling.{key}")
