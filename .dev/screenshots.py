@@ -72,7 +72,7 @@ async def draw(paths: Paths, load: Load) -> None:
             await _write(app, pilot, "screenshot-bench", lambda shown: bool(kept_results(paths.benches)))
 
 
-async def _write(app: ChatApp, pilot: Pilot[None], name: str, ready: Callable[[str], bool]) -> None:
+async def _write(app: ChatApp, pilot: Pilot[int], name: str, ready: Callable[[str], bool]) -> None:
     await pilot.pause(1.0)
     while not ready(app.export_screenshot(title="slipstream")):
         await pilot.pause(0.5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import nan
 from time import perf_counter
 from typing import Any, Final, Literal
 
@@ -18,8 +19,11 @@ from slipstream.drafters.autopilot import AUTO as AUTO
 from slipstream.models.chat_template.marks import AUTO_LEVEL
 from slipstream.models.errors import ContextFullError, UsageError
 from slipstream.models.grammar import GrammarKind
+from slipstream.models.outside import decimal_number, quoted
 
 PLAIN: Final = "none"  # the name of decoding without a drafter
+
+MOST_SCALE: Final = 100  # of a LoRA adapter
 
 STATES_LIMIT: Final = 4 << 30  # bytes that all kept KV caches take together, by default
 
@@ -75,6 +79,42 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
+class Lora:
+    """A LoRA adapter that changes a model."""
+
+    path: str  # its GGUF
+    scale: float = 1.0  # how strongly it changes the model
+    settled: bool = False  # whether the settings name it, and not the command line
+
+    @classmethod
+    def read(cls, text: str) -> Lora:
+        """Reads ``FILE`` or ``FILE:SCALE``.
+
+        Raises:
+            UsageError: If what follows the last colon is no number.
+        """
+        path, colon, scale = text.rpartition(":")
+        if not colon or "/" in scale or "\\" in scale or scale.endswith(".gguf"):
+            path, scale = text, "1"
+        try:
+            found = decimal_number(scale)
+        except ValueError:
+            found = nan
+        if not path or not -MOST_SCALE <= found <= MOST_SCALE:
+            raise UsageError(
+                f"lora: {quoted(scale)} is no scale; it must be a number from {-MOST_SCALE} to {MOST_SCALE}.",
+                "Write FILE, or FILE:SCALE as in style.gguf:0.5.",
+            )
+        return cls(os.path.expanduser(path), found)
+
+    @property
+    def words(self) -> str:
+        """Its name and scale, for people."""
+        name = os.path.basename(self.path).removesuffix(".gguf")
+        return name if self.scale == 1 else f"{name} \u00d7{self.scale:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Loads a target and what drafts for it."""
 
@@ -107,6 +147,7 @@ class Load:
     # drafters that ended the process before, by name, and the reason; they are left out
     failed: dict[str, str] = field(default_factory=dict)
     kv_type: str = "auto"  # type of the KV cache: f16, q8_0, q4_0, or auto for F16 where it fits, else Q8_0
+    lora: list[Lora] = field(default_factory=list)  # adapters that change the target
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +278,15 @@ class Loaded:
     sampling: dict[str, float] = field(default_factory=dict)
     sampling_source: str = ""  # where they are from: "its file" or "the catalogue"; empty where there are none
     machines: list[str] = field(default_factory=list)  # the other machines that hold some of its layers
+    lora: list[Lora] = field(default_factory=list)  # the adapters that change it
     n_ctx_trained: int = 0  # the longest context without added scaling of positions; 0 where the file does not say
     n_ctx_longest: int = 0  # the longest context that the model can have; 0 where that is unknown
     rope: str = ""  # the scaling that this context uses beyond the trained one, in words; empty for none
+
+    @property
+    def title(self) -> str:
+        """Its name and those of its adapters, for people."""
+        return " + ".join((self.name, *(each.words for each in self.lora)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.feature_drafter import FeatureDrafter
-from slipstream.drafters.resources import Method, Resources, needs_heads
+from slipstream.drafters.resources import LAYER_CALLS, Method, Resources, needs_heads
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.check import target_layers, unfit
 from slipstream.models.llama.context import LlamaTarget
@@ -57,4 +57,5 @@ METHOD: Final = Method(
     lacks=_lacks,
     about="a trained layer drafts from the model's own features",
     auto=True,
+    calls=LAYER_CALLS,
 )

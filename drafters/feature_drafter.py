@@ -8,23 +8,18 @@ pass, and the best of all nodes are kept.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import RankedTokens
+from slipstream.drafters.feature_queue import HELD, FeatureQueue
 from slipstream.drafters.tree import TOP, TreeBuilder
-from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import FeatureContext, HeadOutput
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix
-
-_HELD: Final = 32  # features that may wait for a pass while another method drafts
 
 _SIBLINGS: Final = 3  # candidate tokens below each node
 _NODES: Final = 16
@@ -42,9 +37,10 @@ class FeatureDrafter(Drafter):
     """Drafts with a head on the target's hidden states.
 
     The pair of position P holds the token at P + 1 and the feature of P, and predicts the token at P + 2. The last
-    feature of a text waits for the token that the target draws next. Features come only with the pass that evaluates
-    their token: if the target reuses a part of a prompt whose features this drafter missed or has dropped, the pairs of
-    that part are missing, and the head drafts from the other pairs.
+    feature of a text waits for the token that the target draws next.
+
+    Attributes:
+        queue: The positions whose pairs are in the head's cache, and those whose features wait.
     """
 
     def __init__(
@@ -66,26 +62,14 @@ class FeatureDrafter(Drafter):
             opened: What to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(points))
-        self._head, self._target, self._points = head, target, tuple(points)
+        self._head, self._target = head, target
+        self.queue = FeatureQueue(points, head.rewind)
         self._encode, self._opened = encode, opened or ExitStack()
         self._n_ctx = target.abilities.n_ctx
         self._nodes, self._leaves = min(_NODES, target.abilities.max_rows - 1), head.leaves
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._ranked = RankedTokens()
         self._text: list[Token] = []
-        self._paired: list[int] = []  # positions of the pairs in the head's cache, ascending
-        self._waiting: list[int] = []  # positions of features that are not in the cache yet, ascending, after those
-        self._features: list[Floats] = []  # their joined hidden states, [width] each
-
-    @property
-    def paired(self) -> Sequence[int]:
-        """The positions whose pairs are in the head's cache, ascending."""
-        return self._paired
-
-    @property
-    def waiting(self) -> Sequence[int]:
-        """The positions whose features wait for the next pass, ascending, after those that are paired."""
-        return self._waiting
 
     def begin(self, history: History) -> None:
         """Starts a reply; keeps the pairs of the prefix that the prompt shares with the last text."""
@@ -93,16 +77,16 @@ class FeatureDrafter(Drafter):
         self._text = list(history.tokens)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        self._take(self._target.cached - len(tokens), [hidden[point] for point in self._points])
-        self._settle(len(self._waiting) - 1)
+        self.queue.take(self._target.cached - len(tokens), hidden)
+        self._settle(len(self.queue.waiting) - 1)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         """Drafts a tree, or a chain if only one branch is worth its cost."""
-        last = len(history.tokens) - 2
-        if not self._waiting or self._waiting[-1] != last or not should_extend(1.0, 1):
+        waiting = self.queue.waiting
+        if waiting[-1:] != [len(history.tokens) - 2] or not should_extend(1.0, 1):
             return NO_DRAFT
         self._text += history.tokens[len(self._text) :]
-        guess = self._settle(len(self._waiting), answer=True)
+        guess = self._settle(len(waiting), answer=True)
         free = self._n_ctx - len(history.tokens)
         room, deepest = min(self._nodes, free), min(self._nodes, free // self._leaves)  # each branch has its own cells
         if guess is None or not deepest:
@@ -122,15 +106,14 @@ class FeatureDrafter(Drafter):
         self._ranked.observe(history, step)
         first = len(history.tokens) - len(step.tokens) - 1
         self._text += history.tokens[len(self._text) :]
-        rows = [0, *(node + 1 for node in step.path)]
-        self._take(first, [step.evaluation.hidden[point][rows] for point in self._points])
-        if len(self._waiting) > _HELD:
-            self._settle(len(self._waiting) - 1)
+        self.queue.take(first, step.evaluation.hidden, [0, *(node + 1 for node in step.path)])
+        if len(self.queue.waiting) > HELD:
+            self._settle(len(self.queue.waiting) - 1)
 
     def rewind(self, length: int) -> None:
         """Drops all pairs and features that depend on tokens from ``length`` on."""
         del self._text[length:]
-        self._drop(length - 1, length)
+        self.queue.drop(length - 1, length)
 
     def close(self) -> None:
         self._head.close()
@@ -154,33 +137,11 @@ class FeatureDrafter(Drafter):
             rows = [node.row for node in level]
             guess = self._head.grow(rows, [node.tokens[-1] for node in level], guess.features[rows])
 
-    def _take(self, first: int, hidden: Sequence[Floats]) -> None:
-        """Stores the hidden states of the positions from ``first`` on, in place of earlier ones."""
-        self._drop(first, first)
-        rows = np.concatenate(hidden, axis=1)
-        self._waiting += range(first, first + len(rows))
-        self._features.extend(rows)
-
-    def _drop(self, pairs: int, features: int) -> None:
-        """Drops pairs from position ``pairs`` on, and waiting features from position ``features`` on."""
-        kept = bisect_left(self._paired, pairs)
-        if kept < len(self._paired):
-            del self._paired[kept:]
-            self._head.rewind(kept)
-        kept = bisect_left(self._waiting, features)
-        del self._waiting[kept:], self._features[kept:]
-
     def _settle(self, count: int, *, answer: bool = False) -> HeadOutput | None:
         """Reads the pairs of the first ``count`` waiting features; returns their output with ``answer``."""
-        if count < 1:
-            return None
-        positions = self._waiting[:count]
-        features = self._encode(np.stack(self._features[:count]))
-        try:
-            guess = self._head.append([self._text[position + 1] for position in positions], features, answer=answer)
-        except SlipstreamError:
-            self._head.rewind(len(self._paired))  # some of several passes may have succeeded
-            raise
-        self._paired += positions
-        del self._waiting[:count], self._features[:count]
-        return guess
+
+        def read(positions: Sequence[int], joined: Floats) -> HeadOutput | None:
+            tokens = [self._text[position + 1] for position in positions]
+            return self._head.append(tokens, self._encode(joined), answer=answer)
+
+        return self.queue.settle(count, read)

@@ -23,7 +23,9 @@ from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.draft_cache import DraftCache
 from slipstream.drafters.resources import Method, Resources, needs_heads
 from slipstream.drafters.tree import TreeBuilder
-from slipstream.models.heads.self_draft import kept_cut, why_not_cut
+from slipstream.models.gguf.lora import Adapter
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.self_draft import cut_adapter, kept_cut, why_not_cut
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import threads_of
 from slipstream.models.llama.model import LlamaModel
@@ -207,13 +209,28 @@ def _lacks(resources: Resources) -> str:
     return why_not_cut(resources.header)
 
 
+def _cut_adapters(resources: Resources, cut: Path, folder: Path) -> list[Adapter]:
+    """The parts of the target's LoRA adapters that change the layers of its cut, as files in a folder."""
+    assert resources.llama
+    adapters = resources.llama.model.adapters
+    if not adapters:
+        return []
+    header = read_header(cut)
+    parts = (cut_adapter(each, header, folder / f"{n}.gguf") for n, each in enumerate(adapters))
+    return [part for part in parts if part]
+
+
 def _make(resources: Resources) -> Drafter:
     assert resources.llama and resources.header  # _lacks has checked it
     llama = resources.llama
     with ExitStack() as opened:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
-        model = opened.enter_context(closing(LlamaModel(path, placement=llama.placement.beside())))
+        with TemporaryDirectory(prefix="slipstream-") as parts:  # llama.cpp reads adapters whole
+            adapters = _cut_adapters(resources, path, Path(parts))
+            model = opened.enter_context(
+                closing(LlamaModel(path, placement=llama.placement.beside(), adapters=adapters))
+            )
         n_ctx = resources.abilities.n_ctx
         options = ContextOptions(n_ctx, max_rows=1, max_leaves=1, scores=llama.scores, rope=llama.rope)
         cut = opened.enter_context(closing(LlamaTarget(model, options)))

@@ -9,7 +9,7 @@ from typing import Final
 
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.feature_drafter import FeatureDrafter
-from slipstream.drafters.resources import Method, Resources
+from slipstream.drafters.resources import FEATURE_CALLS, Method, Resources
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import FeatureContext
@@ -47,4 +47,5 @@ METHOD: Final = Method(
     lacks=_lacks,
     about="layers that the model was trained with predict what follows",
     auto=True,
+    calls=FEATURE_CALLS,
 )

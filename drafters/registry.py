@@ -13,6 +13,7 @@ from slipstream.drafters.combine import in_order, together
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Method, Resources
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN
 
 # the files of this folder that hold a method, each as ``METHOD``; a new method is one more line here
@@ -27,6 +28,7 @@ _FILES: Final = (
     "recycle",
     "eagle3",
     "mtp",
+    "dflash",
     "retrieval",
 )
 
@@ -55,6 +57,8 @@ def why_not(name: str, resources: Resources) -> str:
 def _why_not(name: str, resources: Resources) -> str:
     method = METHODS[name]
     abilities = resources.abilities
+    if lacking := SYMBOLS.lacking(*method.calls):
+        return lacking
     if name != Plain.name and abilities.max_leaves < method.needs.leaves:
         return (
             "it needs a target that can take back tokens, and this one cannot"

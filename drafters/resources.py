@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from slipstream.drafters.base import Drafter, Needs
 from slipstream.drafters.guard import Guard
@@ -38,6 +39,11 @@ class Resources:
     guard: Guard | None = None
 
 
+FEATURE_CALLS: Final = ("set_features", "get_features")
+LAYER_CALLS: Final = ("set_layer_input", "get_layer_input", *FEATURE_CALLS)
+"""What heads on the target's features need of llama.cpp: of the last layer alone, and of any layer."""
+
+
 def needs_nothing(_resources: Resources) -> str:
     """Of a method that is complete by itself."""
     return ""
@@ -60,6 +66,7 @@ class Method:
 
     Attributes:
         needs: What it needs of every target; a drafter may need more.
+        calls: The calls of llama.cpp that it needs beyond its C interface, by their names in ``Symbols``.
     """
 
     name: str
@@ -69,3 +76,4 @@ class Method:
     lacks: Callable[[Resources], str] = needs_nothing
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
     auto: bool = False  # whether the autopilot may use it
+    calls: tuple[str, ...] = ()

@@ -42,6 +42,11 @@ def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0
     return start
 
 
+def padded(rows: int, widths: Sequence[int]) -> int:
+    """Rows of a pass that needs so many, where passes are padded to ``widths`` (ascending)."""
+    return next((width for width in widths if width >= rows), rows)
+
+
 def repeated_share(tokens: Sequence[Token]) -> float:
     """Share of the tokens that finish a run of four which already stands earlier in the same text."""
     seen: set[tuple[Token, ...]] = set()
@@ -147,6 +152,15 @@ class TokenTree:
                 return None  # depth first: the sub-tree of parent has ended
         return None
 
+    def padded(self, count: int, token: Token) -> TokenTree:
+        """The same tree with a chain of so many more probes below its last node."""
+        size = len(self)
+        return TokenTree(
+            self.tokens + (token,) * count,
+            self.parents + tuple(range(size - 1, size - 1 + count)),
+            self.probes | frozenset(range(size, size + count)),
+        )
+
     @staticmethod
     def chain(tokens: Sequence[Token]) -> TokenTree:
         return TokenTree(tuple(tokens), _chain_parents(len(tokens)))
@@ -186,3 +200,4 @@ class Abilities:
     # rows of the vocabulary matrix after the tokens'; their logits are not returned; only inflated models have any
     spare_rows: int = 0
     rewinds: bool = True  # whether the KV cache can be cut back to any prefix; else the prefix is evaluated again
+    widths: tuple[int, ...] = ()  # the numbers of rows that passes are padded to, ascending; empty: as many as needed

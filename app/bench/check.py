@@ -179,7 +179,7 @@ def check_drafters(
         usable, unusable = usable_drafters(session, loaded, plan.names)
         if not usable:
             raise UsageError("only plain decoding was chosen: nothing to compare it with.", "Name other drafters.")
-        report = CheckReport(loaded.name, loaded.promise, TOLERANCE, dict.fromkeys(usable, 0), {}, [], unusable, {})
+        report = CheckReport(loaded.title, loaded.promise, TOLERANCE, dict.fromkeys(usable, 0), {}, [], unusable, {})
         return audit(session, report, plan, loaded.n_ctx, tell, stop)
 
 

@@ -120,7 +120,7 @@ def compare_drafters(
         usable, unusable = usable_drafters(session, loaded, plan.names, warmed)
         estimate = Estimate(turn_of(usable), plan.tokens)
         estimate.warm |= pace
-        meter = Meter(loaded.name, plan, usable, estimate, on_update)
+        meter = Meter(loaded.title, plan, usable, estimate, on_update)
         cells, counts = measure(
             plan, loaded.n_ctx, meter, lambda name, turn: write(session, name, turn, stop, meter.on_tokens), said
         )
@@ -130,7 +130,7 @@ def compare_drafters(
     if memory_steps and not stop():
         memory = drafter_memory(request, (PLAIN, *usable), memory_steps, tell)
     return DrafterReport(
-        model=loaded.name,
+        model=loaded.title,
         promise=loaded.promise,
         rows=rows,
         best=best_fixed(cells),

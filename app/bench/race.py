@@ -93,7 +93,7 @@ def race(
             while not lane.over:
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
-        start = Start(loaded.name, drafter, prompt, sampling.seed, tokens, plain_ms, loaded.promise, widened)
+        start = Start(loaded.title, drafter, prompt, sampling.seed, tokens, plain_ms, loaded.promise, widened)
         yield start
         yield from _run(_Lane(session, request, stop), _Lane(other, plain, stop), 1 / FRAMES / start.slower, stop)
     finally:

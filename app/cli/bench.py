@@ -23,7 +23,7 @@ from slipstream.app.engine.drafter_list import check_drafter
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import Load
+from slipstream.app.protocol import Load, Lora
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.none import Plain
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
@@ -58,7 +58,8 @@ def measure(
     settings = settings or (Settings.brief() if wish else Settings())
     plan, paths = _plan(options, settings), Paths.default()
     measured = choose(paths, options.model or BUNDLED, options.draft_model, Plain.name)
-    measured = replace(measured, heads=[*measured.heads, *options.heads])
+    loras = [Lora.read(each) for each in options.lora or ()]
+    measured = replace(measured, heads=[*measured.heads, *options.heads], lora=loras)
     check_files(measured)
     for option in ("json", "svg"):
         if file := getattr(options, option):

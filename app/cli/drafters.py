@@ -25,7 +25,6 @@ from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.check import METHODS as TRAINED_METHODS
 from slipstream.models.heads.file import identity, read_info
-from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES
 from slipstream.models.heads.published import LoadPickle, import_heads
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Abilities
@@ -89,14 +88,16 @@ def drafters_table(model: str | None, paths: Paths) -> str:
     load = choose(paths, model)
     header = read_header(Path(load.model))
     off = left_out(paths.drafters, header.fingerprint)
+    own = identity(header)
+    folders = [path for folder in (paths.bundled, paths.heads) for path in heads_files(folder)]
+    files = [file for path in folders if (file := heads_file(path, own, header))]
+    in_files = {*TRAINED_METHODS, *(file.method for file in files)}
     rows: list[tuple[str, ...]] = []
     for name in METHODS:
-        if name not in TRAINED_METHODS and name not in HEAD_ARCHITECTURES:
+        if name not in in_files:
             serves = _serves_untrained(name, load, header) + _OFF * (name in off)
             rows.append((name, "any model", _UNKNOWN, _UNKNOWN, _UNKNOWN, serves, ""))
-    own = identity(header)
-    for folder in (paths.bundled, paths.heads):
-        rows += [_row(file, off) for path in heads_files(folder) if (file := heads_file(path, own, header))]
+    rows += [_row(file, off) for file in files]
     return table((*_HEADINGS, f"WORKS WITH {one_line(header.name)}", "FILE"), rows)
 
 

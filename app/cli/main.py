@@ -217,6 +217,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     """Which model and drafter; a wrong name is refused before anything is loaded."""
     from slipstream.app.library.load_request import BUNDLED, check_placement, usual
     from slipstream.app.library.resolve_model import choose
+    from slipstream.app.protocol import Lora
     from slipstream.app.settings.values import LAST
 
     settings = kept.settings.model
@@ -232,6 +233,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
         load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
     check_placement(options.gpu_layers, options.rpc)
     check_placement(options.draft_gpu_layers, None, "draft-gpu-layers")
+    load = replace(load, lora=[Lora.read(each) for each in options.lora or ()])
     return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 

@@ -120,7 +120,8 @@ def bench_options(bench: argparse.ArgumentParser) -> None:
 
 
 def _placement_options(parser: argparse.ArgumentParser) -> None:
-    """Adds where the model lies; what stands before the command holds too."""
+    """Adds where the model lies, and its adapters; what stands before the command holds too."""
+    add_lora(parser)
     parser.add_argument(
         "--gpu-layers",
         default=argparse.SUPPRESS,
@@ -136,6 +137,18 @@ def _placement_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--draft-device", default=argparse.SUPPRESS, metavar="NAME", help="device of the draft model, such as CPU"
+    )
+
+
+def add_lora(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    """Adds the adapters that change the model; what stands before the command holds too."""
+    parser.add_argument(
+        "--lora",
+        action="append",
+        default=default,
+        type=path,
+        metavar="FILE[:SCALE]",
+        help="change the model by this LoRA adapter, as strongly as SCALE says (1); may be repeated",
     )
 
 

@@ -15,6 +15,7 @@ from slipstream.app.cli.options import (
     add_command,
     add_drafters,
     add_lend,
+    add_lora,
     add_models,
     add_race,
     add_settings,
@@ -158,6 +159,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
     )
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
     option("--rpc", metavar="HOST:PORT,…", help="also use the devices that these machines lend (slipstream lend)")
+    add_lora(parser, argparse.SUPPRESS if inherit else None)
     option(
         "--split-mode", choices=("layer", "row", "none"), help="how GPUs share the model; none: the main one (layer)"
     )

@@ -19,7 +19,7 @@ from slipstream.app.bench.turns import session_of
 from slipstream.app.library.load_request import BUNDLED, check_files, placed
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol import PLAIN, Load, Sampling
+from slipstream.app.protocol import PLAIN, Load, Lora, Sampling
 from slipstream.models.errors import UsageError
 from slipstream.models.llama.devices import devices
 from slipstream.models.llama.library import process_log
@@ -40,7 +40,7 @@ def run_race(options: argparse.Namespace) -> int:
     paths, wish = Paths.default(), Wish.of(options.inflate, None, None, options.keep_inflated)
     sampling = Sampling(temperature=options.temp, seed=options.seed)
     load = choose(paths, options.model or BUNDLED, options.draft_model, PLAIN)
-    load = replace(load, heads=[*load.heads, *options.heads])
+    load = replace(load, heads=[*load.heads, *options.heads], lora=[Lora.read(each) for each in options.lora or ()])
     check_files(load)
     prompt = options.prompt or PROMPT
     show = _Json() if options.json else _Terminal() if sys.stdout.isatty() else _Lines()

@@ -158,7 +158,7 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
     messages = history(store.messages(chat.id), loaded.fingerprint)
     reply = store.begin_reply(
         chat.id,
-        model=loaded.name,
+        model=loaded.title,
         fingerprint=loaded.fingerprint,
         drafter=request.load.drafter,
         seed=request.sampling.seed,
@@ -216,7 +216,7 @@ def _print_reply(
                 if not request.as_json:
                     printer.finish()
                 done = replace(event, failed=loaded.failed | event.failed)
-                _print_done(done, answer, request)
+                _print_done(done, answer, request, loaded)
                 return done
     finally:
         signal.signal(signal.SIGINT, hard)
@@ -243,7 +243,7 @@ def _text(pieces: Sequence[Piece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def _print_done(done: Done, answer: str, request: RunRequest) -> None:
+def _print_done(done: Done, answer: str, request: RunRequest, loaded: Loaded) -> None:
     for words in failure_words(done.failed):
         notice(f"{words}.")
     if not done.complete:
@@ -262,6 +262,7 @@ def _print_done(done: Done, answer: str, request: RunRequest) -> None:
     speed = done.speed
     _print_json(
         done=done.reason,
+        **({"lora": [{"file": each.path, "scale": each.scale} for each in loaded.lora]} if loaded.lora else {}),
         tokens=speed.tokens,
         prompt_tokens=done.prompt_tokens,
         prefilled_tokens=done.prefilled_tokens,

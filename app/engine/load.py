@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Final
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.engine.calibrate import kept_promise, measure_plain
+from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, kept_promise, measure_plain
 from slipstream.app.engine.devices import (
     Found,
     draft_device,
@@ -34,7 +35,6 @@ from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.draft_model import DraftModel
-from slipstream.drafters.eagle3 import NAME as EAGLE
 from slipstream.drafters.guard import Guard
 from slipstream.drafters.memory import Memory
 from slipstream.drafters.resources import Resources
@@ -43,11 +43,12 @@ from slipstream.drafters.text_index.index import TextIndex, open_index
 from slipstream.drafters.vocabulary_mapping import VocabularyMapping, shared_controls
 from slipstream.models.chat_template.template import ChatTemplate
 from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.lora import Adapter, read_adapter
 from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.rope import ContextRange, RopeScaling, context_range
 from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
-from slipstream.models.heads.matching_heads import companions
+from slipstream.models.heads.matching_heads import HEAD_METHODS, companions
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
 from slipstream.models.llama.context import LlamaTarget
@@ -82,13 +83,14 @@ def fitted(
         header: Of the model.
         draft: Of the draft model.
         found: The devices.
-        heads: Files of trained heads that draft for it.
+        heads: Files of trained heads that draft for it, beside its adapters.
         scores: See ``ContextOptions``; where it runs on the processor.
         tried: Whether llama.cpp may read the file; until then only what is far too large is refused.
 
     Raises:
         SlipstreamError: If the model does not fit; the hint names what would.
     """
+    beside = [*heads, *(Path(each.path) for each in request.lora)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
     choose = partial(
         fit,
@@ -96,7 +98,7 @@ def fitted(
         found.devices,
         want_ctx=request.n_ctx or None,
         kv_type=_kv_type(request, header),
-        heads=sum(path.stat().st_size for path in heads if path.exists()),
+        heads=sum(path.stat().st_size for path in beside if path.exists()),
         scores=scores,
         gpu_layers=request.gpu_layers,
         split=proportions(request.devices, found),
@@ -189,7 +191,7 @@ def _kv_type(request: Load, header: Header) -> KvType | None:
 
 DRAFT: Final = DraftModel.name
 RETRIEVAL: Final = Retrieval.name
-HEADS: Final = ("medusa", "kangaroo", "space", EAGLE)
+HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 _MEASURING: Final = 0.9
 """Share of a load from which the machine is measured: the files are read."""
 _LEAST_CONTEXT: Final = 512
@@ -218,6 +220,7 @@ def load(
     guard, path = Guard(request.failed, note and note[:-1]), Path(request.model)
     header = read_header(path)
     check_vocabulary(header)
+    adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.lora]
     contexts = _check_context(request, header)
     small_header = guard.run(DRAFT, lambda: _draft_header(request), None)
     heads = _heads(request, header, guard)
@@ -226,7 +229,7 @@ def load(
         fitted(request, header, None, found, tried=False)
         record = ProbeRecord(Path(request.probed), built())
         probe_once([path], record, lambda: on_progress(None))
-        risky = {DRAFT: small_header.path if small_header else None, EAGLE: heads.get(EAGLE)}
+        risky = {DRAFT: small_header.path if small_header else None, **{name: heads.get(name) for name in HEAD_METHODS}}
         for name, file in risky.items():
             if file:
                 guard.run(name, partial(probe_once, [file], record, lambda: on_progress(None)), None)
@@ -248,7 +251,7 @@ def load(
     if note is not None:
         note[-1] = 2 if machines else bool(fit.shares)
     with ExitStack() as opened:
-        model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened)
+        model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened, adapters)
         rope = contexts.scaling(fit.n_ctx)
         options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, scores, rope)
         target = opened.enter_context(closing(LlamaTarget(model, options)))
@@ -265,7 +268,8 @@ def load(
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
-        memory = Memory(derived, header.fingerprint) if derived else None
+        changed = " ".join(each.key for each in adapters)  # by them, another text is likely: all is learned anew
+        memory = Memory(derived, _learner(header.fingerprint, changed)) if derived else None
         parts = Resources(
             target.abilities,
             draft,
@@ -278,10 +282,12 @@ def load(
             vocabulary_mapping=mapping,
             guard=guard,
         )
-        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}"
+        key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
         machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
         keeper = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
-        promise = kept_promise(target, milliseconds, memory, machine_key)
+        promise = SAME_DISTRIBUTION
+        if all(each.same_text for each in adapters):
+            promise = kept_promise(target, milliseconds, memory, machine_key)
         past = None
         if index and request.chats:
             past = PastChats(
@@ -332,10 +338,16 @@ def load(
         sampling_source=source,
         remark=" ".join(found.lacking),
         machines=machines,
+        lora=request.lora,
         n_ctx_trained=contexts.trained,
         n_ctx_longest=contexts.longest,
         rope=rope.words if rope and target.abilities.n_ctx > contexts.trained else "",
     )
+
+
+def _learner(fingerprint: str, changed: str) -> str:
+    """Names the model that drafters learn of: the file, and the adapters that change it."""
+    return hashlib.sha256(f"{fingerprint} {changed}".encode()).hexdigest() if changed else fingerprint
 
 
 def _recommended(header: Header) -> tuple[dict[str, float], str]:
@@ -354,8 +366,14 @@ def _writes_scores(request: Load, found: Found) -> bool:
     return writes_scores(Path(request.measured_with), Path(request.derived) if request.derived else None)
 
 
-def _open_model(path: Path, place: Placement, on_progress: Callable[[float], None], opened: ExitStack) -> LlamaModel:
-    return opened.enter_context(closing(LlamaModel(path, on_progress, place)))
+def _open_model(
+    path: Path,
+    place: Placement,
+    on_progress: Callable[[float], None],
+    opened: ExitStack,
+    adapters: Sequence[Adapter] = (),
+) -> LlamaModel:
+    return opened.enter_context(closing(LlamaModel(path, on_progress, place, adapters=adapters)))
 
 
 def _draft_header(request: Load) -> Header | None:
@@ -378,7 +396,9 @@ def _open_draft(
     """Opens the draft model, and what maps its vocabulary to the target's where they differ."""
     with ExitStack() as own:
         path = Path(request.draft_model or "")
-        small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own)
+        same = read_header(path).fingerprint == model.header.fingerprint  # a draft of the target's own file
+        adapters = model.adapters if same else ()
+        small = _open_model(path, place, lambda share: on_progress(0.8 + 0.1 * share), own, adapters)
         contexts = contexts_of(small.header)
         n_ctx = contexts.shortened(target.abilities.n_ctx)
         small_options = ContextOptions(

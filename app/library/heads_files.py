@@ -13,7 +13,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.check import Method
 from slipstream.models.heads.file import HeadsInfo, identity, read_info, stale
-from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES, TARGET_KEY
+from slipstream.models.heads.matching_heads import TARGET_KEY, method_of, why_unfit
 from slipstream.models.outside import quoted, shown_path
 
 
@@ -40,10 +40,10 @@ def heads_file(path: Path, own: str, header: Header) -> HeadsFile | None:
     try:
         theirs = read_header(path)
         size = path.stat().st_size
-        if theirs.architecture in HEAD_ARCHITECTURES:
-            fits = theirs.metadata.get(TARGET_KEY) == own
-            why_not = "" if fits else "trained for another model"  # it names its model by its content only
-            return HeadsFile(path, theirs.architecture, one_line(header.name) if fits else "", "", None, size, why_not)
+        if method := method_of(theirs):
+            target = theirs.metadata.get(TARGET_KEY)  # by its content; a published head names none
+            why_not = why_unfit(theirs, header) if not target else "" if target == own else "trained for another model"
+            return HeadsFile(path, method, "" if why_not else one_line(header.name), "", None, size, why_not)
         if theirs.architecture != HEADS_ARCHITECTURE:
             return None
         info = read_info(path)

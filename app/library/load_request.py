@@ -90,7 +90,7 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
         shipped: Folder of the bundled models, which need no check; None to check them, too.
 
     Raises:
-        SlipstreamError: If one is no model, is a drafter's file, or cannot tokenize.
+        SlipstreamError: If one is no model, is a drafter's file, or cannot tokenize, or an adapter does not fit.
     """
     files = [Path(name) for name in (load.model, load.draft_model) if name]
     for file in files:
@@ -99,6 +99,13 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
             from slipstream.models.gguf.vocabulary import check_vocabulary
 
             check_vocabulary(read_header(file))
+    if load.lora:
+        from slipstream.models.gguf.lora import read_adapter
+        from slipstream.models.gguf.reader import read_header
+
+        header = read_header(Path(load.model))
+        for each in load.lora:
+            read_adapter(Path(each.path), each.scale, header)
 
 
 def title_of(model: Path) -> str:
@@ -114,10 +121,11 @@ def model_name(load: Load, paths: Paths) -> str:
 
 
 def drafting_arguments(load: Load, paths: Paths) -> list[str]:
-    """The options for a loaded model's draft model, and for heads outside the folder of heads."""
+    """The options for a loaded model's draft model, its adapters, and heads outside the folder of heads."""
     own = {str(path) for path in head_files(paths)}
     draft = ["--draft-model", str(Path(load.draft_model).absolute())] if load.draft_model else []
-    return draft + [word for head in load.heads if head not in own for word in ("--heads", head)]
+    loras = [word for each in load.lora for word in ("--lora", f"{Path(each.path).absolute()}:{each.scale!r}")]
+    return draft + loras + [word for head in load.heads if head not in own for word in ("--heads", head)]
 
 
 def try_first(path: Path, paths: Paths) -> None:

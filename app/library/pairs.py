@@ -22,7 +22,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.matching_heads import companions
+from slipstream.models.heads.matching_heads import HEAD_METHODS, companions
 from slipstream.models.library.catalog import Catalog, catalog
 from slipstream.models.library.names import find
 from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
@@ -157,4 +157,4 @@ def named(paths: Paths, model: str, draft_model: str | None, drafter: str | None
 
 def _may_need_a_file(drafter: str | None) -> bool:
     """Whether a named drafter, or one of several joined, may need a file of its own."""
-    return drafter is None or any(name in drafter for name in (DRAFT, "auto", "eagle3"))
+    return drafter is None or any(name in drafter for name in (DRAFT, "auto", *HEAD_METHODS))

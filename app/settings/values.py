@@ -5,15 +5,18 @@ A group is a table of the file, a field a key of it; nothing else declares a set
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from slipstream.app.protocol import AUTO, STATES_LIMIT, Devices, Load, Sampling
+from slipstream.app.protocol import AUTO, STATES_LIMIT, Devices, Load, Lora, Sampling
 from slipstream.app.settings.setting import ABOUT, Setting, Value, When, setting
 from slipstream.models.chat_template.marks import LEVELS
+from slipstream.models.errors import UsageError
+from slipstream.models.outside import quoted
 from slipstream.models.sampling.bias import entries_of
 
 LAST: Final = "last"  # ``model.name``: the model that was chosen last
@@ -45,6 +48,12 @@ class ModelSettings:
     )
     gpu_layers: int = setting(
         -1, "layers on the GPU; -1 takes all that fit, 0 none", low=-1, high=1000, when=_LOAD, named=(-1, "all")
+    )
+    lora: str = setting(
+        "",
+        "LoRA adapters by the beginning of a model file's name, as in qwen3=~/style.gguf:0.5, with commas",
+        when=_LOAD,
+        check=lambda text: adapters_of(text),
     )
     threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD, named=(0, "auto"))
 
@@ -198,6 +207,9 @@ class Settings:
     def loading(self, load: Load) -> Load:
         """A request that loads a model, as these settings load any."""
         model, limit = self.model, int(self.keeping.states_gb * (1 << 30))
+        given = [each for each in load.lora if not each.settled]
+        file = os.path.basename(load.model).casefold()
+        settled = [adapter for name, adapter in adapters_of(model.lora) if file.startswith(name.casefold())]
         return replace(
             load,
             n_ctx=self.contexts.get(Path(load.model).name, model.context),
@@ -206,6 +218,7 @@ class Settings:
             devices=self.devices.devices(),
             threads=model.threads,
             states_limit=limit,
+            lora=given or settled,
         )
 
     def value(self, name: str) -> Value:
@@ -220,6 +233,27 @@ class Settings:
             group, key = name.split(".")
             changed = replace(changed, **{group: replace(getattr(changed, group), **{key: value})})
         return changed
+
+
+def adapters_of(text: str) -> list[tuple[str, Lora]]:
+    """Reads a list such as ``qwen3=style.gguf:0.5, llama=other.gguf``.
+
+    Returns:
+        The beginning of a model file's name, and an adapter of these models.
+
+    Raises:
+        UsageError: If it cannot be read.
+    """
+    found = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, file = entry.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"model.lora cannot be read from {quoted(entry)}.",
+                "Write models and adapters, such as qwen3=~/style.gguf:0.5, with commas between them.",
+            )
+        found.append((name.strip(), replace(Lora.read(file.strip()), settled=True)))
+    return found
 
 
 def all_settings() -> dict[str, Setting]:

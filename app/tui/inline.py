@@ -210,7 +210,7 @@ class InlineChat(App[int]):
     async def _model_ready(self, message: ModelReady) -> None:
         self.loaded = message.loaded
         self._conversation.suggest(message.loaded.sampling)
-        self._say(f"{message.loaded.name} · Enter sends · Esc stops or leaves")
+        self._say(f"{message.loaded.title} · Enter sends · Esc stops or leaves")
         if message.loaded.remark:
             await self._show(message.loaded.remark)
         await self._remark(message.loaded.failed)

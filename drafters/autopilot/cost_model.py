@@ -12,7 +12,7 @@ from time import perf_counter, process_time
 from slipstream.drafters.autopilot import settings
 from slipstream.drafters.autopilot.disturbance import undisturbed
 from slipstream.models.llama.target import Target
-from slipstream.models.types import EMPTY_TREE, Token, TokenTree
+from slipstream.models.types import Token, TokenTree, padded
 
 
 def clipped(milliseconds: float, usual: float) -> float:
@@ -24,14 +24,16 @@ class CostModel:
     """Milliseconds of a pass by its rows.
 
     Measurements at some widths and at one or two lengths of text are interpolated. Every live pass moves the cost of
-    its width and, once that width is known, the drift of all.
+    its width and, once that width is known, the drift of all. Passes that are padded to a width cost what that takes.
 
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
         drift: How much slower than measured the machine is now; 1 is as measured.
     """
 
-    def __init__(self, short: Mapping[int, float], long: Mapping[int, float], long_at: int, most: int) -> None:
+    def __init__(
+        self, short: Mapping[int, float], long: Mapping[int, float], long_at: int, most: int, widths: Sequence[int] = ()
+    ) -> None:
         """Interpolates measurements.
 
         Args:
@@ -39,7 +41,9 @@ class CostModel:
             long: The same with ``long_at`` tokens in the cache; may be empty.
             long_at: Tokens in the cache for ``long``.
             most: Most rows of a pass.
+            widths: See ``Abilities.widths``.
         """
+        self._widths = [padded(rows, widths) for rows in range(most + 1)]  # of a pass that needs so many rows
         self._short, self._long, self._long_at = dict(short), dict(long), long_at
         self._base = _interpolated(short, most)
         self._growth = [0.0] * (most + 1)  # milliseconds per token in the cache
@@ -58,10 +62,12 @@ class CostModel:
         """Sets how many tokens are in the cache."""
         self._cached, drift, further = cached, self.drift, cached - settings.SHORT_TEXT
         parts = zip(self._base, self._growth, self._refined, strict=True)
-        self.rows = [drift * refined * (base + growth * further) for base, growth, refined in parts]
+        costs = [drift * refined * (base + growth * further) for base, growth, refined in parts]
+        self.rows = [costs[width] for width in self._widths]
 
     def observe(self, rows: int, milliseconds: float) -> None:
-        """Adds the time of a live pass."""
+        """Adds the time of a live pass that needed so many rows."""
+        rows = self._widths[rows]
         off = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:
@@ -73,7 +79,10 @@ class CostModel:
         if rows > 1:
             change = 1 + settings.REFINE * (off - 1)
             self._refined[rows] *= change
-            self.rows[rows] *= change
+            for needed in range(rows, 0, -1):
+                if self._widths[needed] != rows:
+                    break
+                self.rows[needed] *= change
         self.drift *= 1 + settings.DRIFT * (off - 1)
         if observed % settings.KNOWN == 0:  # all rows at once take a few microseconds
             self.set_length(self._cached)
@@ -103,7 +112,7 @@ class CostModel:
         return json.dumps(kept).encode()
 
     @staticmethod
-    def load(packed: bytes, key: str, single: float, most: int) -> CostModel | None:
+    def load(packed: bytes, key: str, single: float, most: int, widths: Sequence[int] = ()) -> CostModel | None:
         """Unpacks measurements; None if they are of another machine or build, damaged, or no longer hold.
 
         Args:
@@ -111,13 +120,14 @@ class CostModel:
             key: Names the machine and the build.
             single: Milliseconds of a pass of one row, now.
             most: Most rows of a pass.
+            widths: See ``Abilities.widths``.
         """
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's, or damaged: measured again
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values()))
             if kept["key"] == key and good and 1 / settings.AGREE < single / short[1] < settings.AGREE:
-                costs = CostModel(short, long, int(kept["long_at"]), most)
+                costs = CostModel(short, long, int(kept["long_at"]), most, widths)
                 costs.drift = single / short[1]
                 costs.set_length(settings.SHORT_TEXT)
                 return costs
@@ -139,18 +149,18 @@ def measure_costs(
         clock: Time in seconds.
     """
     until = clock() + max(seconds, settings.MEASURE_PASSES * single / 1e3)
-    most, n_ctx = target.abilities.max_rows, target.abilities.n_ctx
-    widths = [n for n in settings.WIDTHS if n <= min(most, n_ctx - settings.SHORT_TEXT)]
+    most, n_ctx, few = target.abilities.max_rows, target.abilities.n_ctx, target.abilities.widths
+    widths = [n for n in settings.WIDTHS if n <= min(most, n_ctx - settings.SHORT_TEXT) and n == padded(n, few)]
     long_at = min(settings.LONG_TEXT, n_ctx - most - 1)
     try:
         short_until = clock() + settings.SHORT_SHARE * (until - clock())
         short = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock)
-        long = {}
+        long = dict[int, float]()
         if long_at > settings.LONG_LEAST:
-            long = _measure(target, long_at, [n for n in settings.LONG_WIDTHS if n <= most], single, until, clock)
+            long = _measure(target, long_at, [n for n in settings.LONG_WIDTHS if n in widths], single, until, clock)
     finally:
         target.rewind(0)
-    return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most)
+    return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most, few)
 
 
 def _measure(
@@ -160,7 +170,10 @@ def _measure(
 
     Empty if these do not fit the context, or their prefill is too slow. A width that is not expected to end before
     ``until`` is left out.
+
+    A plain pass mostly follows another one, and llama.cpp reuses its graph then; so do padded ones.
     """
+    alike = {1, *target.abilities.widths}  # measured after a pass of the same width
     if length >= target.abilities.n_ctx:
         return {}
     start = [_token(target, at) for at in range(length)]
@@ -176,13 +189,13 @@ def _measure(
             else:
                 below = max((n for n in took if n < width), default=0)
                 expected = median(undisturbed(took[below])) * width / below if below else single / 1e3 * width
-            if clock() + (2 if width == 1 else 1) * expected > until:
+            if clock() + (2 if width in alike else 1) * expected > until:
                 continue
-            if width == 1:  # a plain pass mostly follows another one, and llama.cpp reuses its graph then
-                target.evaluate(_token(target, turn), EMPTY_TREE)
+            tree = TokenTree.chain([_token(target, 3 * at + turn) for at in range(width - 1)])
+            if width in alike:
+                target.evaluate(_token(target, turn), tree)
                 target.keep(())
                 target.rewind(length)
-            tree = TokenTree.chain([_token(target, 3 * at + turn) for at in range(width - 1)])
             began, processor_began = clock(), process_time()
             target.evaluate(_token(target, width), tree)
             target.keep(())

@@ -67,7 +67,8 @@ class Profile:
 
     def _costs(self, target: Target, plain_ms: float) -> CostModel:
         packed = self._memory.read(_COSTS) if self._memory else None
-        kept = CostModel.load(packed, self._key, plain_ms, target.abilities.max_rows) if packed else None
+        most, widths = target.abilities.max_rows, target.abilities.widths
+        kept = CostModel.load(packed, self._key, plain_ms, most, widths) if packed else None
         if kept:
             return kept
         costs = measure_costs(target, plain_ms)

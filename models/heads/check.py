@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.models.gguf.architectures import LAYER_INPUTS
 from slipstream.models.gguf.parse import DamagedError, TensorInfo, Value
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
@@ -216,31 +217,37 @@ def unfit(header: Header, target: Abilities) -> str:
         return f"its eagle3 head has {header.n_vocab:,} tokens, and this model {target.n_vocab:,}"
     if width != target.n_embd and not {"token_embd.weight", "output.weight"} <= tensors.keys():
         return "its eagle3 head is not as wide as the model whose embedding it borrows"
-    if not _heads_fit(header) or not _vocabulary_fits(header, tensors):
+    if not heads_fit(header) or not _vocabulary_fits(header, tensors):
         return "its eagle3 head is damaged: its sizes contradict each other"
     return ""
 
 
 def unfit_by_header(header: Header, target: Header) -> str:
-    """As :func:`unfit`, for a target that is not loaded: every layer's input counts as handed out.
+    """As :func:`unfit`, for a target that is not loaded.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.
     """
-    layers = target.n_layer or 0
-    facts = Abilities(
+    return unfit(header, expected_abilities(target))
+
+
+def expected_abilities(target: Header) -> Abilities:
+    """What matters to heads of the abilities that a model will have when it is loaded."""
+    layers = (target.n_layer or 0) - (target.number("nextn_predict_layers") or 0)
+    return Abilities(
         n_vocab=target.n_vocab,
         n_ctx=target.n_ctx_train or 0,
         n_embd=target.n_embd or 0,
         n_layer=layers,
         max_rows=1,
         max_leaves=1,
-        hidden=frozenset(range(layers)),
+        hidden=frozenset(range(layers if target.architecture in LAYER_INPUTS else 0)),
+        spare_rows=target.n_rows - target.n_vocab,
     )
-    return unfit(header, facts)
 
 
-def _heads_fit(header: Header) -> bool:
+def heads_fit(header: Header) -> bool:
+    """Whether the attention heads of a file of heads agree with each other, as llama.cpp's graphs take for granted."""
     heads = header.number("attention.head_count") or 0
     shared = header.number("attention.head_count_kv") or heads
     if not heads or heads % shared:

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
-from slipstream.models.heads.check import unfit_by_header
+from slipstream.models.heads.block_head import ARCHITECTURE, block_method, unfit_block
+from slipstream.models.heads.check import expected_abilities, unfit
 from slipstream.models.heads.file import identity, read_info
 
-HEAD_ARCHITECTURES = frozenset({"eagle3"})
-"""Architectures of heads that llama.cpp itself runs; ``slipstream.heads.target`` names the model they are for."""
+HEAD_METHODS: Final = ("eagle3", "dflash", "dspark")
+"""The methods whose heads llama.cpp itself runs; ``slipstream.heads.target`` names the model that a head is for."""
 
-TARGET_KEY = "slipstream.heads.target"
+EAGLE: Final = "eagle3"
+TARGET_KEY: Final = "slipstream.heads.target"
+
+
+def method_of(header: Header) -> str:
+    """The drafting method of a head that llama.cpp runs; empty for any other file."""
+    if header.architecture == ARCHITECTURE:
+        return block_method(header)
+    return EAGLE if header.architecture == EAGLE else ""
+
+
+def why_unfit(head: Header, target: Header) -> str:
+    """The reason why a head that llama.cpp runs cannot serve a model; empty if it can, as far as headers tell.
+
+    Raises:
+        ModelFileError: If the map of its vocabulary cannot be read.
+    """
+    expected = expected_abilities(target)
+    return unfit_block(head, expected) if head.architecture == ARCHITECTURE else unfit(head, expected)
 
 
 def companions(
@@ -37,9 +57,9 @@ def companions(
             if theirs.architecture == HEADS_ARCHITECTURE:
                 info = read_info(path)
                 method, target = str(info.method), info.target
-            elif theirs.architecture in HEAD_ARCHITECTURES:
-                method, target = theirs.architecture, str(theirs.metadata.get(TARGET_KEY, ""))
-                if not target and not unfit_by_header(theirs, header):  # published heads do not name their model
+            elif method := method_of(theirs):
+                target = str(theirs.metadata.get(TARGET_KEY, ""))
+                if not target and not why_unfit(theirs, header):  # published heads do not name their model
                     found.setdefault(method, path)
             else:
                 continue

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError, reason_of
 from slipstream.models.files import make_folder
+from slipstream.models.gguf.lora import ALPHA, ENDINGS, Adapter
 from slipstream.models.gguf.parse import STRING, U32, TensorInfo
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.gguf.tensors import read_stored, samples
@@ -160,6 +161,29 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
             if other != path and (other.suffix == ".gguf" or other.stat().st_mtime < time() - _LEFT_BEHIND):
                 other.unlink()
     return path
+
+
+def cut_adapter(adapter: Adapter, cut: Header, out: Path) -> Adapter | None:
+    """Writes the part of a LoRA adapter that changes the layers of its model's cut; the last layer is the cut's own.
+
+    Returns:
+        The part; None where the adapter changes none of them.
+
+    Raises:
+        SlipstreamError: If it cannot be read or written.
+    """
+    source, layers = adapter.header, (cut.n_layer or 1) - 1
+    shared = [
+        tensor
+        for tensor in source.tensors
+        if tensor.name.endswith(ENDINGS) and not ((block := _BLOCK.match(tensor.name)) and int(block[1]) >= layers)
+    ]
+    if not shared:
+        return None
+    kept = ("general.type", "adapter.type", ALPHA)
+    metadata = {key: (source.types[key], source.metadata[key]) for key in kept if key in source.metadata}
+    write_gguf(out, cut.architecture, metadata, [_copy(tensor.name, source, tensor) for tensor in shared])
+    return replace(adapter, header=read_header(out))
 
 
 def _sound_target(path: Path) -> Header:

@@ -21,7 +21,7 @@ from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.gguf.writer import Metadata, NewTensor
 from slipstream.models.heads.check import TOKEN_IDS, target_layers
 from slipstream.models.heads.file import HeadsInfo, check_target, identity, read_info
-from slipstream.models.heads.matching_heads import HEAD_ARCHITECTURES, TARGET_KEY
+from slipstream.models.heads.matching_heads import EAGLE, TARGET_KEY
 from slipstream.models.inflate.file import MADE_AS, Inflated, made_as, spare_token, target_identity, widened
 from slipstream.models.inflate.model import MATRICES, large_tensor, norm_tensor, tensors_of
 from slipstream.models.inflate.shapes import NONE, Growth, cannot, growth, measures, whole
@@ -119,7 +119,7 @@ def inflated_heads(path: Path, target: Header, grown: Growth) -> Inflated:
         SlipstreamError: If they are another model's heads, or of a kind that cannot be inflated.
     """
     header = read_header(path)
-    if header.architecture in HEAD_ARCHITECTURES:
+    if header.architecture == EAGLE:
         return inflated_eagle(header, target, grown)
     info = read_info(path)
     check_target(info, target)

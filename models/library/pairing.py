@@ -14,13 +14,15 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.architectures import LAYER_INPUTS, NO_ROLLBACK
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import MAX_SIZE_DIFFERENCE, vocabulary_difference, vocabulary_digest
-from slipstream.models.heads.check import unfit_by_header
+from slipstream.models.heads.matching_heads import EAGLE, HEAD_METHODS, method_of, why_unfit
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
 from slipstream.models.library.facts import parameters
 from slipstream.models.library.records import Installed, size_of
+from slipstream.models.outside import quoted
 
 Source = Literal["in the model", "trained for it", "catalogue", "same vocabulary", "sizes fit", "other vocabulary"]
 """Why a drafter is offered."""
@@ -75,7 +77,6 @@ __all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
 
 DRAFT: Final = "draft"
 MTP: Final = "mtp"
-EAGLE: Final = "eagle3"
 _SOURCES: Final[tuple[Source, ...]] = (
     "in the model",
     "trained for it",
@@ -87,12 +88,10 @@ _SOURCES: Final[tuple[Source, ...]] = (
 _UNSERVED: Final = MappingProxyType(
     {
         MTP: "MTP heads in a file of their own are not supported yet, only those inside the model's file",
-        "dflash": "DFlash heads are not supported yet",
         "dspark": "DSpark heads are not supported yet",
     }
 )
-_NO_ROLLBACK: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"})
-"""Architectures that cannot take back a token, and so neither draft nor be drafted for."""
+_TAKES_NOTHING_BACK: Final = "this model cannot take back tokens, so nothing can draft for it"
 _SMALLER: Final = 2.0  # a draft model of half the target's size costs what it gains
 _BEST_RATIO: Final = 12.0
 _WORTH_FROM: Final = 6e9
@@ -174,9 +173,9 @@ def _beside(header: Header, vocabulary: str, params: int, model: Installed, pair
             why_not=f"it is too large: {_count(model.params)} parameters for a model of {_count(params)}",
             instead=f"one of at most {_count(round(params / _SMALLER))}, better {_count(round(params / _BEST_RATIO))}",
         )
-    if header.architecture in _NO_ROLLBACK:
-        return replace(offer, why_not="this model cannot take back tokens, so nothing can draft for it")
-    if model.architecture in _NO_ROLLBACK:
+    if header.architecture in NO_ROLLBACK:
+        return replace(offer, why_not=_TAKES_NOTHING_BACK)
+    if model.architecture in NO_ROLLBACK:
         return replace(offer, why_not="it cannot take back tokens", instead="a draft model with attention")
     difference = "" if vocabulary == model.vocabulary else _difference(header, model)
     if difference:
@@ -203,20 +202,33 @@ def _other(header: Header, vocabulary: str, model: Installed) -> bool:
 
 def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]) -> list[PairOffer]:
     """Rates an installed file of heads that does not name the model as its target."""
-    offer = PairOffer(model.name, EAGLE, "catalogue", drafter=model, path=model.path, size=model.size)
     known = next((pair for pair in pairs if pair.drafter and _means(pair.drafter, model)), None)
-    if model.architecture != EAGLE:
-        method = known.method if known else next((name for name in _UNSERVED if name in model.architecture), MTP)
-        return [replace(offer, method=method, why_not=_UNSERVED.get(method, ""), instead=_ANY_MODEL)] if known else []
+    method = known.method if known else EAGLE
     try:
-        why_not = unfit_by_header(read_header(model.path), header)
+        theirs = read_header(model.path)
+        method = method_of(theirs) or method
+        why_not = _no_heads_for(header, method) or (why_unfit(theirs, header) if method_of(theirs) else "")
     except SlipstreamError as error:
-        why_not = error.title
+        theirs, why_not = None, error.title
+    if theirs and not method_of(theirs):
+        if not known:
+            return []
+        why_not = why_not or _UNSERVED.get(method, "")
+    offer = PairOffer(model.name, method, "catalogue", drafter=model, path=model.path, size=model.size)
     if why_not:
         return [replace(offer, why_not=why_not, instead=_ANY_MODEL)]
     if known:
         return [replace(offer, note=_evidence(known))]
     return [replace(offer, source="sizes fit", note="it does not say which model it was made for; its sizes fit")]
+
+
+def _no_heads_for(header: Header, method: str) -> str:
+    """Why no head of a method can serve a model, by its architecture; empty if one can."""
+    if header.architecture in NO_ROLLBACK:
+        return _TAKES_NOTHING_BACK
+    if method in HEAD_METHODS and header.architecture not in LAYER_INPUTS:
+        return f"this version of llama.cpp hands out no layers of the architecture {quoted(header.architecture)[1:-1]}"
+    return ""
 
 
 def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOffer]:
@@ -227,7 +239,7 @@ def _to_fetch(header: Header, params: int, around: Surroundings) -> list[PairOff
             continue
         if pair.method == DRAFT and any(_means(drafter, model) for model in around.models):
             continue
-        why_not = unserved(pair)
+        why_not = unserved(pair) or _no_heads_for(header, pair.method)
         offers.append(
             PairOffer(
                 drafter.model,

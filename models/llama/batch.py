@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.types import Floats, Token
+
+_SECTIONS: Final = 4  # of the positions of vectors under M-RoPE
 
 
 class Batch:
@@ -22,7 +25,7 @@ class Batch:
     def __init__(self, rows: int, sequences: int) -> None:
         """Allocates room for ``rows`` rows in up to ``sequences`` sequences."""
         self._tokens = np.zeros(rows, np.int32)
-        self._positions = np.zeros(rows, np.int32)
+        self._positions = np.zeros(_SECTIONS * rows, np.int32)
         self._counts = np.ones(rows, np.int32)
         self._lists = np.zeros(rows, np.uintp)
         self._outputs = np.zeros(rows, np.int8)
@@ -90,6 +93,18 @@ class Batch:
         self._lists[:count] = [self._origin + 4 * sequence for sequence in sequences]  # 4 bytes a sequence number
         self._outputs[:count] = 1
         self.batch.n_tokens = count
+
+    def vectors(self, rows: Floats, position: int, sections: int = 1) -> None:
+        """Fills in vectors of sequence 0, without outputs; they must stay in memory until the batch has run.
+
+        Args:
+            rows: [count, width], contiguous.
+            sections: Copies of the positions, one after the other: 4 for a model with M-RoPE.
+        """
+        count = len(rows)
+        self.prompt([0] * count, position, output_all=False)
+        self._positions[: sections * count] = np.tile(np.arange(position, position + count), sections)
+        self.batch.token, self.batch.embd = None, rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
     def by_vector(self, rows: MaskRows) -> None:
         """Turns the rows that were filled in from tokens into vectors: a batch with a mask holds nothing else."""

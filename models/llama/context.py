@@ -16,8 +16,8 @@ from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.llama.memory import Memory, open_context
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
-from slipstream.models.llama.target import ContextOptions, Prefill, PrefillChunk
-from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, shared_prefix
+from slipstream.models.llama.target import WIDTHS, ContextOptions, Prefill, PrefillChunk
+from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, padded, shared_prefix
 
 _FIRST_CHUNK: Final = 64
 _LEAST_CHUNK: Final = 32  # tokens; of fewer, one takes much longer
@@ -54,26 +54,31 @@ class LlamaTarget:
         self._tokens: list[Token] = []
         self._cached = 0  # tokens in sequence 0; later ones are queued
         self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
-        self._open: tuple[Token, TokenTree] | None = None  # evaluated, not yet kept
+        self._open: tuple[Token, TokenTree, int] | None = None  # evaluated, not yet kept; sequences
         self._jumped = False  # whether text was fed or cut since the last evaluation
         self._hidden = HiddenPoints(self._context, model)
         self._cancelled: Callable[[], bool] | None = None
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
         rollback = self._memory.rollback
+        max_rows = options.max_rows if rollback is None else min(options.max_rows, 1 + rollback)
+        widths = (WIDTHS if model.placement.machines else ()) if options.widths is None else options.widths
         self.abilities = Abilities(
             n_vocab=model.n_vocab,
             n_ctx=wanted,
             n_embd=model.n_embd,
             n_layer=model.n_layer,
-            max_rows=options.max_rows if rollback is None else min(options.max_rows, 1 + rollback),
+            max_rows=max_rows,
             max_leaves=options.max_leaves if rollback is None else min(1, rollback),
             hidden=self._hidden.offered,
             same_text=options.same_text,
             masks=self._masks.offered,
             spare_rows=model.n_rows - model.n_vocab,
             rewinds=rollback is None,
+            widths=tuple(width for width in widths if width <= max_rows),
         )
+        # with widths, every pass also has as many sequences and outputs as it can have, or its graph would change
+        self._leaves = max(1, self.abilities.max_leaves) if self.abilities.widths else 1
 
     @property
     def tokens(self) -> Sequence[Token]:
@@ -89,6 +94,11 @@ class LlamaTarget:
     def context(self) -> Any:
         """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
         return self._context
+
+    @property
+    def model(self) -> LlamaModel:
+        """The model."""
+        return self._model
 
     @property
     def placement(self) -> Placement:
@@ -159,6 +169,8 @@ class LlamaTarget:
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
         """Evaluates ``last`` and the tree below it in one ``llama_decode``, queued tokens first.
 
+        Rows that pad it to one of the ``widths`` are probes below the last leaf, which ``keep`` drops.
+
         Returns:
             [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the hidden points asked for.
 
@@ -166,32 +178,34 @@ class LlamaTarget:
             ContextFullError: If the rows do not fit.
             ValueError: If the tree is larger than this context takes.
         """
-        count, leaves = len(tree), tree.leaves
+        count = len(tree)
         if self._open:
             raise RuntimeError("keep() the last evaluation before the next one")
-        if 1 + count > self.abilities.max_rows or leaves > max(1, self.abilities.max_leaves):
-            raise ValueError(f"a tree of {count} nodes and {leaves} leaves is too large for this context")
+        if 1 + count > self.abilities.max_rows or tree.leaves > max(1, self.abilities.max_leaves):
+            raise ValueError(f"a tree of {count} nodes and {tree.leaves} leaves is too large for this context")
         if len(self._tokens) + 1 + count > self.abilities.n_ctx:
             raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.", "Start a new chat.")
-        limit = self._outputs if self._hidden.last else self._chunk
-        if len(self._tokens) - self._cached + 1 + count > limit:
+        whole = self._hidden.last or bool(self.abilities.widths)  # whether all rows have outputs
+        if len(self._tokens) - self._cached + 1 + count > (self._outputs if whole else self._chunk):
             self._read(None, None)
+        run = [*self._tokens[self._cached :], last]
+        tree = self._padded(tree, len(run), last)
+        leaves = max(tree.leaves, self._leaves)
         for sequence in range(1, leaves):
             if self._in_step[sequence] < self._cached:
                 C.llama_memory_seq_cp(self._memory.pointer, 0, sequence, self._in_step[sequence], self._cached)
                 self._in_step[sequence] = self._cached
-        run = [*self._tokens[self._cached :], last]
         spans = (tree.first_leaves, tree.last_leaves, leaves)
-        self._batch.tree(run, self._cached, tree.tokens, tree.depths, *spans, output_all=self._hidden.last)
+        self._batch.tree(run, self._cached, tree.tokens, tree.depths, *spans, output_all=whole)
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         self._decode()
-        rows = 1 + count
-        outputs = len(run) + count if self._hidden.last else rows
-        logits = rows_at(C.llama_get_logits(self._context), outputs, self._logits)
-        logits = logits[outputs - rows :, : self.abilities.n_vocab]
-        hidden = self._hidden.read(len(run) + count, len(run) - 1)
-        self._open = (last, tree)
+        rows, root = len(run) + len(tree), len(run) - 1
+        before = root if whole else 0  # outputs before the root's
+        logits = rows_at(C.llama_get_logits(self._context), rows - root + before, self._logits)
+        logits = logits[before : before + 1 + count, : self.abilities.n_vocab]
+        hidden = self._hidden.read(rows, slice(root, root + 1 + count))
+        self._open = (last, tree, leaves)
         return Evaluation(logits, hidden)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -202,7 +216,7 @@ class LlamaTarget:
         """
         if self._open is None:
             raise RuntimeError("nothing to keep: evaluate() first")
-        last, tree = self._open
+        last, tree, leaves = self._open
         self._open = None
         after = len(self._tokens) + 1
         in_first = sum(1 for node in path if tree.first_leaves[node] == 0)
@@ -214,16 +228,16 @@ class LlamaTarget:
             self._cached = len(self._tokens)
             C.llama_memory_seq_rm(memory, 0, end, -1)
             C.llama_memory_seq_cp(memory, tree.first_leaves[path[-1]], 0, end, self._cached)
-            for sequence in range(1, tree.leaves):
+            for sequence in range(1, leaves):
                 C.llama_memory_seq_rm(memory, sequence, after, -1)
                 self._in_step[sequence] = after
             return
         self._cached = self._memory.cut(end) if len(tree) > in_first else end
-        if self._jumped and not len(tree):  # a draft model's guesses may follow, one by one, and be taken back
+        if self._jumped and not tree.drafted:  # a draft model's guesses may follow, one by one, and be taken back
             self._memory.mark(self._cached)
             self._jumped = False
         shared = in_first
-        for sequence in range(1, tree.leaves):  # each one shares less of the path than the one before
+        for sequence in range(1, leaves):  # each one shares less of the path than the one before
             while shared and tree.last_leaves[path[shared - 1]] < sequence:
                 shared -= 1
             if shared < in_first:
@@ -289,7 +303,7 @@ class LlamaTarget:
                 took = time.perf_counter() - began
                 self._cached += len(chunk)
                 if on_chunk:
-                    on_chunk(PrefillChunk(chunk, self._cached, total, self._hidden.read(len(chunk), 0)))
+                    on_chunk(PrefillChunk(chunk, self._cached, total, self._hidden.read(len(chunk))))
                 size = max(_LEAST_CHUNK, min(2 * size, int(len(chunk) * _CHUNK_SECONDS / max(took, 1e-6))))
         finally:
             if cancelled:
@@ -299,6 +313,13 @@ class LlamaTarget:
             self.rewind(self._cached)
             return False
         return True
+
+    def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
+        """The tree with as many probes as a pass of one of the ``widths`` takes, if they fit the context."""
+        rows = run + len(tree)
+        more = padded(rows, self.abilities.widths) - rows
+        fits = len(self._tokens) + 1 + len(tree) + more <= self.abilities.n_ctx
+        return tree.padded(more, token) if more and fits else tree
 
     def _decode(self) -> bool:
         """Runs the batch; returns False if it was aborted on request."""

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from llama_cpp import llama_cpp as C
-from llama_cpp import llama_cpp_ext
 
 from slipstream.models.errors import SlipstreamError
-from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.library import rows_at, threads_of
+from slipstream.models.llama.head_context import ROWS, HeadContext, pointer_to
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Floats, Token
-
-ROWS: Final = 64
-"""Limit of rows in one pass; small, since these graphs compute the logits of every row."""
 
 _MTP: Final = 1  # llama_context_type
 
@@ -60,24 +54,17 @@ class FeatureContext:
             SlipstreamError: If there is not enough memory for it.
         """
         model = head.pointer if head else C.llama_get_model(target.context)
-        self._target = target
         self.leaves = max(1, min(leaves, target.abilities.max_leaves))
-        self._width = head.n_embd if head else target.abilities.n_embd
+        width = head.n_embd if head else target.abilities.n_embd
         options = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores, rope=target.rope)
         params = options.params(target.abilities.n_ctx)
-        params.n_batch = params.n_ubatch = ROWS
-        params.ctx_type, params.ctx_other = 0 if head else _MTP, target.context
-        self._context = C.llama_init_from_model(model, params)
-        if not self._context:
-            raise SlipstreamError("there is not enough memory for the drafting head.", "Use another drafter.")
-        self._memory = C.llama_get_memory(self._context)
-        self._logits_width = C.llama_vocab_n_tokens(C.llama_model_get_vocab(model))
-        self._n_vocab = target.abilities.n_vocab
-        self._threads = params.n_threads
-        self._batch = Batch(ROWS, params.n_seq_max)
-        self._features = np.zeros((ROWS, self._width), np.float32)
-        self._features_pointer = _pointer(self._features)
-        llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, True)
+        params.ctx_type = 0 if head else _MTP
+        self._context = HeadContext(target, model, params, width)
+        if head is None:  # an EAGLE-3 head has layers of its own, of the same names
+            target.model.adapt(self._context.pointer)
+        self._batch = self._context.batch
+        self._features = np.zeros((ROWS, width), np.float32)
+        self._features_pointer = pointer_to(self._features)
         self.length = 0
         self._shared = [0] * self.leaves  # positions that each sequence shares with sequence 0
         self._level = [0]  # the sequence of each row in the last drafted level; sequence 0 before the first level
@@ -89,10 +76,9 @@ class FeatureContext:
         for start in range(0, len(rows), ROWS):
             chunk = np.ascontiguousarray(rows[start : start + ROWS], np.float32)
             self._batch.prompt([0] * len(chunk), self.length, output_all=True)  # llama.cpp checks the positions
-            self._batch.batch.token, self._batch.batch.embd = None, _pointer(chunk)
+            self._batch.batch.token, self._batch.batch.embd = None, pointer_to(chunk)
             self._run(C.llama_encode)
-            parts.append(rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), len(chunk), self._width))
-            parts[-1] = parts[-1].copy()
+            parts.append(self._context.features(len(chunk)).copy())
         return np.concatenate(parts)
 
     def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None:
@@ -149,33 +135,29 @@ class FeatureContext:
 
     def rewind(self, length: int) -> None:
         """Drops the pairs from ``length`` on, and all drafted pairs."""
-        C.llama_memory_seq_rm(self._memory, -1, length, -1)
+        self._context.cut(length)
         self.length = min(length, self.length)
         self._shared = [min(shared, self.length) for shared in self._shared]
         self._level, self._depth = [0], 0
 
     def close(self) -> None:
         """Frees the context."""
-        if self._context:
-            C.llama_free(self._context)
-            self._context = None
+        self._context.close()
 
     def _copy(self, source: int, into: int) -> None:
         """Copies all cells of a sequence to another."""
         if self._depth:
-            C.llama_memory_seq_rm(self._memory, into, self.length, -1)
+            C.llama_memory_seq_rm(self._context.memory, into, self.length, -1)
         if into and self._shared[into] < self.length:
-            C.llama_memory_seq_cp(self._memory, 0, into, self._shared[into], self.length)
+            C.llama_memory_seq_cp(self._context.memory, 0, into, self._shared[into], self.length)
             self._shared[into] = self.length
         if self._depth:
-            C.llama_memory_seq_cp(self._memory, source, into, self.length, self.length + self._depth)
+            C.llama_memory_seq_cp(self._context.memory, source, into, self.length, self.length + self._depth)
 
     def _pass(self, features: Floats) -> HeadOutput:
         """Runs the batch of pairs and returns a view of its output."""
         self._read(features)
-        rows = len(features)
-        logits = rows_at(C.llama_get_logits(self._context), rows, self._logits_width)[:, : self._n_vocab]
-        return HeadOutput(logits, rows_at(llama_cpp_ext.llama_get_embeddings_nextn(self._context), rows, self._width))
+        return HeadOutput(self._context.logits(len(features)), self._context.features(len(features)))
 
     def _read(self, features: Floats) -> None:
         """Runs the batch of pairs."""
@@ -184,18 +166,9 @@ class FeatureContext:
         self._run(C.llama_decode)
 
     def _run(self, call: Any) -> None:
-        """Runs the batch on as many threads as the target has now."""
-        threads = threads_of(self._target.context)
-        if threads != self._threads:
-            C.llama_set_n_threads(self._context, threads, threads)
-            self._threads = threads
-        code = call(self._context, self._batch.batch)
-        if code:
-            self.rewind(self.length)  # rows that were processed before the failure must go
-            raise SlipstreamError(
-                f"the drafting head could not be evaluated: llama.cpp returned {code}.", "Use another drafter."
-            )
-
-
-def _pointer(rows: Floats) -> Any:
-    return rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        """Runs the batch; rows that were processed before a failure are dropped."""
+        try:
+            self._context.run(call)
+        except SlipstreamError:
+            self.rewind(self.length)
+            raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
-from llama_cpp import llama_cpp_ext
 
-from slipstream.models.llama.library import LAYER_INPUT_ARCHITECTURES, layer_input_calls, rows_at
+from slipstream.models.gguf.architectures import LAYER_INPUTS
+from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.symbols import SYMBOLS
 from slipstream.models.types import LAST_HIDDEN, MTP_HIDDEN, Floats
 
 
@@ -24,9 +25,11 @@ class HiddenPoints:
         """Requests none."""
         self._context, self._width = context, model.n_embd
         self._points: frozenset[int] = frozenset()
-        layers = layer_input_calls() and model.header.architecture in LAYER_INPUT_ARCHITECTURES
+        exported = not SYMBOLS.lacking("set_layer_input", "get_layer_input")
+        layers = exported and model.header.architecture in LAYER_INPUTS
         offered = {LAST_HIDDEN, *(range(model.n_layer) if layers else ())}
-        self.offered: Final = frozenset(offered | {MTP_HIDDEN} if model.mtp else offered)
+        features = model.mtp and not SYMBOLS.lacking("set_features", "get_features")
+        self.offered: Final = frozenset(offered | {MTP_HIDDEN} if features else offered)
         self.last = False
 
     def request(self, points: frozenset[int]) -> None:
@@ -39,25 +42,23 @@ class HiddenPoints:
             return
         if not points <= self.offered:
             raise ValueError(f"hidden points {sorted(points - self.offered)} are not offered")
-        calls = layer_input_calls()
         for point in self._points ^ points:
             if point == MTP_HIDDEN:
-                llama_cpp_ext.llama_set_embeddings_nextn(self._context, point in points, False)
-            elif point != LAST_HIDDEN and calls:
-                calls[0](self._context, point, point in points)
+                SYMBOLS.set_features(self._context, point in points, False)
+            elif point != LAST_HIDDEN:
+                SYMBOLS.set_layer_input(self._context, point, point in points)
         self._points, self.last = points, LAST_HIDDEN in points
         C.llama_set_embeddings(self._context, self.last)
 
-    def read(self, rows: int, skip: int) -> dict[int, Floats]:
-        """Views the points of the last pass, which had ``rows`` rows: [rows - skip, n_embd] each."""
+    def read(self, rows: int, part: slice = slice(None)) -> dict[int, Floats]:
+        """Views a part of the rows of the last pass, which had ``rows`` of them: [len(part), n_embd] for each point."""
         found: dict[int, Floats] = {}
-        calls: Any = layer_input_calls()
         for point in self._points:
             if point == LAST_HIDDEN:
                 pointer = C.llama_get_embeddings(self._context)
             elif point == MTP_HIDDEN:
-                pointer = llama_cpp_ext.llama_get_embeddings_nextn(self._context)
+                pointer = SYMBOLS.get_features(self._context)
             else:
-                pointer = calls[1](self._context, point)
-            found[point] = rows_at(pointer, rows, self._width)[skip:]
+                pointer = SYMBOLS.get_layer_input(self._context, point)
+            found[point] = rows_at(pointer, rows, self._width)[part]
         return found

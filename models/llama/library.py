@@ -18,25 +18,6 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.types import Floats
 
-LAYER_INPUT_ARCHITECTURES: Final = frozenset(
-    [
-        "llama",
-        "qwen3",
-        "qwen3moe",
-        "qwen35",
-        "qwen35moe",
-        "qwen3next",
-        "qwen4exp",
-        "gemma4",
-        "openai-moe",
-        "gpt-oss",
-        "lfm2",
-        "nemotron_h",
-        "mimo2",
-    ]
-)
-"""Architectures whose graphs hand out layer inputs; asking another one aborts the process."""
-
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """Minor version of each GCC from which tile configurations are written whole."""
@@ -89,27 +70,6 @@ class Log:
 def process_log() -> Log:
     """The log of this process; it lives as long as C may call it."""
     return Log()
-
-
-@cache
-def layer_input_calls() -> tuple[Any, Any] | None:
-    """Finds the calls that switch on and read the input of a layer; they are exported under C++ names only.
-
-    Returns:
-        ``set(context, layer, on)`` and ``get(context, layer) -> float*``, or None where the library has neither name.
-    """
-    names = ("llama_set_embeddings_layer_inp", "llama_get_embeddings_layer_inp")
-    mangled = [
-        (f"_Z30{names[0]}P13llama_contextjb", f"_Z30{names[1]}P13llama_contextj"),
-        (f"?{names[0]}@@YAXPEAUllama_context@@I_N@Z", f"?{names[1]}@@YAPEAMPEAUllama_context@@I@Z"),
-    ]
-    for set_name, get_name in mangled:
-        if hasattr(C._lib, set_name) and hasattr(C._lib, get_name):
-            switch, read = getattr(C._lib, set_name), getattr(C._lib, get_name)
-            switch.argtypes, switch.restype = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool], None
-            read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_uint32], ctypes.POINTER(ctypes.c_float)
-            return switch, read
-    return None
 
 
 def rows_at(pointer: Any, rows: int, width: int) -> Floats:

@@ -57,7 +57,8 @@ class MaskRows:
         header = model.header
         self.width, self._n_vocab = model.n_embd, model.n_vocab
         table = next((t for t in header.tensors if t.name == _TABLE and t.shape[0] == model.n_embd), None)
-        self.offered: Final = header.architecture in MASK_ARCHITECTURES and table is not None
+        adapted = any(adapter.changes_embedding for adapter in model.adapters)  # which vectors would pass by
+        self.offered: Final = header.architecture in MASK_ARCHITECTURES and table is not None and not adapted
         if table:
             self._path, self._type = header.parts[table.part], table.type
             self._start, self._size = header.data_offsets[table.part] + table.offset, table.nbytes // table.shape[1]

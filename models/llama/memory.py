@@ -28,6 +28,7 @@ def open_context(model: LlamaModel, params: Any) -> Any:
     if not C.llama_get_memory(context) or C.llama_model_has_encoder(model.pointer):
         C.llama_free(context)
         raise SlipstreamError("this model does not write text token by token.", "Choose one that does: a chat model.")
+    model.adapt(context)
     return context
 
 

@@ -14,6 +14,7 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.chat_template.marks import THINKING
 from slipstream.models.errors import ModelChangedError, ModelFileError, SlipstreamError
+from slipstream.models.gguf.lora import Adapter
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.reader import REAL_TOKENS, Header, read_header
 from slipstream.models.llama.library import process_log
@@ -48,6 +49,7 @@ class LlamaModel:
         recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
         ends: The tokens that end a reply.
         token_bytes: Most bytes of text, whitespace aside, that one token can stand for; 0 where that has no bound.
+        adapters: The LoRA adapters that change its weights in every context.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class LlamaModel:
         placement: Placement = Placement(),  # noqa: B008 (frozen)
         vocabulary_only: bool = False,
         repack: bool = True,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         """Loads the file.
 
@@ -66,6 +69,7 @@ class LlamaModel:
             placement: Where its layers are to lie.
             vocabulary_only: Leave the weights on the disk: it can tokenize, and nothing else.
             repack: Let the processor keep a copy of some weights in an order that it likes better.
+            adapters: LoRA adapters that fit it.
 
         Raises:
             ModelFileError: If the file is not a model that llama.cpp can load.
@@ -115,6 +119,27 @@ class LlamaModel:
         self.token_bytes = _token_bytes(self.header)
         controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
         self._marks = {t: name.encode() for t in controls if (name := self.text_of(t)) in THINKING}
+        self.adapters: Sequence[Adapter] = adapters
+        self._loras: list[Any] = []  # loaded before any context, since a graph's size counts them
+        for adapter in adapters:
+            log.lines.clear()
+            self._loras.append(C.llama_adapter_lora_init(self.pointer, os.fsencode(adapter.header.path)))
+            if not self._loras[-1]:
+                reason = log.reason() or "it gave no reason"
+                self.close()
+                raise ModelFileError(
+                    f"{shown_path(adapter.header.path)}: llama.cpp cannot load this adapter: {reason}.",
+                    "Choose another adapter, or none.",
+                )
+
+    def adapt(self, context: Any) -> None:
+        """Has a new context on this model compute with the adapters."""
+        if self._loras:
+            pointers = (C.llama_adapter_lora_p_ctypes * len(self._loras))(
+                *(ctypes.cast(lora, C.llama_adapter_lora_p_ctypes) for lora in self._loras)
+            )
+            scales = (ctypes.c_float * len(self._loras))(*(adapter.scale for adapter in self.adapters))
+            C.llama_set_adapters_lora(context, pointers, len(self._loras), scales)
 
     def tokenize(self, text: str, special: bool) -> list[Token]:
         """Turns text into tokens.

@@ -111,6 +111,10 @@ class Target(Protocol):
         """Frees the memory; the target must not be used after."""
 
 
+WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
+"""Rows of passes over a network: a graph that changes is sent again, a pass that repeats the last one's is asked for by
+a short message."""
+
 KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 _ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
 
@@ -132,6 +136,7 @@ class ContextOptions:
         rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
             model 50 MB; 8 is as deep as chains are drafted.
         borrow: Whether a GPU that holds no layers computes large passes with weights that it is lent.
+        widths: See ``Abilities.widths``; None for ``WIDTHS`` where layers lie on another machine, and none elsewhere.
         rope: How positions are scaled; None for what the file says.
     """
 
@@ -145,6 +150,7 @@ class ContextOptions:
     threads: int = 0
     rollback: int = 8
     borrow: bool = True
+    widths: tuple[int, ...] | None = None
     rope: RopeScaling | None = None
 
     def params(self, n_ctx: int, recurrent: bool = False) -> Any:

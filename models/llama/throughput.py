@@ -29,9 +29,11 @@ ROWS: Final = (1, 2, 4, 8)
 _COLUMNS: Final = 4096
 _BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
 """Of a matrix: more than the last cache of most machines."""
-_SECONDS: Final = 0.15
-_RUNS: Final = 8
-"""Each product is run for so long, and so often at least."""
+_SECONDS: Final = 0.05
+_RUNS: Final = 3
+"""Each product is run for so long, and so often at least, in each round."""
+_ROUNDS: Final = 3
+"""Of all products: what slows a machine down for a second shows in one of them, and is left out."""
 _CHAIN, _SMALL = 100, 256
 """Operations in a row, each a product with a matrix of so many rows and columns."""
 _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
@@ -114,13 +116,23 @@ def measure(kind: str) -> Throughput | None:
         opened.callback(calls.backend_free, backend)
         if kind == "cpu":
             _use_threads(backend, device)
-        rates = {}
-        for name, (number, bits) in TYPES.items():
-            height = int(_BYTES[kind] * 8 / bits) // _COLUMNS // 64 * 64
-            if found := _products(backend, kind, number, height):
-                size = _COLUMNS * height * bits / 8
-                rates[name] = {rows: size / seconds for rows, seconds in found.items()}
-        return Throughput(kind, rates, _chain(backend))
+        rounds = [_round(backend, kind) for _ in range(_ROUNDS)]
+        rates = {
+            name: {rows: median(each.rates[name][rows] for each in rounds) for rows in ROWS}
+            for name in TYPES
+            if all(name in each.rates for each in rounds)
+        }
+        return Throughput(kind, rates, median(each.operation for each in rounds))
+
+
+def _round(backend: int, kind: str) -> Throughput:
+    rates = {}
+    for name, (number, bits) in TYPES.items():
+        height = int(_BYTES[kind] * 8 / bits) // _COLUMNS // 64 * 64
+        if found := _products(backend, kind, number, height):
+            size = _COLUMNS * height * bits / 8
+            rates[name] = {rows: size / seconds for rows, seconds in found.items()}
+    return Throughput(kind, rates, _chain(backend))
 
 
 def _use_threads(backend: int, device: int) -> None:
@@ -188,7 +200,7 @@ def _chain(backend: int) -> float:
 
 
 def _time(backend: int, build: Callable[[Any], None]) -> float | None:
-    """Seconds of a run of a graph, the median of many; None where the device has no memory for it, or cannot do it."""
+    """Median seconds of several runs of a graph; None where the device has no memory for it, or cannot do it."""
     import numpy as np
 
     from slipstream.models.llama import ggml

@@ -11,6 +11,7 @@ from slipstream.models.memory.shape import Layer, Shape
 from slipstream.models.types import KvType, pass_tokens
 
 _PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
+_COPIES: Final = 4  # GGML_SCHED_MAX_COPIES: of a pass's inputs, where GPUs that hold the whole model pass it on
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ def need_of(shape: Shape, context: ContextSize, shares: Sequence[int] = (), meas
 
     llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. Every GPU
     with layers has a compute buffer, and so has the machine's memory; the first GPU copies weights for large passes,
-    one tensor at a time (``op_offload``).
+    one tensor at a time (``op_offload``). Where several hold all layers, each keeps copies of the inputs of passes
+    (llama.cpp's pipeline parallelism).
 
     Args:
         shares: Layers on each GPU, in order, the output counted as the last one.
@@ -102,16 +104,17 @@ def need_of(shape: Shape, context: ContextSize, shares: Sequence[int] = (), meas
         return Need(weights, kv, graph + logits, (0,) * len(shares))
     first = len(shape.layers) + 1 - sum(shares)
     sizes = offloaded(shape, context)[first:]
+    inputs = 4 * context.batch * shape.width + shape.caches * context.cells * context.batch * 2
+    held = graph + ((_COPIES - 1) * inputs if not first and sum(map(bool, shares)) > 1 else 0)
     on, at = [], 0
     for share in shares:
-        on.append(sum(sizes[at : at + share]) + (graph if share else 0))
+        on.append(sum(sizes[at : at + share]) + (held if share else 0))
         at += share
     near = shape.layers[:first]
     borrowed = max((layer.weights for layer in near), default=0) // 2
     on[0] += borrowed
-    inputs = 4 * context.batch * shape.width + shape.caches * context.cells * context.batch * 2
     beside = graph if near else min(graph, inputs)
-    graphs = sum(graph for share in shares if share)
+    graphs = sum(held for share in shares if share)
     return Need(weights + shape.copied, kv, graphs + beside + borrowed + logits, tuple(on))
 
 

@@ -20,6 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Final
 
+from slipstream.models.gguf.architectures import ROLLS_BACK
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
@@ -85,11 +86,6 @@ def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
 
 
 _BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
-# architectures that keep copies of their states (``llm_arch_supports_rs_rollback`` of ``src/llama-arch.cpp``)
-_ROLLS_BACK: Final = frozenset(
-    {"kimi-k3", "qwen35", "qwen35moe", "qwen4exp", "deepseek4", "glm5-next", "nemotron_h", "nemotron_h_moe"}
-    | {"lfm2", "lfm2moe", "bailingmoe3"}
-)
 _LAYERS_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
 """How many of the first layers have their own keys and values, where the file does not say it."""
 _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
@@ -170,7 +166,7 @@ def shape_of(header: Header) -> Shape:
         packable=header.architecture != "grok"  # it has no flash attention
         and all((header.number(f"attention.{name}_length") or own) % 32 == 0 for name in ("key", "value")),
         caches=2 if header.number("attention.sliding_window") else 1,
-        copies=header.architecture in _ROLLS_BACK,
+        copies=header.architecture in ROLLS_BACK,
         n_ctx_train=header.n_ctx_train or 0,
         longest=context_range(header).longest,
         params=sum(prod(tensor.shape) for tensor in header.tensors),

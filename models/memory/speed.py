@@ -42,7 +42,7 @@ _CHOOSING: Final = 0.25e-3
 """Seconds that choosing a token takes."""
 _LENGTH: Final = 512
 """Tokens in the KV cache."""
-_FAST, _SLOW = 0.8, 1.25
+_FAST, _SLOW = 0.8, 1.5
 """The least and the most that a pass takes of what the formula says."""
 _ROUGH: Final = 1.15
 """That range is wider by this where a model's header is not known."""
@@ -51,13 +51,16 @@ _RIGHT: Final = MappingProxyType(
         "draft": (0.5, 0.8),
         "eagle3": (0.5, 0.8),
         "mtp": (0.55, 0.85),
+        "dflash": (0.5, 0.8),
+        "dspark": (0.5, 0.8),
         "medusa": (0.4, 0.6),
         "kangaroo": (0.4, 0.7),
         "": (0.0, 0.5),
     }
 )
 """How often a guess of a method is right, from text that is hard to guess to text that is easy; "" copies text."""
-_HEADS: Final = frozenset({"eagle3", "mtp", "medusa", "kangaroo"})
+_HEADS: Final = frozenset({"eagle3", "mtp", "dflash", "dspark", "medusa", "kangaroo"})
+_IN_ONE_PASS: Final = frozenset({"dflash", "dspark"})  # of those: one pass drafts all tokens, not one each
 _DEEPEST: Final = 7
 _CACHED: Final = 32 << 20  # bytes that a processor's last cache may hold: the speed of its memory says nothing then
 _EXPERTS: Final = re.compile(r"_(?:ch)?exps\.")
@@ -220,7 +223,8 @@ def predict(
 
     def gain(right: float) -> float:
         tokens = [sum(right**at for at in range(depth + 1)) for depth in range(_DEEPEST + 1)]
-        return max(one * tokens[depth] / (passes[depth] + depth * guess) for depth in range(_DEEPEST + 1))
+        guesses = [min(depth, 1) if method in _IN_ONE_PASS else depth for depth in range(_DEEPEST + 1)]
+        return max(one * tokens[depth] / (passes[depth] + count * guess) for depth, count in enumerate(guesses))
 
     hard, easy = _RIGHT.get(method, _RIGHT[""])
     return Prediction(plain, Range(plain.low * max(1.0, gain(hard)), plain.high * max(1.0, gain(easy))))

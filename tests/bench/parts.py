@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.bench.interface import interface_text, measure_interface
 from tests.bench.memory import measure_memory, memory_text
+from tests.bench.network import compare_networks, network_text
 from tests.bench.overhead import measure_overhead, overhead_text
 from tests.bench.peers.choice import PeerChoice
 from tests.bench.peers.compare import compare_peers
@@ -31,9 +32,22 @@ from slipstream.app.platform.paths import Paths
 from slipstream.models.llama.target import ContextOptions
 
 # the parts that measure the model that is asked for
-OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers")
+OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers", "network")
 NAMES: Final = (
-    *("startup", "plain", "overhead", "memory", "predict", "race", "topics", "replay", "typing", "interface", "peers"),
+    *(
+        "startup",
+        "plain",
+        "overhead",
+        "memory",
+        "predict",
+        "race",
+        "topics",
+        "replay",
+        "typing",
+        "interface",
+        "peers",
+        "network",
+    ),
 )
 
 
@@ -69,6 +83,7 @@ class Sizes:
     interface_tokens: int = 20_000  # tokens of its long reply
     interface_messages: int = 500  # messages of its long chat
     interface_rounds: int = 5  # how often that is opened
+    network_ms: tuple[float, ...] = (0.2, 2.0, 10.0)  # milliseconds each way of the networks of part ``network``
 
     @staticmethod
     def brief() -> Sizes:
@@ -105,6 +120,7 @@ class DevelopersParts:
             "typing": self._typing,
             "interface": self._interface,
             "peers": self._peers,
+            "network": self._network,
         }
 
     def _startup(self) -> Outcome:
@@ -178,6 +194,12 @@ class DevelopersParts:
     def _peers(self) -> Outcome:
         report = compare_peers(self.setup.measured, self.setup.plan, self.peers, self.tell)
         return Outcome(peers_text(report), asdict(report))
+
+    def _network(self) -> Outcome:
+        setup = self.setup
+        delays = self.sizes.network_ms
+        figures = compare_networks(setup.measured, setup.plan, delays, setup.folder, self.tell, setup.stop)
+        return Outcome(network_text(figures), asdict(figures))
 
     def _bundled(self) -> tuple[str, Path, ContextOptions]:
         options = ContextOptions(kv="q8_0", flash=True, same_text=True, threads=self.sizes.threads)  # as it is loaded

@@ -58,6 +58,7 @@ class Lender:
                 resource.setrlimit(resource.RLIMIT_DATA, (self._memory, self._memory))
 
         command = [sys.executable, "-c", _COMMAND, "lend", "--port", str(self.port), "--threads", "2", *self._more]
+        before = len(self.said()) if self.log.exists() else 0  # of another one at this port
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -68,7 +69,9 @@ class Lender:
                 start_new_session=True,
                 preexec_fn=limit,
             )
-        until(lambda: "Lending at" in self.said() or self.process.poll() is not None, "the lender did not start")
+        until(
+            lambda: "Lending at" in self.said()[before:] or self.process.poll() is not None, "the lender did not start"
+        )
         assert self.process.poll() is None, self.said()
 
     def said(self) -> str:

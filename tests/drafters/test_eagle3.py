@@ -26,7 +26,8 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.check import target_layers, unfit
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import ROWS, FeatureContext, HeadOutput
+from slipstream.models.llama.features import FeatureContext, HeadOutput
+from slipstream.models.llama.head_context import ROWS
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.sampling.sampler import Sampler
@@ -146,8 +147,8 @@ def test_two_turns_have_the_text_of_plain_decoding(
 def follows(drafter: FeatureDrafter, history: History) -> HeadOutput:
     """What the head says of the end of a text."""
     drafter._text += history.tokens[len(drafter._text) :]
-    guess = drafter._settle(len(drafter._waiting), answer=True)
-    assert guess and drafter.paired[-1] == len(history.tokens) - 2
+    guess = drafter._settle(len(drafter.queue.waiting), answer=True)
+    assert guess and drafter.queue.read[-1] == len(history.tokens) - 2
     return HeadOutput(guess.logits[-1].copy(), guess.features[-1].copy())
 
 
@@ -164,7 +165,7 @@ def test_a_head_that_lived_through_a_reply_says_what_a_fresh_one_says(
         target.rewind(0)
         target.prefill(history.tokens[:-1], lambda chunk: fresh.on_prefill(chunk.tokens, chunk.hidden))
         anew = follows(fresh, history)
-    assert len(eagle.paired) == len(history.tokens) - 1
+    assert len(eagle.queue.read) == len(history.tokens) - 1
     for one, other in zip(lived, anew, strict=True):
         np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
 
@@ -233,9 +234,9 @@ def test_held_features_are_read_in_time(model: LlamaModel, target: LlamaTarget, 
     """While another method drafts, features do not pile up, and none is lost."""
     history = History(ask(model, PROMPTS[2]))
     reply(target, eagle, history, size=120, should_extend=lambda _p, _d: False)
-    assert 0 < len(eagle.waiting) < 40
+    assert 0 < len(eagle.queue.waiting) < 40
     follows(eagle, history)
-    assert eagle.paired == list(range(len(history.tokens) - 1))
+    assert eagle.queue.read == list(range(len(history.tokens) - 1))
 
 
 def test_it_stops_where_it_is_not_worth_it_and_where_the_context_ends(
@@ -325,8 +326,8 @@ def test_a_failed_pass_is_an_error_and_leaves_the_cache_in_order(
     history = History(ask(model, PROMPTS[0]))
     reply(target, eagle, history)
     eagle.begin(History([1] * (ROWS + 8) + [5000]))  # no such token: of two passes, the second fails
-    eagle._take(0, [np.zeros((ROWS + 8, 256), np.float32)] * 3)
+    eagle.queue.take(0, dict.fromkeys(eagle.needs.hidden, np.zeros((ROWS + 8, 256), np.float32)))
     with pytest.raises(SlipstreamError, match="could not be evaluated"):
         eagle._settle(ROWS + 8)
-    assert eagle._head.length == len(eagle.paired) == 0
+    assert eagle._head.length == len(eagle.queue.read) == 0
     assert sum(len(step.draft.tree) for step in reply(target, eagle, history)) > 0

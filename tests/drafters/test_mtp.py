@@ -63,14 +63,14 @@ def prompt(length: int = 6) -> list[Token]:
 
 
 def reply(
-    target: LlamaTarget, drafter: Drafter, history: History, temperature: float = 0.0, deep: int = 4
+    target: LlamaTarget, drafter: Drafter, history: History, temperature: float = 0.0, deep: int = 4, seed: int = 3
 ) -> list[Step]:
     """Goes on with a text, without the step that its end cuts short."""
     target.request(drafter.needs.hidden)
     drafter.begin(history)
     target.prefill(history.tokens[:-1], lambda chunk: drafter.on_prefill(chunk.tokens, chunk.hidden))
     rules = Rules(frozenset(), 450, 40, (), lambda token: b"")
-    sampler = Sampler(temperature=temperature, seed=3)
+    sampler = Sampler(temperature=temperature, seed=seed)
     steps = generate(target, drafter, sampler, history, lambda _p, depth: depth <= deep, rules, lambda: False)
     return [step for step in steps if not step.ended]
 

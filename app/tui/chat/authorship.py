@@ -26,6 +26,8 @@ DRAFTERS: Final[Mapping[str, str]] = MappingProxyType(
         "space": "underline $secondary",
         "eagle3": "bold underline $primary",
         "mtp": "bold underline $secondary",
+        "dflash": "bold underline $success",
+        "dspark": f"bold underline {PURPLE}",
         "lookup": COPIED,
         "retrieval": "underline italic $primary",
         "recycle": "underline italic $success",

@@ -240,7 +240,7 @@ class Conversation:
         said = self._store.messages(self.chat.id) if self.chat else []
         if len(said) < 2 or not said[-1].unfinished:
             return None
-        before = self._store.go_on(said[-1], model=loaded.name, fingerprint=loaded.fingerprint, drafter=drafter)
+        before = self._store.go_on(said[-1], model=loaded.title, fingerprint=loaded.fingerprint, drafter=drafter)
         sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
         messages = history([*said[:-1], before], loaded.fingerprint)
         generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
@@ -256,7 +256,7 @@ class Conversation:
         asked = said[-1]
         reply = self._store.begin_reply(
             asked.chat,
-            model=loaded.name,
+            model=loaded.title,
             fingerprint=loaded.fingerprint,
             drafter=drafter,
             seed=sampling.seed,

@@ -96,7 +96,7 @@ class ChatModel:
                 self._page.screen, lambda models: models.make_usual(chosen), _nothing, self._page.tell_error
             )
         self.loaded = self.known = loaded
-        self.name = one_line(loaded.name)
+        self.name = one_line(loaded.title)
         self._say("")
         self._page.top_bar.loaded = loaded
         self._page.status.promise(loaded.promise)

@@ -62,7 +62,7 @@ class TopBar(Widget):
         """What fits ``width``; the device only if so many columns are left for the title."""
         if self.loaded is None:
             return Content("")
-        name = one_line(self.loaded.name)
+        name = one_line(self.loaded.title)
         context = gauge(self.used, self.loaded.n_ctx)
         numbers = gauge(self.used, self.loaded.n_ctx, cells=0)
         device = one_line(self.loaded.device)

@@ -77,7 +77,7 @@ class Welcome(Vertical):
     def ready(self, loaded: Loaded) -> None:
         names = [one_line(offer.name) for offer in loaded.drafters if offer.usable and offer.name != "none"]
         drafting = f"drafters: {', '.join(names)}" if names else "no drafter fits it"
-        name = one_line(loaded.name)
+        name = one_line(loaded.title)
         text = f"{name} is ready\n{one_line(loaded.device)} · {drafting}"
         self._state.update(Content(text, [Span(0, len(name), "bold")]))
 

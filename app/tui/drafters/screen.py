@@ -97,7 +97,7 @@ class DraftersScreen(BrowsingScreen[Picked | None]):
         self.view = DraftersView(offers, current, context.plain_tok_per_s)
         super().__init__(self.view)
         plain = context.plain_tok_per_s
-        facts = (loaded.name, f"{rate(plain)} tok/s without a drafter" if plain else "", loaded.device)
+        facts = (loaded.title, f"{rate(plain)} tok/s without a drafter" if plain else "", loaded.device)
         heading = f"Drafters for {' · '.join(filter(None, facts))}"
         self._work = WorkNote(self.browser, heading, context.jobs, lambda: context.news() or self._trouble)
         self._loaded, self._chat = loaded, context

@@ -19,6 +19,8 @@ from slipstream.app.bench.race_picture import picture
 from slipstream.app.tui.parts.key_bar import KeyBar
 
 WIDEST: Final = 120
+SHORT: Final = 2.0
+"""Seconds for which a message stands without a clock."""
 _STYLES: Final = {
     "title": "bold",
     "faint": "$foreground 60%",
@@ -52,6 +54,7 @@ class RacePicture(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._words = "Loading the model …"
+        self._since: float | None = monotonic()
         self._start: Start | None = None
         self._frame = Frame(Racer(), Racer())
         self._waiting: deque[Frame | Finish] = deque()
@@ -59,9 +62,9 @@ class RacePicture(Widget):
         self.finish: Finish | None = None
         """The result, once it is drawn."""
 
-    def say(self, words: str) -> None:
-        """Shows a message in place of a race."""
-        self._start, self._words = None, words
+    def say(self, words: str, *, counts: bool = False) -> None:
+        """Shows a message in place of a race, with the seconds that pass if ``counts``."""
+        self._start, self._words, self._since = None, words, monotonic() if counts else None
         self.refresh()
 
     def take(self, event: Event) -> None:
@@ -77,6 +80,8 @@ class RacePicture(Widget):
         self.set_interval(1 / FRAMES, self._draw)
 
     def _draw(self) -> None:
+        if self._start is None and self._since is not None:
+            self.refresh()
         if self._start is None or not self._waiting:
             return
         shown = (monotonic() - self._began) / self._start.slower
@@ -95,7 +100,9 @@ class RacePicture(Widget):
     def render(self) -> Content:
         """Draws the race, or the message while there is none."""
         if self._start is None:
-            return Content(self._words).stylize("$foreground 70%")
+            waited = monotonic() - self._since if self._since is not None else 0.0
+            clock = f" {waited:.0f} s" if waited >= SHORT else ""
+            return Content(self._words + clock).stylize("$foreground 70%")
         width = max(min(self.size.width, WIDEST), 20)
         lines = picture(self._start, self._frame, self.finish, width, max(self.size.height, 8))
         drawn = (Content(text).stylize(_STYLES[kind]) if _STYLES[kind] else Content(text) for text, kind in lines)
@@ -146,7 +153,7 @@ class RaceScreen(Screen[None]):
 
     def _begin(self, widened: bool) -> None:
         self.racing = True
-        self.picture.say("Making the larger model …" if widened else "Loading the model …")
+        self.picture.say("Making the larger model …" if widened else "Loading the model …", counts=True)
         self.refresh_bindings()
         self._chat.again(widened)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.app.protocol import Load, Sampling
+from slipstream.app.protocol import Load, Lora, Sampling
 from slipstream.app.settings.file import OPTIONS, SettingsFile, given
 from slipstream.app.settings.reading import MOST_BYTES, line_of, load
 from slipstream.app.settings.text import template
@@ -231,3 +231,34 @@ def test_settings_become_a_load_and_a_sampling() -> None:
         Load("x.gguf"), n_ctx=512, gpu_layers=0, threads=2, states_limit=1 << 29
     )
     assert settings.sampling.sampling(seed=1) == Sampling(seed=1, typical=0.1)
+
+
+def test_adapters_of_the_settings_go_to_the_models_that_they_name() -> None:
+    settings = Settings().having({"model.lora": "Small=a.gguf:0.5, other=b.gguf,small-q8=/x/c.gguf"})
+    own = [Lora("a.gguf", 0.5, settled=True), Lora("/x/c.gguf", settled=True)]
+    first = settings.loading(Load("/models/small-q8_0.gguf"))
+    assert first.lora == own and not settings.loading(Load("/models/third.gguf")).lora
+    given = Load("/models/small-q8_0.gguf", lora=[Lora("d.gguf")])
+    assert settings.loading(given).lora == given.lora  # the command line's come first
+    assert not Settings().loading(first).lora  # those that the settings no longer name leave
+
+
+@pytest.mark.parametrize("text", ["a.gguf", "=a.gguf", "small=a.gguf:much", "small=a.gguf:1e9", "small=:2", "small="])
+def test_adapters_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="lora"):
+        all_settings()["model.lora"].checked(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "scale", "words"),
+    [
+        ("a.gguf", "a.gguf", 1.0, "a"),
+        ("/x/a.gguf:0.5", "/x/a.gguf", 0.5, "a ×0.5"),
+        ("a:b/c", "a:b/c", 1.0, "c"),
+        ("C:\\x\\a.gguf", "C:\\x\\a.gguf", 1.0, None),
+        ("a.gguf:-1", "a.gguf", -1.0, "a ×-1"),
+    ],
+)
+def test_an_adapter_is_a_file_with_a_scale(text: str, path: str, scale: float, words: str | None) -> None:
+    lora = Lora.read(text)
+    assert (lora.path, lora.scale) == (path, scale) and words in (None, lora.words)

@@ -83,3 +83,21 @@ async def test_the_drafters_screen_offers_a_race(open_chat: Open, asked: list[li
         await chat.press("v")
         await chat.until(lambda: bool(asked))
         assert isinstance(chat.app.screen, RaceScreen)
+
+
+async def test_a_long_wait_for_the_model_has_a_clock(
+    open_chat: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import os
+
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    scripted(monkeypatch, [], str(gate))
+    monkeypatch.setattr("slipstream.app.tui.race.screen.SHORT", 0.0)
+    async with open_chat() as chat:
+        chat.screen.prompt.put("/race")
+        await chat.press("enter")
+        await chat.until(lambda: "Loading the model … 0 s" in chat.shown())
+        await chat.until(lambda: "Loading the model … 1 s" in chat.shown())
+        await chat.press("escape")
+        await chat.until(lambda: chat.screen.jobs.job is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
@@ -102,6 +103,36 @@ def test_a_single_row_is_measured_after_another_one() -> None:
     costs = measure_costs(Rebuilding(clock, DEAR), 10.0, 4.0, clock)
     assert costs.rows[1] == pytest.approx(DEAR[1])
     assert costs.rows[2] == pytest.approx(DEAR[2] + 0.5 * DEAR[1])
+
+
+def test_padded_passes_cost_what_their_width_takes() -> None:
+    costs = CostModel({1: 10.0, 4: 22.0, 8: 37.0}, {}, 0, 8, (1, 4, 8))
+    assert costs.rows[1:] == pytest.approx([10, 22, 22, 22, 37, 37, 37, 37])
+    for _ in range(40):
+        costs.observe(1, 10.0)
+        costs.observe(3, 44.0)
+    assert costs.rows[1] == pytest.approx(10)
+    assert costs.rows[2] == costs.rows[3] == costs.rows[4] == pytest.approx(44, rel=0.02)
+
+
+def test_padded_passes_are_measured_at_their_widths_each_after_one_of_the_same() -> None:
+    clock, widths = Clock(), list[int]()
+
+    class Far(TimedTarget):
+        """Sends a graph again where the width changes."""
+
+        def __init__(self) -> None:
+            super().__init__(clock, DEAR)
+            self.abilities = replace(self.abilities, widths=(1, 4, 16, 64))
+
+        def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+            clock.now += 0.02 * (widths[-1:] != [1 + len(tree)])
+            widths.append(1 + len(tree))
+            return super().evaluate(last, tree)
+
+    costs = measure_costs(Far(), 10.0, 8.0, clock)
+    assert set(widths) == {1, 4, 16, 64}
+    assert [costs.rows[rows] for rows in (1, 2, 4, 5, 16)] == pytest.approx([10, 22, 22, 52, 52])
 
 
 def test_kept_costs_are_taken_only_where_they_hold() -> None:

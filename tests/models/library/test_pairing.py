@@ -107,10 +107,22 @@ def test_what_the_catalogue_names_comes_before_what_only_fits(tmp_path: Path, ta
 
 
 def test_a_drafter_that_is_not_here_is_to_be_fetched_and_named_once(tmp_path: Path, target: Header) -> None:
-    offers = pairs_for(target, Surroundings([], pairs=[pair(), replace(pair(), id="y"), pair("dflash", "tiny-dflash")]))
-    first, second = offers
+    around = Surroundings([], pairs=[pair(), replace(pair(), id="y"), pair("dflash", "tiny-dflash")])
+    first, second = pairs_for(target, around)
     assert first.fetch and first.fetch.repo == "acme/tiny-GGUF" and not first.ready and not first.why_not
-    assert second.method == "dflash" and "not supported yet" in second.why_not and "lookup" in second.instead
+    assert second.method == "dflash" and second.fetch and not second.why_not
+
+
+@pytest.mark.parametrize(
+    ("architecture", "reason"),
+    [("laguna", "hands out no layers of the architecture laguna"), ("qwen3next", "cannot take back tokens")],
+)
+def test_heads_are_not_fetched_for_a_model_that_they_cannot_serve(
+    target: Header, architecture: str, reason: str
+) -> None:
+    other = replace(target, architecture=architecture)
+    (found,) = pairs_for(other, Surroundings([], pairs=[pair("dflash", "tiny-dflash")]))
+    assert reason in found.why_not and not found.ready and "lookup" in found.instead
 
 
 def test_heads_in_a_file_of_their_own_say_that_they_are_not_served(tmp_path: Path, target: Header) -> None:
@@ -118,7 +130,7 @@ def test_heads_in_a_file_of_their_own_say_that_they_are_not_served(tmp_path: Pat
     models = installed(tmp_path, **heads)
     around = Surroundings(models, pairs=[pair("mtp", "mtp-Big"), pair("dflash", "big-dflash")])
     found = {each.method: each.why_not for each in pairs_for(target, around) if each.drafter}
-    assert "MTP heads in a file of their own" in found["mtp"] and "DFlash" in found["dflash"]
+    assert "MTP heads in a file of their own" in found["mtp"] and "does not say which layers" in found["dflash"]
 
 
 def test_gains_of_this_machine_order_everything(tmp_path: Path) -> None:

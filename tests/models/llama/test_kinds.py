@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,13 @@ from tests.models.kinds import CHAINS, DIFFUSES, KINDS, LAYERS, PLAIN, TOKENS, T
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.llama.target import ContextOptions
+from slipstream.models.llama.target import WIDTHS, ContextOptions
 from slipstream.models.types import LAST_HIDDEN, TokenTree
 
 OPTIONS = ContextOptions(n_ctx=512, kv="f32", flash=False, max_leaves=8, threads=1)
 TOLERANCE = 1e-4  # logits are around 3; F32 sums of another order differ by 1e-6, one wrong token by 0.1 and more
 REJECTIONS, BATCHES = 500, 10
+PADDED = [(TREES[0], WIDTHS), (CHAINS[0], WIDTHS), (CHAINS[0], (4,))]
 LAYER_INPUTS = {"llama", "qwen3", "qwen3moe", "lfm2", "qwen35", "nemotron_h"}
 
 OpenModel = Callable[[str], LlamaModel]
@@ -74,7 +76,9 @@ def difference(target: LlamaTarget, other: LlamaTarget, token: int) -> float:
     return worst
 
 
-def reject(model: LlamaModel, options: ContextOptions, rng: random.Random) -> tuple[float, int, int]:
+def reject(
+    model: LlamaModel, options: ContextOptions, rng: random.Random, widths: tuple[int, ...] = ()
+) -> tuple[float, int, int]:
     """Rejects 500 drafts of random shapes, of which a random part is kept.
 
     Returns:
@@ -83,7 +87,8 @@ def reject(model: LlamaModel, options: ContextOptions, rng: random.Random) -> tu
     """
     worst, moved, longest = 0.0, 0, 0
     for _ in range(BATCHES):
-        with closing(LlamaTarget(model, options)) as target, closing(LlamaTarget(model, options)) as fresh:
+        padded = replace(options, widths=widths)
+        with closing(LlamaTarget(model, padded)) as target, closing(LlamaTarget(model, options)) as fresh:
             target.prefill(words(rng, rng.randint(1, 40)))
             for at in range(REJECTIONS // BATCHES):
                 if at % 5 == 0:
@@ -104,11 +109,11 @@ def reject(model: LlamaModel, options: ContextOptions, rng: random.Random) -> tu
     return worst, moved, longest
 
 
-@pytest.mark.parametrize("kind", [*TREES, *CHAINS])
+@pytest.mark.parametrize(("kind", "widths"), [*((kind, ()) for kind in (*TREES, *CHAINS)), *PADDED])
 def test_after_each_of_500_rejections_the_next_logits_are_those_of_a_fresh_context(
-    model_of: OpenModel, kind: str
+    model_of: OpenModel, kind: str, widths: tuple[int, ...]
 ) -> None:
-    worst, moved, longest = reject(model_of(kind), OPTIONS, random.Random(kind))
+    worst, moved, longest = reject(model_of(kind), OPTIONS, random.Random(kind), widths)
     assert worst < TOLERANCE and longest > 3 * WINDOW
     assert kind in CHAINS or moved > 50
 

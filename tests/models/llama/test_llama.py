@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.models.errors import ContextFullError, SlipstreamError
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.target import ContextOptions, PrefillChunk
+from slipstream.models.llama.target import WIDTHS, ContextOptions, PrefillChunk
 from slipstream.models.types import LAST_HIDDEN, Floats, TokenTree
 
 Open = Callable[..., LlamaTarget]
@@ -50,9 +50,12 @@ def plain_rows(target: LlamaTarget, tokens: Sequence[int]) -> list[Floats]:
 
 
 @pytest.mark.parametrize("prefix", [40, 560])
-def test_trees_are_bit_equal_to_plain_decoding_whatever_path_wins(open_target: Open, prefix: int) -> None:
+@pytest.mark.parametrize("widths", [(), WIDTHS])
+def test_trees_are_bit_equal_to_plain_decoding_whatever_path_wins(
+    open_target: Open, prefix: int, widths: tuple[int, ...]
+) -> None:
     rng = random.Random(prefix)
-    tree_target, plain_target = open_target(STRICT), open_target(STRICT)
+    tree_target, plain_target = open_target(replace(STRICT, widths=widths)), open_target(STRICT)
     for target in (tree_target, plain_target):
         assert target.prefill(prompt_of(prefix)).decoded == prefix
     moved = checked = 0
@@ -71,6 +74,17 @@ def test_trees_are_bit_equal_to_plain_decoding_whatever_path_wins(open_target: O
             checked += 1
         assert list(tree_target.tokens) == list(plain_target.tokens)
     assert moved >= 5 and checked >= 60  # other branches than the first have won, or this proves little
+
+
+def test_padding_stays_within_the_context_and_brings_no_rows_of_its_own(open_target: Open) -> None:
+    target = open_target(replace(STRICT, n_ctx=256, widths=(4, 8)))
+    target.request(frozenset({LAST_HIDDEN, 3}))
+    target.prefill(prompt_of(250))
+    target.feed([301, 302])
+    evaluation = target.evaluate(303, TokenTree.chain([304, 305]))  # with its padding it would need 258 cells
+    assert len(evaluation.logits) == len(evaluation.hidden[LAST_HIDDEN]) == len(evaluation.hidden[3]) == 3
+    target.keep((0, 1))
+    assert target.cached == len(target.tokens) == 255
 
 
 def test_without_same_text_another_branch_keeps_its_cells_and_nearly_its_logits(open_target: Open) -> None:

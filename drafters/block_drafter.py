@@ -1,0 +1,144 @@
+"""What DFlash, DFlash2 and DSpark share: a head that guesses a whole block of tokens in one pass.
+
+It works like llama.cpp's ``common/speculative.cpp``: the target's features of the text stay in the head's cache, and a
+block of the last token and masks runs behind them. Where the target takes trees, the candidates of the places grow one,
+best path first, as in DDTree (arXiv 2604.12989): that needs no further pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.calibration import RankedTokens
+from slipstream.drafters.feature_queue import HELD, FeatureQueue
+from slipstream.drafters.resources import Resources, needs_heads
+from slipstream.drafters.tree import TOP, Grown, TreeBuilder
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.block_head import ARCHITECTURE, BlockMethod, block_head, block_method, unfit_block
+from slipstream.models.llama.block_context import BlockContext, BlockOutput
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Floats, History, Token, shared_prefix
+
+_SIBLINGS: Final = 4  # candidate tokens below each node
+_NODES: Final = 24
+
+Following = Callable[[BlockOutput, Sequence[Token]], Floats | None]
+"""The logits of the token after a path of drafted tokens; None where the block says nothing about it."""
+
+
+class BlockDrafter(Drafter):
+    """Drafts with a head that reads the inputs of several of the target's layers."""
+
+    def __init__(
+        self, name: str, head: BlockContext, target: LlamaTarget, following: Following, opened: ExitStack
+    ) -> None:
+        """Creates a drafter, which owns the head.
+
+        Args:
+            head: Used by this drafter alone, and closed with it.
+            target: The target; it must outlive this drafter.
+            following: Reads a block.
+            opened: What to close after the head, such as its weights.
+        """
+        self.name, self.needs = name, Needs(frozenset(head.head.layers))
+        self._head, self._target, self._following, self._opened = head, target, following, opened
+        self.queue = FeatureQueue(head.head.layers, head.rewind)
+        abilities = target.abilities
+        self._n_ctx, self._leaves = abilities.n_ctx, max(1, abilities.max_leaves)
+        self._nodes = min(_NODES, abilities.max_rows - 1)
+        self._siblings = _SIBLINGS if self._leaves > 1 else 1
+        self._ranked = RankedTokens()
+        self._text: list[Token] = []
+
+    def begin(self, history: History) -> None:
+        """Starts a reply; keeps the features of the prefix that the prompt shares with the last text."""
+        self.rewind(shared_prefix(self._text, history.tokens))
+        self._text = list(history.tokens)
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        self.queue.take(self._target.cached - len(tokens), hidden)
+        self._settle()
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Drafts a tree, or a chain if only one branch is worth its cost."""
+        newest = (self.queue.waiting or self.queue.read)[-1:]
+        room = min(self._nodes, self._n_ctx - len(history.tokens))
+        if newest != [len(history.tokens) - 2] or room < 1 or not should_extend(1.0, 1):
+            return NO_DRAFT
+        self._settle()
+        block = self._head.draft(history.tokens[-1])
+        self._ranked.begin(history)
+        tree = TreeBuilder()
+
+        def offer(node: Grown) -> None:
+            logits = self._following(block, node.tokens)
+            if logits is not None:
+                ranked, shares = sampler.rank(logits, history, node.tokens, self._siblings)
+                self._ranked.add(node.tokens, ranked, shares)
+                tree.offer(node, self._ranked.after(node.tokens))
+
+        offer(TOP)
+        for node in tree.grow(should_extend, self.name, room, self._leaves):
+            offer(node)
+        return tree.build()
+
+    def observe(self, history: History, step: Step) -> None:
+        """Takes the features of the accepted path; the other rows belong to rejected texts."""
+        self._ranked.observe(history, step)
+        self._text += history.tokens[len(self._text) :]
+        first = len(history.tokens) - len(step.tokens) - 1
+        self.queue.take(first, step.evaluation.hidden, [0, *(node + 1 for node in step.path)])
+        if len(self.queue.waiting) > HELD:
+            self._settle()
+
+    def rewind(self, length: int) -> None:
+        """Drops all features of tokens from index ``length`` on."""
+        del self._text[length:]
+        self.queue.drop(length, length)
+
+    def close(self) -> None:
+        self._head.close()
+        self._opened.close()
+
+    def _settle(self) -> None:
+        self.queue.settle(len(self.queue.waiting), lambda _, joined: self._head.inject(joined))
+
+
+def open_block(
+    name: BlockMethod, path: Path, target: LlamaTarget, following: Callable[[LlamaModel], Following]
+) -> BlockDrafter:
+    """Loads a head.
+
+    Args:
+        path: The head's GGUF, which ``unfit_block`` has found to fit the target.
+        target: What it drafts for; it must live longer than the drafter.
+        following: Makes what reads the blocks of the loaded head.
+
+    Raises:
+        SlipstreamError: If the file cannot be loaded, or there is no memory.
+    """
+    with ExitStack() as opened:
+        model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
+        head = BlockContext(target, model, block_head(model.header))
+        return BlockDrafter(name, head, target, following(model), opened.pop_all())
+
+
+def lacks_block(name: BlockMethod) -> Callable[[Resources], str]:
+    """What is missing for a head of this method, in words that follow "cannot serve this model:"."""
+
+    def lacks(resources: Resources) -> str:
+        missing = needs_heads(name)(resources)
+        if missing:
+            return missing
+        header = read_header(resources.heads[name])
+        if header.architecture != ARCHITECTURE or block_method(header) != name:
+            return f"its {name} head is a file of another kind"
+        return unfit_block(header, resources.abilities)
+
+    return lacks

@@ -1,0 +1,88 @@
+"""Drafter ``dflash``: a block of tokens guessed in one pass from the target's own features, run by llama.cpp.
+
+Sources: DFlash (arXiv 2602.06036), whose places are independent of each other given the text, and DFlash2, whose
+selector scores each candidate of a place after each candidate of the place before (llama.cpp PR 27342).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from slipstream.drafters.base import Drafter
+from slipstream.drafters.block_drafter import BlockDrafter, Following, lacks_block, open_block
+from slipstream.drafters.resources import LAYER_CALLS, Method, Resources
+from slipstream.models.heads.block_head import BlockHead, BlockMethod, block_head
+from slipstream.models.llama.block_context import BlockOutput
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.types import Floats, Token
+
+NAME: Final[BlockMethod] = "dflash"
+
+
+def independent(head: BlockHead) -> Following:
+    """Reads a block whose rows are the logits of their places, whatever stands before them."""
+
+    def following(block: BlockOutput, path: Sequence[Token]) -> Floats | None:
+        row = head.first + len(path)
+        return block.logits[row] if row < len(block.logits) else None
+
+    return following
+
+
+def selected(head: BlockHead, n_vocab: int) -> Following:
+    """Reads a DFlash2 block: the scores of a row's candidates depend on the candidate before them.
+
+    A row has k candidates, in no order, then k scores after each candidate of the row before; in the first row all of
+    these are alike.
+    """
+    k, logits = head.choices, np.full(n_vocab, -np.inf, np.float32)
+    scored = np.empty(0, np.int64)
+
+    def following(block: BlockOutput, path: Sequence[Token]) -> Floats | None:
+        nonlocal scored
+        row = head.first + len(path)
+        if row >= len(block.features):
+            return None
+        before = 0
+        if path:
+            (places,) = (block.features[row - 1, :k] == path[-1]).nonzero()
+            if not len(places):
+                return None
+            before = int(places[0])
+        ids = block.features[row, :k].astype(np.int64)
+        logits[scored] = -np.inf
+        scored = ids[(ids >= 0) & (ids < n_vocab)]
+        logits[scored] = block.features[row, k * (1 + before) : k * (2 + before)][(ids >= 0) & (ids < n_vocab)]
+        return logits
+
+    return following
+
+
+def open_dflash(path: Path, target: LlamaTarget) -> BlockDrafter:
+    """Loads a DFlash or DFlash2 head; see ``open_block``."""
+
+    def following(model: LlamaModel) -> Following:
+        head = block_head(model.header)
+        return selected(head, target.abilities.n_vocab) if head.selected else independent(head)
+
+    return open_block(NAME, path, target, following)
+
+
+def _make(resources: Resources) -> Drafter:
+    assert resources.llama is not None  # lacks_block has checked it
+    return open_dflash(resources.heads[NAME], resources.llama)
+
+
+METHOD: Final = Method(
+    NAME,
+    _make,
+    lacks=lacks_block(NAME),
+    about="a trained head guesses a block of tokens in one pass",
+    auto=True,
+    calls=LAYER_CALLS,
+)

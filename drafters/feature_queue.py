@@ -1,0 +1,86 @@
+"""The target's features on their way to the cache of a drafting head."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import numpy as np
+
+from slipstream.models.errors import SlipstreamError
+from slipstream.models.types import Floats
+
+Result = TypeVar("Result")
+
+HELD: Final = 32  # features that may wait for a pass while another method drafts
+
+
+class FeatureQueue:
+    """The positions whose features a head has read, and those whose features wait for its next pass.
+
+    Features come only with the pass that evaluates their token: if the target reuses a part of a prompt whose features
+    were missed or dropped, the positions of that part are missing, and the head drafts from the others.
+
+    Attributes:
+        read: Positions whose features are in the head's cache, ascending.
+        waiting: Positions whose features are not there yet, ascending, after those.
+    """
+
+    def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
+        """Creates an empty queue.
+
+        Args:
+            points: The hidden points that are joined to a feature, in this order.
+            rewind: Cuts the head's cache to so many positions.
+        """
+        self.read: list[int] = []
+        self.waiting: list[int] = []
+        self._points, self._rewind = tuple(points), rewind
+        self._features: list[Floats] = []  # of the waiting positions, [joined width] each
+
+    def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
+        """Stores the features of the positions from ``first`` on, in place of earlier ones.
+
+        Args:
+            hidden: The target's hidden states: point to [rows, width].
+            rows: The rows to take; None for all.
+        """
+        self.drop(first, first)
+        joined = [hidden[point] if rows is None else hidden[point][rows] for point in self._points]
+        features = np.concatenate(joined, axis=1)
+        self.waiting += range(first, first + len(features))
+        self._features.extend(features)
+
+    def drop(self, read: int, waiting: int) -> None:
+        """Drops what was read from position ``read`` on, and what waits from position ``waiting`` on."""
+        kept = bisect_left(self.read, read)
+        if kept < len(self.read):
+            del self.read[kept:]
+            self._rewind(kept)
+        kept = bisect_left(self.waiting, waiting)
+        del self.waiting[kept:], self._features[kept:]
+
+    def settle(self, count: int, read: Callable[[Sequence[int], Floats], Result]) -> Result | None:
+        """Lets the head read the first ``count`` waiting features.
+
+        Args:
+            read: Reads positions and their features [positions, joined width] into the head's cache.
+
+        Returns:
+            What ``read`` returns; None if there is nothing to read.
+
+        Raises:
+            SlipstreamError: If the pass fails; the features wait on.
+        """
+        if count < 1:
+            return None
+        positions = self.waiting[:count]
+        try:
+            result = read(positions, np.stack(self._features[:count]))
+        except SlipstreamError:
+            self._rewind(len(self.read))  # some of several passes may have succeeded
+            raise
+        self.read += positions
+        del self.waiting[:count], self._features[:count]
+        return result

@@ -1,0 +1,181 @@
+"""Writers of a tiny target, and of DFlash, DFlash2 and DSpark heads for it whose guesses are known.
+
+The target's token depends on the last one alone: it goes round in a ring of eight tokens, and now and then leaves it
+for another ring. In a ring, each token is the one that follows the token nine places before: a head whose rows look
+there, and nowhere else, is right for a whole block, as long as the features of the text stand in their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTH: Final = 64
+RINGS: Final = 5
+RING: Final = 8
+FIRST: Final = 8  # of the rings' tokens; special ones and some that are never written stand before
+TOKENS: Final = FIRST + RINGS * RING
+MASK: Final = 3
+BLOCK: Final = 7
+LAYERS: Final = 3
+_HEAD, _FF = 64, 32
+_BIAS: Final = TOKENS  # a number that every embedding shares
+
+Weights = dict[str, NDArray[Any]]
+
+
+def follower(token: int) -> int:
+    """The token that comes after another one in its ring."""
+    ring, place = divmod(token - FIRST, RING)
+    return FIRST + ring * RING + (place + 1) % RING
+
+
+def embedding() -> NDArray[np.float32]:
+    """One number for each token, and one that all share; the mask has the latter alone."""
+    rows = np.eye(TOKENS, WIDTH, dtype=np.float32)
+    rows[MASK] = 0.0
+    rows[:, _BIAS] = 1.0
+    return rows
+
+
+def output() -> NDArray[np.float32]:
+    """Says the follower; the next best is in another ring."""
+    rows = np.zeros((TOKENS, WIDTH), np.float32)
+    for token in range(FIRST, TOKENS):
+        rows[follower(token), token] = 1.5
+        rows[FIRST + (token - FIRST + RING + 3) % (RINGS * RING), token] += 1.1
+    return rows
+
+
+def write_target(path: Path, architecture: str = "qwen3") -> Path:
+    """Writes a target of about 200 kB whose layers read everything and add nothing."""
+    rng = np.random.default_rng(2)
+    weights: Weights = {
+        "token_embd.weight": embedding(),
+        "output_norm.weight": np.ones(WIDTH, np.float32),
+        "output.weight": output(),
+    }
+    for layer in range(LAYERS):
+        weights |= _layer(f"blk.{layer}", rng)
+    if architecture == "llama":
+        weights = {
+            name: values for name, values in weights.items() if not name.endswith(("q_norm.weight", "k_norm.weight"))
+        }
+    return _write(path, architecture, weights, {}, LAYERS)
+
+
+def write_head(
+    path: Path, kind: str = "dflash", right: bool = True, own: bool = False, keys: Mapping[str, Any] = {}
+) -> Path:
+    """Writes a head that reads the inputs of the first layer and of the last one, which are the same.
+
+    Args:
+        kind: ``dflash``, ``dflash2`` or ``dspark``.
+        right: Whether it looks nine places back; otherwise it looks eight back, and is wrong.
+        own: Whether it has an embedding and a vocabulary matrix of its own.
+        keys: More settings, by their names without the architecture.
+    """
+    same = np.eye(WIDTH, dtype=np.float32)
+    weights: Weights = {
+        "fc.weight": np.concatenate((same, same), axis=1) / 2,
+        "enc.output_norm.weight": np.ones(WIDTH, np.float32),
+        "output_norm.weight": np.ones(WIDTH, np.float32),
+    }
+    weights |= _layer("blk.0", np.random.default_rng(3))
+    weights |= _look_back("blk.0", RING + 1 if right else RING)
+    if own:
+        weights |= {"token_embd.weight": embedding(), "output.weight": output()}
+    settings: dict[str, Any] = {"target_layers": [0, LAYERS - 1], "block_size": BLOCK, **keys}
+    return _write(path, "dflash", weights, settings, 1)
+
+
+def _look_back(at: str, back: int) -> Weights:
+    """Attention that reads one place, so far back, and passes on what stands there.
+
+    All keys are alike, and all queries: RoPE alone tells the places apart. It turns each pair of numbers by an angle
+    for each place, so that a query that is turned back by as many places meets the key there with all pairs in step.
+    """
+    half = _HEAD // 2
+    angles = back * 10.0 ** (-4.0 * np.arange(half) / half)  # of a base of 10,000
+    query = np.concatenate((np.cos(angles), -np.sin(angles)))
+    key = np.concatenate((np.ones(half), np.zeros(half)))
+    norm, everything = np.full(_HEAD, 8.0, np.float32), np.zeros((WIDTH, WIDTH), np.float32)
+    np.fill_diagonal(everything[:TOKENS, :TOKENS], 1.0)
+    from_bias = np.zeros((_HEAD, WIDTH), np.float32)
+    query_matrix, key_matrix = from_bias.copy(), from_bias.copy()
+    query_matrix[:, _BIAS], key_matrix[:, _BIAS] = query, key
+    return {
+        f"{at}.attn_q.weight": query_matrix,
+        f"{at}.attn_k.weight": key_matrix,
+        f"{at}.attn_v.weight": everything,
+        f"{at}.attn_output.weight": everything,
+        f"{at}.attn_q_norm.weight": norm,
+        f"{at}.attn_k_norm.weight": norm,
+    }
+
+
+def _layer(at: str, rng: np.random.Generator) -> Weights:
+    def matrix(*shape: int) -> NDArray[np.float32]:
+        return (0.1 * rng.normal(size=shape)).astype(np.float32)
+
+    return {
+        f"{at}.attn_norm.weight": np.ones(WIDTH, np.float32),
+        f"{at}.attn_q.weight": matrix(_HEAD, WIDTH),
+        f"{at}.attn_k.weight": matrix(_HEAD, WIDTH),
+        f"{at}.attn_v.weight": matrix(_HEAD, WIDTH),
+        f"{at}.attn_output.weight": np.zeros((WIDTH, _HEAD), np.float32),
+        f"{at}.attn_q_norm.weight": np.ones(_HEAD, np.float32),
+        f"{at}.attn_k_norm.weight": np.ones(_HEAD, np.float32),
+        f"{at}.ffn_norm.weight": np.ones(WIDTH, np.float32),
+        f"{at}.ffn_gate.weight": matrix(_FF, WIDTH),
+        f"{at}.ffn_up.weight": matrix(_FF, WIDTH),
+        f"{at}.ffn_down.weight": np.zeros((WIDTH, _FF), np.float32),
+    }
+
+
+def _write(path: Path, architecture: str, weights: Weights, settings: Mapping[str, Any], layers: int) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    shared: dict[str, Any] = {
+        "block_count": layers,
+        "context_length": 512,
+        "embedding_length": WIDTH,
+        "feed_forward_length": _FF,
+        "attention.head_count": 1,
+        "attention.head_count_kv": 1,
+        "attention.key_length": _HEAD,
+        "attention.value_length": _HEAD,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 10000.0,
+        "rope.dimension_count": _HEAD,
+    }
+    adders = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        list: writer.add_array,
+        str: writer.add_string,
+    }
+    for key, value in {**shared, **settings}.items():
+        adders[type(value)](f"{architecture}.{key}", value)
+    writer.add_tokenizer_model("llama")
+    names = ["<unk>", "<s>", "</s>", "<mask>", *(f"\u2581w{token}" for token in range(4, TOKENS))]
+    writer.add_token_list(names)
+    writer.add_token_scores([-float(token) for token in range(TOKENS)])
+    writer.add_token_types([2, 3, 3, 3, *[1] * (TOKENS - 4)])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    if architecture == "dflash":
+        writer.add_mask_token_id(MASK)
+    for name, values in weights.items():
+        writer.add_tensor(name, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
