@@ -68,6 +68,22 @@ def _network(r: _Random, at: str) -> Weights:
     }
 
 
+_ROUTED: Final[Mapping[str, Any]] = {
+    "expert_count": _EXPERTS,
+    "expert_used_count": 2,
+    "expert_feed_forward_length": _FF,
+}
+
+
+def _experts(r: _Random, at: str) -> Weights:
+    return {
+        f"{at}.ffn_gate_inp.weight": r.matrix(_EXPERTS, WIDTH, gain=2.0),
+        f"{at}.ffn_gate_exps.weight": r.matrix(_EXPERTS, _FF, WIDTH),
+        f"{at}.ffn_up_exps.weight": r.matrix(_EXPERTS, _FF, WIDTH),
+        f"{at}.ffn_down_exps.weight": r.matrix(_EXPERTS, WIDTH, _FF),
+    }
+
+
 def _norms(r: _Random, at: str, *names: str) -> Weights:
     return {f"{at}.{name}.weight": r.norm(WIDTH) for name in names}
 
@@ -103,11 +119,8 @@ def _qwen3moe(r: _Random) -> tuple[Metadata, Weights]:
     for layer in range(LAYERS):
         at = f"blk.{layer}"
         found |= _attention(r, at, norms=True) | _norms(r, at, "attn_norm", "ffn_norm")
-        found[f"{at}.ffn_gate_inp.weight"] = r.matrix(_EXPERTS, WIDTH, gain=2.0)
-        found[f"{at}.ffn_gate_exps.weight"] = r.matrix(_EXPERTS, _FF, WIDTH)
-        found[f"{at}.ffn_up_exps.weight"] = r.matrix(_EXPERTS, _FF, WIDTH)
-        found[f"{at}.ffn_down_exps.weight"] = r.matrix(_EXPERTS, WIDTH, _FF)
-    return {"expert_count": _EXPERTS, "expert_used_count": 2, "expert_feed_forward_length": _FF}, found
+        found |= _experts(r, at)
+    return dict(_ROUTED), found
 
 
 def _lfm2(r: _Random) -> tuple[Metadata, Weights]:
@@ -129,29 +142,46 @@ def _lfm2(r: _Random) -> tuple[Metadata, Weights]:
 
 def _qwen35(r: _Random) -> tuple[Metadata, Weights]:
     found: Weights = {}
-    state, groups, heads, kernel = 32, 1, 2, 4
-    keys, values = state * groups, state * heads
     for layer in range(LAYERS):
         at = f"blk.{layer}"
-        found |= _network(r, at) | _norms(r, at, "attn_norm", "post_attention_norm")
-        if layer % 2:
-            found |= _attention(r, at, q_factor=2, norms=True)
-        else:
-            found[f"{at}.attn_qkv.weight"] = r.matrix(2 * keys + values, WIDTH)
-            found[f"{at}.attn_gate.weight"] = r.matrix(values, WIDTH)
-            found[f"{at}.ssm_conv1d.weight"] = r.matrix(2 * keys + values, kernel, gain=2.0)
-            found[f"{at}.ssm_dt.bias"] = r.between(-2, 0, heads)
-            found[f"{at}.ssm_a"] = r.between(-1, -0.1, heads)
-            found[f"{at}.ssm_beta.weight"] = r.matrix(heads, WIDTH)
-            found[f"{at}.ssm_alpha.weight"] = r.matrix(heads, WIDTH)
-            found[f"{at}.ssm_norm.weight"] = r.norm(state)
-            found[f"{at}.ssm_out.weight"] = r.matrix(WIDTH, values)
-    metadata = {
-        "full_attention_interval": 2,
-        "rope.dimension_sections": [3, 3, 2, 0],
-        **_recurrent(kernel, values, state, heads, groups),
+        found |= _network(r, at) | _norms(r, at, "attn_norm", "post_attention_norm") | _delta_net(r, at, layer)
+        if not layer % 2:
+            found[f"{at}.ssm_beta.weight"] = r.matrix(_DELTA_HEADS, WIDTH)
+            found[f"{at}.ssm_alpha.weight"] = r.matrix(_DELTA_HEADS, WIDTH)
+    return {"rope.dimension_sections": [3, 3, 2, 0], **_DELTA}, found
+
+
+def _qwen3next(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _experts(r, at) | _norms(r, at, "attn_norm", "post_attention_norm") | _delta_net(r, at, layer)
+        found |= {name.replace(".weight", "_shexp.weight"): rows for name, rows in _network(r, at).items()}
+        found[f"{at}.ffn_gate_inp_shexp.weight"] = r.norm(WIDTH)
+        if not layer % 2:
+            found[f"{at}.ssm_ba.weight"] = r.matrix(2 * _DELTA_HEADS, WIDTH)
+    return {"expert_shared_feed_forward_length": _FF, **_ROUTED, **_DELTA}, found
+
+
+_DELTA_STATE: Final = 32
+_DELTA_HEADS: Final = 2
+_DELTA_KERNEL: Final = 4
+
+
+def _delta_net(r: _Random, at: str, layer: int) -> Weights:
+    """A gated delta net, or in every second layer gated attention."""
+    if layer % 2:
+        return _attention(r, at, q_factor=2, norms=True)
+    keys, values = _DELTA_STATE, _DELTA_STATE * _DELTA_HEADS
+    return {
+        f"{at}.attn_qkv.weight": r.matrix(2 * keys + values, WIDTH),
+        f"{at}.attn_gate.weight": r.matrix(values, WIDTH),
+        f"{at}.ssm_conv1d.weight": r.matrix(2 * keys + values, _DELTA_KERNEL, gain=2.0),
+        f"{at}.ssm_dt.bias": r.between(-2, 0, _DELTA_HEADS),
+        f"{at}.ssm_a": r.between(-1, -0.1, _DELTA_HEADS),
+        f"{at}.ssm_norm.weight": r.norm(_DELTA_STATE),
+        f"{at}.ssm_out.weight": r.matrix(WIDTH, values),
     }
-    return metadata, found
 
 
 def _nemotron_h(r: _Random) -> tuple[Metadata, Weights]:
@@ -175,6 +205,44 @@ def _nemotron_h(r: _Random) -> tuple[Metadata, Weights]:
         **_recurrent(kernel, inner, state, heads, groups),
     }
     return metadata, found
+
+
+def _granitehybrid(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    state, groups, heads, kernel, inner = 16, 1, 4, 4, 64
+    kv = [0, 0, _HEADS_KV, 0]
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+        found |= _attention(r, at) if kv[layer] else _mamba2(r, at, state, groups, heads, kernel, inner)
+    scales = {"logit_scale": 1.0, "embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.25}
+    return {"attention.head_count_kv": kv, **scales, **_recurrent(kernel, inner, state, heads, groups)}, found
+
+
+def _jamba(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    state, rank, kernel, inner = 16, 4, 4, 2 * WIDTH
+    head = WIDTH // _HEADS
+    kv = [0, 0, _HEADS_KV, 0]
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+        if kv[layer]:
+            found |= _attention(r, at, head)
+            continue
+        found[f"{at}.ssm_in.weight"] = r.matrix(2 * inner, WIDTH)
+        found[f"{at}.ssm_conv1d.weight"] = r.matrix(inner, kernel, gain=2.0)
+        found[f"{at}.ssm_conv1d.bias"] = r.between(-0.1, 0.1, inner)
+        found[f"{at}.ssm_x.weight"] = r.matrix(rank + 2 * state, inner)
+        found[f"{at}.ssm_dt.weight"] = r.matrix(inner, rank)
+        found[f"{at}.ssm_dt.bias"] = r.between(-2, 0, inner)
+        found |= {f"{at}.ssm_{part}_norm.weight": r.norm(state) for part in "bc"}
+        found[f"{at}.ssm_dt_norm.weight"] = r.norm(rank)
+        found[f"{at}.ssm_a"] = r.between(-1, -0.1, inner, state)
+        found[f"{at}.ssm_d"] = r.between(0.5, 1.5, inner)
+        found[f"{at}.ssm_out.weight"] = r.matrix(WIDTH, inner)
+    sizes = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
+    return {"attention.head_count_kv": kv, **sizes, **_recurrent(kernel, inner, state, rank, 0)}, found
 
 
 def _pure_mamba2(r: _Random) -> tuple[Metadata, Weights]:
@@ -210,6 +278,10 @@ def _recurrent(kernel: int, inner: int, state: int, heads: int, groups: int) -> 
     }
 
 
+_DELTA: Final[Mapping[str, Any]] = {
+    "full_attention_interval": 2,
+    **_recurrent(_DELTA_KERNEL, _DELTA_STATE * _DELTA_HEADS, _DELTA_STATE, _DELTA_HEADS, 1),
+}
 _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = MappingProxyType(
     {
         "llama": _llama,
@@ -219,6 +291,9 @@ _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = Ma
         "lfm2": _lfm2,
         "qwen35": _qwen35,
         "nemotron_h": _nemotron_h,
+        "qwen3next": _qwen3next,
+        "granitehybrid": _granitehybrid,
+        "jamba": _jamba,
         "mamba2": _pure_mamba2,
         "llada": _llama,
     }
@@ -226,7 +301,8 @@ _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = Ma
 TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")  # kinds whose memory is attention alone: trees of any shape
 CHAINS: Final = ("lfm2", "qwen35", "nemotron_h")
 """Hybrid kinds: short convolutions, gated delta nets, Mamba-2; chains only."""
-PLAIN: Final = ("mamba2",)  # kinds that cannot take back a token
+PLAIN: Final = ("qwen3next", "granitehybrid", "jamba", "mamba2")
+"""Kinds that cannot take back a token: hybrid ones, and one without attention."""
 KINDS: Final = (*TREES, *CHAINS, *PLAIN)
 DIFFUSES: Final = "llada"  # a kind that does not write token by token and has no memory at all
 

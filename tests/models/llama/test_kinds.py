@@ -20,7 +20,7 @@ OPTIONS = ContextOptions(n_ctx=512, kv="f32", flash=False, max_leaves=8, threads
 TOLERANCE = 1e-4  # logits are around 3; F32 sums of another order differ by 1e-6, one wrong token by 0.1 and more
 REJECTIONS, BATCHES = 500, 10
 PADDED = [(TREES[0], WIDTHS), (CHAINS[0], WIDTHS), (CHAINS[0], (4,))]
-LAYER_INPUTS = {"llama", "qwen3", "qwen3moe", "lfm2", "qwen35", "nemotron_h"}
+LAYER_INPUTS = {"llama", "qwen3", "qwen3moe", "lfm2", "qwen35", "qwen3next", "nemotron_h"}
 
 OpenModel = Callable[[str], LlamaModel]
 
