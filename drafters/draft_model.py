@@ -49,8 +49,9 @@ class DraftModel(Drafter):
             leaves: Most leaves of a tree; 1 for chains.
         """
         self._model, self._n_vocab = model, abilities.n_vocab
-        self._leaves = min(leaves, abilities.max_leaves, model.abilities.max_leaves)
-        self._rows = min(abilities.max_rows, model.abilities.max_rows) - 1
+        # a chain takes passes of one row: a recurrent draft model goes back to its mark, and reads what was right again
+        self._leaves = max(1, min(leaves, abilities.max_leaves, model.abilities.max_leaves))
+        self._rows = min(abilities.max_rows, model.abilities.max_rows if self._leaves > 1 else abilities.max_rows) - 1
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
         self._cache = DraftCache(model)
         self._ranked = RankedTokens()
@@ -240,9 +241,7 @@ class TranslatedModel(Drafter):
 
 
 def _lacks(resources: Resources) -> str:
-    if resources.draft_model is None:
-        return "it needs a draft model, and this model has none"
-    return "" if resources.draft_model.abilities.max_leaves else "its draft model cannot take back tokens"
+    return "" if resources.draft_model else "it needs a draft model, and this model has none"
 
 
 def _make(resources: Resources) -> Drafter:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, ShouldExtend, Step
 from slipstream.drafters.calibration import Ratio
 from slipstream.drafters.resources import Method
 from slipstream.drafters.tree import TreeBuilder
@@ -108,6 +108,9 @@ class Lookahead(Drafter):
     corrected by the n-gram's own record. Every step measures every n-gram that could have been drafted, whether it was
     or not, so that the figures stay true while nothing pays.
 
+    A target with too few leaves, as one that takes chains only, gets the likeliest n-gram; where none may follow, the
+    window's first column.
+
     Probes cost rows as drafted tokens do, and pay later, by n-grams that prompt and reply had not taught. What they
     bring is measured as the accepted tokens a step beyond those of the text's n-grams; divided by the window's rows it
     is what a row brings, and is put to ``should_extend`` as a drafted token of that probability would be. Where rows
@@ -120,7 +123,6 @@ class Lookahead(Drafter):
     """
 
     name = "lookahead"
-    needs = Needs(leaves=_COLUMNS + _NGRAMS)
 
     def __init__(
         self, abilities: Abilities, columns: int = _COLUMNS, length: int = _LENGTH, ngrams: int = _NGRAMS
@@ -134,13 +136,13 @@ class Lookahead(Drafter):
             ngrams: Most n-grams for each first token (G).
 
         Raises:
-            ValueError: If the n-grams are too short for a window, or the tree has more leaves than the target takes.
+            ValueError: If the n-grams are too short for a window.
         """
         if columns < 1 or length < 3 or ngrams < 1:
             raise ValueError(f"no window of {columns} columns with {ngrams} n-grams of {length} tokens")
-        if columns + ngrams > abilities.max_leaves:
-            raise ValueError(f"{columns + ngrams} leaves, but the target takes {abilities.max_leaves}")
         self._abilities = abilities
+        self._chain = columns + ngrams > abilities.max_leaves
+        columns = 1 if self._chain else columns
         self._columns, self._length = columns, length
         self._window_nodes = columns - 1 + columns * (length - 2)
         self.pool = NGramPool(ngrams)
@@ -171,6 +173,9 @@ class Lookahead(Drafter):
                 if len(builder) >= room or not should_extend(path, depth):
                     break
                 parent = builder.add(parent, token, prob, self.name)
+            if self._chain and len(builder):
+                room = 0
+                break
         brings = self._brought.given(_BROUGHT, _WINDOW_WEIGHT) / self._window_nodes
         tops: tuple[int, ...] = ()
         if self._levels and len(builder) + self._window_nodes <= room and should_extend(brings, 1):
@@ -251,7 +256,6 @@ class Lookahead(Drafter):
 METHOD: Final = Method(
     Lookahead.name,
     lambda resources: Lookahead(resources.abilities),
-    Lookahead.needs,
     about="the model refines guesses of whole phrases in the same pass",
     auto=True,
 )

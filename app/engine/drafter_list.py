@@ -12,6 +12,7 @@ from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.autopilot.profile import Profile
 from slipstream.drafters.base import Drafter
 from slipstream.drafters.guard import Guard
+from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
 from slipstream.models.llama.target import Target
 
@@ -66,7 +67,10 @@ class Drafters:
 
         Raises:
             UsageError: If it is unknown or cannot serve this target.
+            SlipstreamError: If there is no memory for a target that drafts can be taken back from.
         """
+        if name != Plain.name:
+            self._target.prepare_drafts()
         if name == AUTO:
             self._apply_disabled()
         if name not in self._made:

@@ -30,7 +30,7 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import ChatModel, Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.tune import Threads, writes_scores
-from slipstream.app.protocol import Load, Loaded
+from slipstream.app.protocol import PLAIN, Load, Loaded
 from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.profile import Profile
@@ -104,6 +104,7 @@ def fitted(
         split=proportions(request.devices, found),
         draft_device=draft_device(request.devices, found),
         longest=longest,
+        drafts=request.drafter != PLAIN,
     )
     chosen = choose(draft=draft)
     used = room_of(found.devices).used(chosen.need)
@@ -254,7 +255,7 @@ def load(
         model = _open_model(path, placement(request, fit), lambda share: on_progress(0.8 * share), opened, adapters)
         rope = contexts.scaling(fit.n_ctx)
         options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, scores, rope)
-        target = opened.enter_context(closing(LlamaTarget(model, options)))
+        target = opened.enter_context(closing(LlamaTarget(model, options, drafts=request.drafter != PLAIN)))
         draft, mapping = None, None
         if small_place:
             open_draft = partial(_open_draft, request, small_place, model, target, options, on_progress, opened)
@@ -301,7 +302,7 @@ def load(
 
         def beside() -> Session:
             with ExitStack() as own:
-                other = own.enter_context(closing(LlamaTarget(model, options)))
+                other = own.enter_context(closing(LlamaTarget(model, options, drafts=False)))
                 if threads:
                     other.use_threads(threads.count)
                 alone = Drafters(Resources(other.abilities), other, milliseconds, Profile(None, ""))
@@ -408,6 +409,7 @@ def _open_draft(
             threads=request.threads,
             borrow=options.borrow,
             rope=contexts.scaling(n_ctx),
+            rollback=0,
         )
         draft = own.enter_context(closing(LlamaTarget(small, small_options)))
         translation = None

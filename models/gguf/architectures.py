@@ -33,4 +33,4 @@ NO_ROLLBACK: Final = frozenset(
     {"mamba", "mamba2", "rwkv6", "rwkv7", "rwkv6qwen2", "arwkv7"}
     | {"jamba", "falcon-h1", "plamo2", "granitehybrid", "qwen3next", "kimi-linear", "minimax-01"}
 )
-"""The other recurrent and hybrid ones: they cannot take back a token, and so neither draft nor be drafted for."""
+"""The other recurrent and hybrid ones: they cannot take back a token, so that nothing can draft for them."""

@@ -117,6 +117,8 @@ def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
         elif model.role == "drafter" and model.path not in around.heads.values():
             offers += _heads_beside(header, model, around.pairs)
     offers += _to_fetch(header, params, around)
+    if header.architecture in NO_ROLLBACK:
+        offers = [replace(offer, why_not=offer.why_not or _TAKES_NOTHING_BACK) for offer in offers]
     drafting = [offer for offer in offers if offer.method == DRAFT and offer.ready]
     measured = [
         replace(offer, gain=around.gains.get(offer.method))
@@ -173,10 +175,6 @@ def _beside(header: Header, vocabulary: str, params: int, model: Installed, pair
             why_not=f"it is too large: {_count(model.params)} parameters for a model of {_count(params)}",
             instead=f"one of at most {_count(round(params / _SMALLER))}, better {_count(round(params / _BEST_RATIO))}",
         )
-    if header.architecture in NO_ROLLBACK:
-        return replace(offer, why_not=_TAKES_NOTHING_BACK)
-    if model.architecture in NO_ROLLBACK:
-        return replace(offer, why_not="it cannot take back tokens", instead="a draft model with attention")
     difference = "" if vocabulary == model.vocabulary else _difference(header, model)
     if difference:
         note = f"vocabularies differ: {difference}; its text is translated, which costs acceptance"
@@ -224,8 +222,6 @@ def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]
 
 def _no_heads_for(header: Header, method: str) -> str:
     """Why no head of a method can serve a model, by its architecture; empty if one can."""
-    if header.architecture in NO_ROLLBACK:
-        return _TAKES_NOTHING_BACK
     if method in HEAD_METHODS and header.architecture not in LAYER_INPUTS:
         return f"this version of llama.cpp hands out no layers of the architecture {quoted(header.architecture)[1:-1]}"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from llama_cpp import llama_cpp as C
@@ -13,7 +14,7 @@ from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.hidden import HiddenPoints
 from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.mask_rows import MaskRows
-from slipstream.models.llama.memory import Memory, open_context
+from slipstream.models.llama.memory import Memory, open_context, rollback_of
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import WIDTHS, ContextOptions, Prefill, PrefillChunk
@@ -37,17 +38,27 @@ class LlamaTarget:
         rope: The same: contexts that share its weights or its hidden states scale positions as it does.
     """
 
-    def __init__(self, model: LlamaModel, options: ContextOptions = ContextOptions()) -> None:  # noqa: B008 (frozen)
+    def __init__(
+        self,
+        model: LlamaModel,
+        options: ContextOptions = ContextOptions(),  # noqa: B008 (frozen)
+        drafts: bool = True,
+    ) -> None:
         """Opens a context on a loaded model.
+
+        Args:
+            model: The model.
+            options: How it is opened.
+            drafts: Whether something drafts for it from the start; otherwise call ``prepare_drafts`` before it does.
 
         Raises:
             SlipstreamError: If there is not enough memory for it, or the model is no decoder.
         """
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
+        self._options, self._threads = replace(options, n_ctx=wanted), 0
+        self._open_context(self._options if drafts else replace(self._options, rollback=0))
         params = options.params(wanted, model.recurrent)
-        self._context = open_context(model, params)
-        self._memory = Memory(self._context, model)
         self._chunk, self._outputs = params.n_batch, params.n_outputs_max
         self.scores, self.rope = options.scores, options.rope
         self._batch = Batch(params.n_batch, params.n_seq_max)
@@ -56,11 +67,11 @@ class LlamaTarget:
         self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
         self._open: tuple[Token, TokenTree, int] | None = None  # evaluated, not yet kept; sequences
         self._jumped = False  # whether text was fed or cut since the last evaluation
-        self._hidden = HiddenPoints(self._context, model)
         self._cancelled: Callable[[], bool] | None = None
         self._abort = C.ggml_abort_callback(lambda _: bool(self._cancelled and self._cancelled()))
         self._no_abort = C.ggml_abort_callback(0)
-        rollback = self._memory.rollback
+        rollback = self._memory.rollback if drafts else rollback_of(model, options.rollback)
+        self._ready = drafts or not rollback
         max_rows = options.max_rows if rollback is None else min(options.max_rows, 1 + rollback)
         widths = (WIDTHS if model.placement.machines else ()) if options.widths is None else options.widths
         self.abilities = Abilities(
@@ -79,6 +90,40 @@ class LlamaTarget:
         )
         # with widths, every pass also has as many sequences and outputs as it can have, or its graph would change
         self._leaves = max(1, self.abilities.max_leaves) if self.abilities.widths else 1
+
+    def prepare_drafts(self) -> None:
+        """Opens the context anew, with the copies of states that drafts are taken back by, where it has none yet.
+
+        Raises:
+            SlipstreamError: If there is not enough memory for them; the context is as before then.
+        """
+        if self._ready:
+            return
+        tokens, state = list(self._tokens), self.save()
+        points, before = self._hidden.requested, self._memory
+        C.llama_free(self._context)
+        try:
+            self._open_context(self._options)
+            self._ready = True
+        except SlipstreamError as error:
+            self._open_context(replace(self._options, rollback=0))
+            raise SlipstreamError(
+                "there is not enough memory to draft for this model.",
+                "Go on without a drafter, or shorten the context.",
+            ) from error
+        finally:
+            self._hidden.request(points)
+            self._tokens, self._cached = [], 0
+            if tokens:
+                self.restore(state, tokens)
+                self._memory.take_mark(before)
+
+    def _open_context(self, options: ContextOptions) -> None:
+        params = options.params(options.n_ctx, self._model.recurrent)
+        self._context = open_context(self._model, params)
+        self._memory, self._hidden = Memory(self._context, self._model), HiddenPoints(self._context, self._model)
+        if self._threads:
+            self.use_threads(self._threads)
 
     @property
     def tokens(self) -> Sequence[Token]:
@@ -123,6 +168,7 @@ class LlamaTarget:
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
+        self._threads = count
         C.llama_set_n_threads(self._context, count, count)
 
     def prefill(
@@ -319,7 +365,7 @@ class LlamaTarget:
         rows = run + len(tree)
         more = padded(rows, self.abilities.widths) - rows
         fits = len(self._tokens) + 1 + len(tree) + more <= self.abilities.n_ctx
-        return tree.padded(more, token) if more and fits else tree
+        return tree.padded(more, token) if more and fits and self._ready else tree
 
     def _decode(self) -> bool:
         """Runs the batch; returns False if it was aborted on request."""

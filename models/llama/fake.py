@@ -69,6 +69,9 @@ class FakeTarget:
             raise ValueError(f"hidden points {sorted(points - self.abilities.hidden)} are not offered")
         self._points = points
 
+    def prepare_drafts(self) -> None:
+        """Nothing has to be made ready."""
+
     def use_masks(self, masks: Floats) -> None:
         """Takes masks, each of which then counts as one more token."""
         if masks.ndim != 2 or masks.shape[1] != self.abilities.n_embd:

@@ -32,6 +32,11 @@ class HiddenPoints:
         self.offered: Final = frozenset(offered | {MTP_HIDDEN} if features else offered)
         self.last = False
 
+    @property
+    def requested(self) -> frozenset[int]:
+        """The points of every pass."""
+        return self._points
+
     def request(self, points: frozenset[int]) -> None:
         """Chooses the points of every pass from now on.
 

@@ -32,6 +32,22 @@ def open_context(model: LlamaModel, params: Any) -> Any:
     return context
 
 
+def rollback_of(model: LlamaModel, rows: int) -> int | None:
+    """Rows that a context of a model would take back if it were opened for so many; None for any number.
+
+    Whether a recurrent or hybrid model keeps copies of its state is asked of a small context.
+    """
+    if not model.recurrent:
+        return None
+    params = C.llama_context_default_params()
+    params.n_ctx, params.n_batch, params.n_ubatch, params.n_rs_seq = 256, 16, 16, min(rows, 1)
+    context = C.llama_init_from_model(model.pointer, params)
+    copies = bool(context and C.llama_n_rs_seq(context))
+    if context:
+        C.llama_free(context)
+    return rows if copies else 0
+
+
 class Memory:
     """Cuts rejected rows off a context's memory.
 
@@ -103,6 +119,10 @@ class Memory:
             self._state = (ctypes.c_uint8 * self._size)()
         written = C.llama_state_seq_get_data_ext(self._context, self._state, self._size, 0, _STATE_ONLY)
         self._marked = length if written else 0
+
+    def take_mark(self, other: Memory) -> None:
+        """Takes over the mark of a memory that this one replaces, with the same tokens."""
+        self._state, self._size, self._marked = other._state, other._size, other._marked
 
     def save(self) -> bytearray:
         """Packs the state of sequence 0; it may have gigabytes, so it is never there twice."""

@@ -75,6 +75,9 @@ class Target(Protocol):
     def request(self, points: frozenset[int]) -> None:
         """Chooses the hidden points that evaluations and prefill chunks carry from now on."""
 
+    def prepare_drafts(self) -> None:
+        """Makes ready to take back drafted tokens, where it was opened without; what is in the cache stays."""
+
     def use_masks(self, masks: Floats) -> None:
         """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree."""
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama.devices import Device
-from slipstream.models.memory.need import ContextSize, Need, compute_bytes, need_of, offloaded
+from slipstream.models.memory.need import ROLLBACK, ContextSize, Need, compute_bytes, need_of, offloaded
 from slipstream.models.memory.shape import Shape, rough_shape, shape_of
 from slipstream.models.memory.sharing import in_proportion, shared_out
 from slipstream.models.types import PACKED, KvType
@@ -164,6 +164,7 @@ class _Case:
     heads: int = 0
     scores: bool = False
     draft_on: int | None = 0
+    drafts: bool = True
 
     @property
     def layers(self) -> int:
@@ -192,7 +193,8 @@ class _Case:
     ) -> tuple[ContextSize, int | None]:
         scores = self.scores and not on_gpu
         measured = self.measure(n_ctx, kv, scores) if self.measure else None
-        return ContextSize(n_ctx, kv, rows, leaves, flash=not scores or kv in PACKED), measured
+        rollback = ROLLBACK if self.drafts else 0
+        return ContextSize(n_ctx, kv, rows, leaves, rollback, flash=not scores or kv in PACKED), measured
 
     def _drafter(self, n_ctx: int, on_gpu: bool, rows: int = 64) -> Need:
         """The need of the draft model and the heads, on the GPU of their place where the model uses GPUs."""
@@ -202,7 +204,8 @@ class _Case:
         if self.draft is None:
             return own
         flash = not (self.scores and not on_gpu)
-        context = ContextSize(min(n_ctx, self.draft.longest or n_ctx), rows=rows, leaves=_DRAFT_LEAVES, flash=flash)
+        least = min(n_ctx, self.draft.longest or n_ctx)
+        context = ContextSize(least, rows=rows, leaves=_DRAFT_LEAVES, rollback=0, flash=flash)
         whole = len(self.draft.layers) + 1
         return own + need_of(self.draft, context, () if place is None else (*before, whole))
 
@@ -243,6 +246,7 @@ def fit(
     split: Sequence[float] = (),
     draft_device: str = "",
     longest: Sequence[int] = (),
+    drafts: bool = True,
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
@@ -260,6 +264,7 @@ def fit(
         split: Proportions in which all GPUs share the model; empty to fill them evenly.
         draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
         longest: Longest contexts of the model and of the draft model, where those are not what the files say.
+        drafts: Whether anything drafts for it, so that a recurrent model keeps copies of its state.
     """
     room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
     place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
@@ -267,7 +272,7 @@ def fit(
     shapes = [shape_of(each) for each in (header, draft) if each]
     for at, tokens in enumerate(longest[: len(shapes)]):
         shapes[at] = replace(shapes[at], longest=tokens)
-    case = _Case(shapes[0], shapes[1] if draft else None, measure, heads, scores, place)
+    case = _Case(shapes[0], shapes[1] if draft else None, measure, heads, scores, place, drafts)
     chosen = _fit(case, room, want_ctx, kv_type, split)
     if gpu_layers < 0 or chosen.verdict == "too big":
         return chosen

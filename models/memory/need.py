@@ -10,6 +10,7 @@ from typing import Final
 from slipstream.models.memory.shape import Layer, Shape
 from slipstream.models.types import KvType, pass_tokens
 
+ROLLBACK: Final = 8  # rows that a recurrent or hybrid model takes back where anything drafts for it
 _PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
 _COPIES: Final = 4  # GGML_SCHED_MAX_COPIES: of a pass's inputs, where GPUs that hold the whole model pass it on
 
@@ -44,7 +45,7 @@ class ContextSize:
     kv: KvType = "f16"  # type of the KV cache
     rows: int = 64  # most rows of one evaluation
     leaves: int = 16  # most leaves of a tree
-    rollback: int = 8  # rows that a hybrid model can roll back
+    rollback: int = ROLLBACK  # rows that a hybrid model can roll back
     flash: bool = True  # whether flash attention is on
 
     @property

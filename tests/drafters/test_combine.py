@@ -177,7 +177,7 @@ def test_the_part_that_cannot_serve_is_named() -> None:
     with pytest.raises(UsageError, match="cannot serve this model: draft: it needs a draft model"):
         registry.make("lookup|draft", none)
     chains = replace(parts(), abilities=replace(ABILITIES, max_leaves=1))
-    assert "lookahead: its trees have 10 leaves, and this target takes 1" in registry.why_not("draft|lookahead", chains)
+    assert "space: its trees have 2 leaves, and this target takes 1" in registry.why_not("recycle|space", chains)
 
 
 JOINED = ["lookup+draft", "lookup|draft", "draft|recycle|lookup", "lookahead+lookup+draft|recycle"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.drafters.fake_replies import steps_of, text_of
@@ -250,7 +252,20 @@ def test_another_drafters_step_leaves_the_window_alone() -> None:
 
 
 def test_impossible_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="20 leaves"):
-        Lookahead(ABILITIES, columns=10, ngrams=10)
+    with pytest.raises(ValueError, match="no window of 0"):
+        Lookahead(ABILITIES, columns=0)
     with pytest.raises(ValueError, match="2 tokens"):
         Lookahead(ABILITIES, length=2)
+
+
+def test_a_target_of_chains_gets_the_likeliest_ngram_or_the_first_column() -> None:
+    drafter, history = Lookahead(replace(ABILITIES, max_leaves=1)), History([1, 2, 3, 4, 1, 2, 3, 5, 1])
+    drafter.begin(history)
+    tree = drafter.draft(history, always, GREEDY).tree
+    assert tree.leaves == 1 and tree.tokens[:2] == (2, 3) and not tree.probes
+    history = History([1, 2, 3, 4, 9])  # nothing is known to follow
+    drafter.begin(history)
+    target = FakeTarget(n_vocab=24, max_leaves=1)
+    steps = [step for step, _ in steps_of(drafter, target, GREEDY, always)]
+    assert all(step.draft.tree.leaves == 1 for step in steps)
+    assert any(step.draft.tree.probes for step in steps) and any(step.draft.tree.drafted for step in steps)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
+
+import numpy as np
 
 from slipstream.app.engine.budget import FixedBudget
 from slipstream.app.engine.loop import generate
@@ -14,6 +17,9 @@ from slipstream.drafters.tree import TreeBuilder, chain_draft
 from slipstream.models.llama.target import Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Abilities, Evaluation, History, Token
+
+_TIE: Final = 1e-3
+"""Logits may differ by 1e-5 with F32 weights; a token that changes where none moved by this much is an error."""
 
 
 class Forced(Drafter):
@@ -89,3 +95,20 @@ def write(
         steps.append(replace(step, evaluation=Evaluation(step.evaluation.logits[:0])))
         assert list(target.tokens) == history.tokens[:-1]
     return history.tokens[len(prompt) :], steps
+
+
+def check_same(
+    target: Target, sampler: Sampler, prompt: Sequence[Token], plain: Sequence[Token], text: Sequence[Token]
+) -> None:
+    """Equal, or different from a place on where a tiny change of two logits changes the plain draw to the other."""
+    if list(text) == list(plain):
+        return
+    at = next(i for i, (one, other) in enumerate(zip(plain, text, strict=True)) if one != other)
+    target.prefill([*prompt, *plain[:at]][:-1])
+    history = History([*prompt, *plain[:at]])
+    logits = target.evaluate(history.tokens[-1]).logits[0].copy()
+    target.keep(())
+    assert sampler.pick(logits, history) == plain[at]
+    logits[plain[at]] -= np.float32(_TIE)
+    logits[text[at]] += np.float32(_TIE)
+    assert sampler.pick(logits, history) == text[at], f"token {at} differs, and there is no tie"

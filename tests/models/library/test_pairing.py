@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ import pytest
 from tests.drafters.changed_file import changed
 from tests.drafters.mtp_file import write_mtp
 from tests.models.conftest import RawModel, small_model
+from tests.models.kinds import CHAINS, PLAIN, write_kind
 
+from slipstream.models.gguf.architectures import NO_ROLLBACK
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.heads.matching_heads import TARGET_KEY, companions
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.pairing import PairOffer, Surroundings, names_of, pairs_for
 from slipstream.models.library.records import Installed
 from slipstream.models.library.store import ModelStore
+from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.target import ContextOptions
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
 TARGET = BUNDLED / "slipstream-mini-q8_0.gguf"
@@ -78,13 +84,23 @@ def test_every_model_here_is_offered_or_says_exactly_why_not(tmp_path: Path, tar
     assert "it is too large: 600k parameters for a model of 1" in offer(offers, "large").why_not
     assert "at most 5" in offer(offers, "large").instead
     assert "broken" in offer(offers, "broken").why_not
-    assert "cannot take back tokens" in offer(offers, "stateful").why_not
+    assert not offer(offers, "stateful").why_not  # a draft model goes back to its mark
     translated = offer(offers, "other")
     assert translated.source == "other vocabulary" and translated.ready and not translated.sound
     assert "token 7 is 'token 7' in one and 'else' in the other" in translated.note
     same = offer(pairs_for(target, Surroundings(models)), "good")
     assert same.source == "same vocabulary" and same.sound and same.ratio == pytest.approx(20, rel=0.01)
     assert [bool(each.why_not) for each in offers] == sorted(bool(each.why_not) for each in offers)
+
+
+@pytest.mark.parametrize("kind", [*CHAINS, *PLAIN])
+def test_a_model_is_offered_what_the_engine_can_serve(tmp_path: Path, kind: str) -> None:
+    header = read_header(write_kind(tmp_path / "target.gguf", kind))
+    around = Surroundings(installed(tmp_path, small=sized(4_000)), {"medusa": EAGLE}, [pair(), pair("mtp", "mtp-x")])
+    reasons = [each.why_not for each in pairs_for(header, around)]
+    assert reasons and all(("cannot take back" in why) == (kind in PLAIN) for why in reasons if "supported" not in why)
+    with closing(LlamaModel(header.path)) as model, closing(LlamaTarget(model, ContextOptions(n_ctx=256))) as target:
+        assert (header.architecture not in NO_ROLLBACK) == (target.abilities.max_leaves > 0) == (kind in CHAINS)
 
 
 def test_a_model_never_drafts_for_itself(tmp_path: Path, target: Header) -> None:
@@ -122,7 +138,8 @@ def test_heads_are_not_fetched_for_a_model_that_they_cannot_serve(
 ) -> None:
     other = replace(target, architecture=architecture)
     (found,) = pairs_for(other, Surroundings([], pairs=[pair("dflash", "tiny-dflash")]))
-    assert reason in found.why_not and not found.ready and "lookup" in found.instead
+    assert reason in found.why_not and not found.ready
+    assert ("lookup" in found.instead) == (architecture == "laguna")  # nothing serves the other one
 
 
 def test_heads_in_a_file_of_their_own_say_that_they_are_not_served(tmp_path: Path, target: Header) -> None:

@@ -229,6 +229,12 @@ def test_a_draft_model_is_put_where_the_target_is(four: Header, tiny: Header) ->
     assert fit(four, [cpu(16)], draft=tiny).need.total == need(four, 8192, draft=tiny).total
 
 
+def test_a_hybrid_keeps_no_copies_where_nothing_drafts(made: Callable[[Model], Header]) -> None:
+    header = made(qwen35(1024, 8, 3584, 16, 65_536))
+    one, plain = (fit(header, [cpu(64)], want_ctx=256, drafts=drafts).need for drafts in (True, False))
+    assert one.kv - plain.kv >= 8 * 6 * 4 * 128 * 128 * 16 and plain.weights == one.weights
+
+
 def test_a_hybrid_keeps_copies_of_its_state(made: Callable[[Model], Header]) -> None:
     header = made(qwen35(1024, 8, 3584, 16, 65_536))
     assert need(header, 8192).kv - need(header, 4096).kv == 4096 * 2 * 2 * 2 * 256 * 2  # two layers with cells
