@@ -151,6 +151,7 @@ class ScreenSettings:
 
     theme: str = setting("slipstream-dark", "colours of the screen")
     colours: bool = setting(False, "show the source of each word from the start, as F3 does")
+    formulas: bool = setting(True, "show formulas such as $x^2$ in Unicode; copies keep what was written")
     sidebar: str = setting(
         "fit", "list of chats: fit shows it where the screen is wide", choices=("fit", "open", "closed")
     )

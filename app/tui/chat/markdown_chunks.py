@@ -15,6 +15,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from slipstream.app.platform.safe_text import clean
+from slipstream.app.tui.chat.formulas import formula_rule
 
 SIZE: Final = 1200  # characters after which the next block begins another passage
 STEP: Final = 150  # characters that have to come until it is looked whether it ends
@@ -28,9 +29,15 @@ _CODE: Final = frozenset({"fence", "code_block"})
 _LISTS: Final = frozenset({"bullet_list_open", "ordered_list_open"})
 
 
-def parser() -> MarkdownIt:
-    """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended."""
+def parser(formulas: bool = False) -> MarkdownIt:
+    """Reads Markdown so that nothing the model wrote is lost: HTML is text, and a line ends where it ended.
+
+    Args:
+        formulas: Whether formulas are shown in Unicode.
+    """
     markdown = MarkdownIt("gfm-like", {"html": False})
+    if formulas:
+        markdown.inline.ruler.before("escape", "formula", formula_rule)
     markdown.core.ruler.push("line_ends", _keep_line_ends)
     markdown.core.ruler.push("inert", _clean)
     return markdown

@@ -185,6 +185,10 @@ class Reply(Said):
         """Shows the source of each word, where it is known, or no longer."""
         self._markdown.colour(on and self._known)
 
+    def show_formulas(self, on: bool) -> None:
+        """Shows formulas in Unicode, or as they were written."""
+        self._markdown.show_formulas(on)
+
     @property
     def coloured(self) -> bool:
         """Whether the source of each word is shown."""

@@ -61,7 +61,7 @@ class PassageView(Markdown):
     BLOCKS = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
 
     def __init__(self, passage: Passage, start: int, sources: Sources) -> None:
-        super().__init__(passage.source, parser_factory=parser, open_links=False)
+        super().__init__(passage.source, parser_factory=lambda: parser(sources.formulas), open_links=False)
         self._passage, self._start, self._painter = passage, start, Painter(sources)
 
     def paint(self) -> None:
@@ -164,6 +164,15 @@ class ReplyText(LongColumn):
         for part in self.parts:
             if isinstance(part.widget, PassageView):
                 part.widget.paint()
+
+    def show_formulas(self, on: bool) -> None:
+        """Shows formulas in Unicode, or as they were written."""
+        if on == self._sources.formulas:
+            return
+        self._sources.formulas = on
+        for part in self.parts:
+            if isinstance(part.widget, PassageView):
+                part.widget.update(part.widget.source)
 
     def _take(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:

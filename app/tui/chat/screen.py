@@ -239,6 +239,7 @@ class ChatScreen(Screen[None]):
             self.sidebar.begin(now.screen.sidebar)
         if now.screen.colours != (before.screen.colours if before else False):
             self.page.show_colours(now.screen.colours)
+        self.page.transcript.show_formulas(now.screen.formulas)
 
     def _show_work(self) -> None:
         self.drafters.show()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
+
+from slipstream.app.tui.chat.formulas import Formula, formulas
 
 _REACH: Final = 240
 """Characters of the source that a shown character is looked for in: an address behind a link may be that long."""
@@ -20,6 +22,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.on = False  # whether they are shown
+        self.formulas = True  # whether formulas are shown in Unicode
         self._styles: list[str] = []
         self._ends = array("L")  # of each stretch of one style
 
@@ -66,6 +69,7 @@ class Painter:
         """
         before, self._bare = self._bare, {}
         at = 0
+        known = list(formulas(source)) if self._sources.on and self._sources.formulas else []
         for widget in view.query(Static):
             content = widget.content
             if not isinstance(content, Content) or not content.plain.strip() or widget.has_class("head"):
@@ -74,15 +78,15 @@ class Painter:
             bare = bare if content.is_same(painted) else content  # Textual may have written it anew
             wanted = bare
             if self._sources.on:
-                at, wanted = self._styled(bare, source, at, start)
+                at, wanted = self._styled(bare, source, at, start, known)
             self._bare[widget] = (bare, wanted)
             if not wanted.is_same(content):
                 widget.update(wanted, layout=False)
 
-    def _styled(self, bare: Content, source: str, at: int, start: int) -> tuple[int, Content]:
+    def _styled(self, bare: Content, source: str, at: int, start: int, known: Sequence[Formula]) -> tuple[int, Content]:
         """Some text in its styles, and where in the source it ends."""
         begins, style, content = 0, "", bare
-        for place, found in self._places(bare.plain, source, at):
+        for place, found in self._places(bare.plain, source, at, known):
             here = self._sources.style(start + found)
             if here != style:
                 content = content.stylize(style, begins, place) if style else content
@@ -91,10 +95,25 @@ class Painter:
         return at, content.stylize(style, begins, len(bare.plain)) if style else content
 
     @staticmethod
-    def _places(shown: str, source: str, at: int) -> Iterator[tuple[int, int]]:
-        """Where each shown character stands in the source; those that are not there are left out."""
-        for place, character in enumerate(shown):
+    def _places(shown: str, source: str, at: int, known: Sequence[Formula]) -> Iterator[tuple[int, int]]:
+        """Where each shown character stands in the source; those that are not there are left out.
+
+        A formula's characters stand where it begins, but for the last one, which stands where it ends.
+        """
+        ahead = iter(known)
+        formula = next(ahead, None)
+        place = 0
+        while place < len(shown):
+            while formula and formula.start < at:
+                formula = next(ahead, None)
+            character = shown[place]
             found = source.find(character, at, at + _REACH) if not character.isspace() else -1
+            if formula and not 0 <= found < formula.start and shown.startswith(formula.shown, place):
+                yield place, formula.start
+                at, place = formula.end, place + len(formula.shown)
+                yield place - 1, at - 1
+                continue
             if found >= 0:
                 at = found + 1
                 yield place, found
+            place += 1

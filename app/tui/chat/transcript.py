@@ -78,6 +78,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.column = Vertical()  # as high as the screen at least: an anchored short one would hang at the bottom
         """What holds the messages."""
         self.coloured = False  # whether replies show the source of each word
+        self.formulas = True  # whether replies show formulas in Unicode
 
     def compose(self) -> ComposeResult:
         yield self.column
@@ -172,6 +173,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Adds at the bottom, and lets the oldest go where there are too many."""
         if isinstance(widget, Reply):
             widget.colour(self.coloured)
+            widget.show_formulas(self.formulas)
         await self._mount(widget)
         spare = self.said[:-MOST_SHOWN]
         if spare and self.is_vertical_scroll_end:
@@ -205,6 +207,12 @@ class Transcript(VerticalScroll, can_focus=False):
         for reply in self.query(Reply):
             reply.colour(on)
 
+    def show_formulas(self, on: bool) -> None:
+        """Shows formulas in Unicode, or as they were written."""
+        self.formulas = on
+        for reply in self.query(Reply):
+            reply.show_formulas(on)
+
     async def _mount(self, widget: Widget) -> None:
         await self.column.mount(widget, before=self._later if self._later.is_attached else None)
 
@@ -234,6 +242,7 @@ class Transcript(VerticalScroll, can_focus=False):
         origins = message.figures.origins if message.figures else ()
         reply = Reply(message.id, message.content, kept_footnote(message), speed, origins)
         reply.colour(self.coloured)
+        reply.show_formulas(self.formulas)
         return reply
 
     # --- where the reader is --------------------------------------------------------------------------------------

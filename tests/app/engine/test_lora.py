@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gguf
 import pytest
+from tests.app.engine.test_same_text_bundled import SERVED
 from tests.models.lora_file import write_lora
 
 from slipstream.app.bench.check import explain
@@ -19,7 +20,6 @@ from slipstream.app.engine.session import Session
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol import AUTO, Done, Generate, Load, Loaded, Lora, Message, Sampling
-from slipstream.drafters import registry
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.lora import read_adapter
 from slipstream.models.gguf.reader import read_header
@@ -27,7 +27,7 @@ from slipstream.models.heads.self_draft import cut_adapter, kept_cut
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 
-DRAFTERS = [AUTO, *(name for name in registry.METHODS if name not in ("mtp", "none")), "lookup|draft"]
+DRAFTERS = [AUTO, *(name for name in SERVED if name != "none"), "lookup|draft"]
 PROMPT = "Tell me a story about a small fox and the ten animals that it met. " + "Be kind to each of them. " * 6
 WHOLE = gguf.GGMLQuantizationType.Q8_0
 SAMPLINGS = [Sampling(0.0, seed=1), Sampling(0.8, seed=2)]

@@ -1,0 +1,196 @@
+r"""Shows the formulas of a reply in Unicode: ``$\frac{a+1}{2}$`` as (a+1)/2.
+
+pylatexenc reads a formula and knows the symbols; what Unicode cannot set, such as a fraction, is written in a line that
+means the same. Formulas are untrusted: length and nesting are bounded, and one that cannot be read stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from markdown_it.rules_inline import StateInline
+
+_MOST: Final = 1000  # characters of a formula
+_DEEPEST: Final = 20  # groups within one another
+_PARTS: Final = re.compile(
+    r"\$\$(?P<display>(?:[^$\\]|\\.)+)\$\$"
+    r"|\\\[(?P<square>.+?)\\\]"
+    r"|\\\((?P<round>.+?)\\\)"
+    r"|\$(?![\s$])(?P<inline>(?:[^$\\\n]|\\.)*?(?:[^\s$\\]|\\.))\$(?![\w$])",  # not "$5 and $6", not "$HOME/$USER"
+    re.DOTALL,
+)
+_AMOUNT: Final = re.compile(r"\d[^\\^_=]*\s[^\\^_=]*")  # "5 (or 10": an amount of money, and words
+_LETTERS_UP: Final = "0123456789+-=()niabcdefghjklmoprstuvwxyzABDEGHIJKLMNOPRTUVWαβγδθφχ∗*′'∘"
+_RAISED: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵃᵇᶜᵈᵉᶠᵍʰʲᵏˡᵐᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᵅᵝᵞᵟᶿᵠᵡ**′′°"
+_LETTERS_DOWN: Final = "0123456789+-=()aehijklmnoprstuvxβγρφχ"
+_LOWERED: Final = "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓᵦᵧᵨᵩᵪ"
+_SCRIPTS: Final = {
+    "^": dict(zip(_LETTERS_UP, _RAISED, strict=True)),
+    "_": dict(zip(_LETTERS_DOWN, _LOWERED, strict=True)),
+}
+_LINES: Final = {"overline": "\u0305", "underline": "\u0332"}
+_BRACKETS: Final = {
+    "pmatrix": "()",
+    "bmatrix": "[]",
+    "Bmatrix": "{}",
+    "vmatrix": "||",
+    "Vmatrix": "‖‖",
+    "matrix": "[]",
+    "smallmatrix": "[]",
+    "cases": "{ ",
+}
+_SILENT: Final = frozenset(
+    ["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr"]
+    + ["displaystyle", "textstyle", "limits"]
+)
+_ROOTS: Final = {"": "√", "2": "√", "3": "∛", "4": "∜"}
+_PLAIN: Final = frozenset(["text", "textrm", "textbf", "textit", "mathrm", "mathbf", "mathit", "operatorname", "boxed"])
+_SPACES: Final = frozenset([",", ";", ":", " ", "quad", "qquad", "!", ">"])
+
+
+class Formula(NamedTuple):
+    """A formula in a text."""
+
+    start: int
+    end: int
+    shown: str  # in Unicode
+
+
+def formula_at(source: str, at: int) -> Formula | None:
+    """The formula that begins at a place, its marks included; None where none does, or it cannot be read."""
+    if source[at : at + 1] not in ("$", "\\"):
+        return None
+    found = _PARTS.match(source, at, at + _MOST + 4)
+    if not found or (found["inline"] and _AMOUNT.fullmatch(found["inline"])):
+        return None
+    shown = in_unicode(found["display"] or found["square"] or found["round"] or found["inline"])
+    return Formula(at, found.end(), shown) if shown else None
+
+
+def formulas(source: str) -> Iterator[Formula]:
+    """What may be the formulas of a text in Markdown; some may stand in code, and are not shown so."""
+    at = 0
+    while (at := min((place for mark in ("$", "\\") if (place := source.find(mark, at)) >= 0), default=-1)) >= 0:
+        if found := formula_at(source, at):
+            yield found
+        at = found.end if found else at + (2 if source[at] == "\\" else 1)
+
+
+def formula_rule(state: StateInline, silent: bool) -> bool:
+    """A rule of markdown-it: a formula becomes text. It comes before escapes, which would eat the backslashes."""
+    found = formula_at(state.src, state.pos)
+    if not found or found.end > state.posMax:
+        return False
+    if not silent:
+        state.pending += found.shown
+    state.pos = found.end
+    return True
+
+
+@lru_cache(maxsize=512)
+def in_unicode(formula: str) -> str:
+    """A formula in Unicode, in one line; empty where it cannot be read."""
+    steps = accumulate({"{": 1, "}": -1}.get(character, 0) for character in formula)
+    if max(steps, default=0) > _DEEPEST or formula.count("\\begin") > _DEEPEST:
+        return ""
+    from pylatexenc.latexwalker import LatexWalker  # takes 70 ms; most chats have no formulas
+
+    formula = formula.replace("\\left.", "").replace("\\right.", "")  # brackets that are not drawn
+    try:
+        nodes = LatexWalker(formula, tolerant_parsing=False).get_latex_nodes()[0]
+        return " ".join(_row(nodes).split())
+    except Exception:  # whatever a model writes
+        return ""
+
+
+@cache
+def _symbols() -> Any:
+    from pylatexenc.latex2text import LatexNodes2Text
+
+    logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # it would print on the screen
+    return LatexNodes2Text(math_mode="text")
+
+
+def _row(nodes: Sequence[Any]) -> str:
+    """Nodes one after another; a script is set at what stands before it."""
+    text, script = "", ""
+    for atom in (atom for node in nodes for atom in _atoms(node)):
+        if script and atom.strip():
+            text, script = text.rstrip() + _script(script, atom), ""
+        elif atom in ("^", "_"):
+            script = atom
+        elif not script:
+            text += atom
+    return text + script
+
+
+def _atoms(node: Any) -> Iterator[str]:
+    """The smallest parts of a node that a script may stand at or be."""
+    kind = type(node).__name__
+    if kind == "LatexCharsNode":
+        yield from node.chars.replace("'", "′").replace("-", "−")
+    elif kind == "LatexGroupNode":
+        yield _row(node.nodelist) or " "
+    elif kind == "LatexMacroNode":
+        yield from _macro(node)
+    elif kind == "LatexEnvironmentNode":
+        yield _environment(node)
+    elif kind == "LatexSpecialsNode" and node.specials_chars == "&":
+        yield " "
+    elif kind != "LatexCommentNode":
+        yield _symbols().nodelist_to_text([node])
+
+
+def _macro(node: Any) -> Iterator[str]:
+    name = node.macroname.rstrip("*")
+    parts = list(node.nodeargd.argnlist) if node.nodeargd else []
+    own = [_row([part]) for part in parts if part is not None]
+    space = node.macro_post_space[:1]
+    if name in ("frac", "dfrac", "tfrac", "cfrac") and len(own) >= 2:
+        yield f"{_wrapped(own[-2])}/{_wrapped(own[-1])}"
+    elif name in _LINES and own:
+        yield "".join(letter + _LINES[name] for letter in own[0])
+    elif name == "sqrt" and own:
+        index = own[0].strip("[]") if len(own) > 1 else ""
+        yield f"{_ROOTS.get(index) or _script('^', index) + '√'}{_wrapped(own[-1])}"
+    elif name == "\\":
+        yield "; "
+    elif name in _SPACES:
+        yield " " if name != "!" else ""
+    elif name in _PLAIN and own:
+        yield own[-1]
+    elif name not in _SILENT:
+        known = _symbols().nodelist_to_text([node]).strip()
+        if not known or "%s" in known:
+            raise ValueError(f"unknown: {name}")
+        if name.isalpha() and len(known) > 1 and known.isalpha() and known.isascii():
+            known = f" {known} "  # an operator, such as log
+        yield known + space
+
+
+def _environment(node: Any) -> str:
+    """Rows and cells in a line: [a b; c d]."""
+    name = node.environmentname.rstrip("*")
+    brackets = _BRACKETS.get(name, "  ")
+    rows = (" ".join(row.split()) for row in _row(node.nodelist).split(";"))
+    return brackets[0] + "; ".join(filter(None, rows)) + brackets[1]
+
+
+def _wrapped(text: str) -> str:
+    """A part in brackets, if it has more than one symbol."""
+    text = text.strip()
+    return text if len(text) < 2 or re.fullmatch(r"[\d.]+|\w[⁰-₟ᴬ-ᵿ²³¹]*|\w[^\w\s]?", text) else f"({text})"
+
+
+def _script(kind: str, text: str) -> str:
+    """A text as a superscript or a subscript; where Unicode lacks a letter of it, behind a mark."""
+    text = text.strip()
+    letters = [_SCRIPTS[kind].get(letter) for letter in text.replace("−", "-") if letter != " "]
+    if all(letters):
+        return "".join(filter(None, letters))
+    return f"{kind}{text}" if len(text) == 1 else f"{kind}({text})"

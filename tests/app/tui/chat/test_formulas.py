@@ -1,0 +1,133 @@
+"""Formulas are shown in Unicode, and nothing else is; what a formula cannot say in a line stays as it was written."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.content import Content
+
+from slipstream.app.tui.chat.formulas import formula_at, formulas, in_unicode
+from slipstream.app.tui.chat.markdown_chunks import parser
+from slipstream.app.tui.chat.sources import Painter, Sources
+
+
+def shown(markdown: str) -> str:
+    """The text of all inline parts."""
+    tokens = parser(formulas=True).parse(markdown)
+    return "\n".join(
+        "".join(child.content or "\n" * (child.type == "hardbreak") for child in token.children)
+        if token.children
+        else token.content
+        for token in tokens
+        if token.content
+    )
+
+
+@pytest.mark.parametrize(
+    ("formula", "wanted"),
+    [
+        (r"x_i^2", "xᵢ²"),
+        (r"\frac{a+b}{2}", "(a+b)/2"),
+        (r"\frac12", "1/2"),
+        (r"\frac{1}{x^2}", "1/x²"),
+        (r"\frac{1}{2a}", "1/(2a)"),
+        (r"\sum_{i=1}^n x_i", "∑ᵢ₌₁ⁿ xᵢ"),
+        (r"x = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}", "x = (−b ± √(b² − 4ac))/(2a)"),
+        (r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", "(a b; c d)"),
+        (r"\sqrt[3]{x}", "∛x"),
+        (r"\mathbb{R}^n \to \mathcal{L}", "ℝⁿ → ℒ"),
+        (r"e^{-x^2/2}", "e^(−x²/2)"),
+        (r"f_{\theta}", "f_θ"),
+        (r"A^{-1}_{ij}", "A⁻¹ᵢⱼ"),
+        (r"90^\circ", "90°"),
+        (r"\alpha\,\text{if } x \geq 0", "α if x ≥ 0"),
+        (r"O(n \log n)", "O(n log n)"),
+        (r"\left. x \right|_{0}^{1}", "x |₀¹"),
+        (r"\foo{x}", ""),
+        (r"\frac", ""),
+        (r"a_{", ""),
+        ("{" * 500 + "}" * 500, ""),
+    ],
+)
+def test_a_formula_means_the_same_in_unicode(formula: str, wanted: str) -> None:
+    assert in_unicode(formula) == wanted
+
+
+@pytest.mark.parametrize("formula", [r"$x^2$", r"\(x^2\)", r"$$x^2$$", r"\[x^2\]", "$$\nx^2\n$$", "\\[\n  x^2\n\\]"])
+def test_each_kind_of_mark(formula: str) -> None:
+    assert shown(f"It is {formula}, so **yes**.") == "It is x², so yes."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It costs $5 and $6.",
+        "From $5 to $6, or 10$ (or 12$).",
+        "It was $5 (or 10$).",
+        "$5/$6, $5-$6, $1,000 and $2",
+        "export $HOME/$USER and $PATH",
+        "Use $ and $ as marks.",
+        "a $x half",
+        "US$ 5 and US$ 6",
+    ],
+)
+def test_prices_and_variables_stay(text: str) -> None:
+    assert shown(text) == text
+    assert not list(formulas(text))
+
+
+def test_code_stays() -> None:
+    assert shown("`$x^2$` and\n\n```\n$x^2$ \\(y\\)\n```") == "$x^2$ and\n$x^2$ \\(y\\)\n"
+
+
+def test_a_formula_that_is_being_written_is_shown_as_it_is_until_it_closes() -> None:
+    whole = r"So $\frac{a}{b}$ it is"
+    seen = [shown(whole[:end]) for end in range(whole.index("$"), len(whole) + 1)]
+    closed = whole.index("$", 5) - whole.index("$") + 1
+    assert all("a/b" not in text for text in seen[:closed]) and r"$\frac{a}{b}"[:7] in seen[closed - 1]
+    assert all("a/b" in text and "$" not in text for text in seen[closed:])
+
+
+def test_off_shows_what_was_written() -> None:
+    (inline,) = (token for token in parser().parse("$x^2$") if token.children)
+    assert inline.content == "$x^2$" == "".join(child.content for child in inline.children or ())
+
+
+def test_the_colours_of_the_words_around_a_formula_stay_and_it_has_its_own() -> None:
+    before, formula, after = "We know that ", r"$\frac{a+b}{2}$", " (and more) is right."
+    sources = Sources()
+    for size, style in ((len(before), "red"), (len(formula), "green"), (len(after), "blue")):
+        sources.add(size, style)
+    sources.on = True
+    source = before + formula + after
+    text = shown(source)
+    painter = Painter(sources)
+    _, content = painter._styled(Content(text), source, 0, 0, list(formulas(source)))
+    colours = {"red": "", "green": "", "blue": ""}
+    for span in content.spans:
+        colours[str(span.style)] += text[span.start : span.end]
+    assert colours["red"].strip() == before.strip() and colours["green"].strip() == "(a+b)/2"
+    assert colours["blue"].strip() == after.strip()
+
+
+@given(st.text(alphabet="\\${}^_&%[]()ab1 \n", max_size=300))
+def test_nothing_a_model_writes_raises(text: str) -> None:
+    for found in formulas(text):
+        assert formula_at(text, found.start) == found and found.end > found.start
+    shown(text)
+
+
+def test_a_long_reply_costs_less_than_a_millisecond_more() -> None:
+    block = r"The root of $x_{1}^2 + \frac{a}{b}$ is $\sqrt{x}$, and \(\alpha\) is $5. " * 12  # a passage
+    costs = []
+    for on in (False, True):
+        times = []
+        for _ in range(15):
+            began = perf_counter()
+            parser(formulas=on).parse(block)
+            times.append(perf_counter() - began)
+        costs.append(min(times[3:]))
+    assert costs[1] - costs[0] < 1e-3
