@@ -148,6 +148,7 @@ class Load:
     failed: dict[str, str] = field(default_factory=dict)
     kv_type: str = "auto"  # type of the KV cache: f16, q8_0, q4_0, or auto for F16 where it fits, else Q8_0
     lora: list[Lora] = field(default_factory=list)  # adapters that change the target
+    mmproj: str | None = None  # path of the file that encodes images for the model; None where it sees none
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,8 @@ class Message:
     content: str
     # for a reply of this very model: its token ids, so that the KV cache is met again; else empty
     tokens: list[int] = field(default_factory=list)
+    # of a user's message, the files of the images that it names (``app.chats.images.MARK``), by their SHA-256
+    images: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,7 @@ class Quit:
     """Ends the engine's process."""
 
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 Origin = Literal["plain", "accepted", "recovered", "bonus"]
 """Where a piece of a reply comes from: accepted from a drafter, or drawn by the target in one of three ways."""
@@ -287,6 +290,8 @@ class Loaded:
     def title(self) -> str:
         """Its name and those of its adapters, for people."""
         return " + ".join((self.name, *(each.words for each in self.lora)))
+
+    images: bool = False  # whether prompts may hold images
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ LONG: Final = MappingProxyType(
         "app/bench": "command inflate",
         "app/chats": "migrations model write_faults",
         "app/cli": "last_catch read_only",
-        "app/engine": "attention every_kind exact kept_chats prefill same_text_bundled",
+        "app/engine": "attention every_kind exact images kept_chats mmproj_files prefill same_text_bundled",
         "app/library": "models_command",
         "app/tui/bench": "bench_screen",
         "app/tui/chat": "attach branch chats_screen draft_panel hostile palette presets prompt reasoning sidebar slash",

@@ -10,6 +10,7 @@ from pathlib import Path
 from slipstream.app.chats.backups import forget_in_backups, optimize
 from slipstream.app.chats.database import Database
 from slipstream.app.chats.deletion_hooks import chat_deleted, forget_chat, forget_orphans, forget_state
+from slipstream.app.chats.images import ImageFolder, images_of
 from slipstream.app.chats.lookup import find_by_name, has_name, id_and_title, require_one
 from slipstream.app.chats.records import NAME, TITLE_LIMIT, StoredChat, bounded, new_id, storable
 from slipstream.app.platform.safe_text import one_line
@@ -28,9 +29,16 @@ def chat_of_row(row: tuple[str, str, float, float, str, int]) -> StoredChat:
 class ChatList:
     """All chats, without their messages; what names a chat that is not there raises ``UsageError``."""
 
-    def __init__(self, database: Database, states: Path | None, heads: Path | None, index: Path | None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        states: Path | None,
+        heads: Path | None,
+        index: Path | None,
+        images: ImageFolder | None = None,
+    ) -> None:
         """Keeps the database, and the paths of files that are derived from chats; see ``ChatStore``."""
-        self._db = database
+        self._db, self._images = database, images
         self._states, self._heads, self._index = states, heads, index
 
     def create(self, title: str = "") -> StoredChat:
@@ -182,12 +190,15 @@ class ChatList:
 
     def _erase(self, chat: str) -> None:
         forget_state(self._states, chat)
+        images = [sha256 for text in self._with_images(chat) for sha256 in images_of(text)] if self._images else []
         forget_in_backups(self._db.path, chat)
         with self._db.write(durable=True):  # last: after a kill, the next start repeats the steps above
             self._db.execute("DELETE FROM chats WHERE id = ?", (chat,))
             optimize(self._db.connection)
         with self._db.exclusive():  # deleted text stays in the write-ahead log until it is emptied
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if self._images:
+            self._images.forget(images, self._with_images)
         chat_deleted(chat, self._heads, self._index)
 
     def sweep(self) -> None:
@@ -200,6 +211,16 @@ class ChatList:
             self.erase_deleted(0.0 if self._db.alone else UNDO_WITHIN)
         finally:
             forget_orphans(self._states, self._names, self._db.alone)
+            if self._images and self._db.alone:
+                self._images.forget_orphans(self._with_images)
+
+    def _with_images(self, chat: str = "") -> list[str]:
+        """The messages that name images, of one chat or of all."""
+        with self._db.read():
+            rows = self._db.execute(
+                "SELECT content FROM messages WHERE content LIKE '%](image:%' AND ? IN ('', chat)", (chat,)
+            )
+            return [str(content) for (content,) in rows]
 
     def _names(self) -> set[str]:
         with self._db.read():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -138,7 +138,12 @@ def _figures(before: StoredMessage | None, rest: Figures) -> Figures:
     return before.figures.followed_by(rest) if before and before.figures else rest
 
 
-def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "") -> list[Message]:
+def history(
+    messages: Iterable[StoredMessage],
+    fingerprint: str,
+    system: str = "",
+    images: Callable[[str], dict[str, str]] = lambda _: {},
+) -> list[Message]:
     """Makes the messages of a request.
 
     A reply brings its tokens if the model that will read them wrote them. Replies without a word are left out, and so
@@ -149,14 +154,13 @@ def history(messages: Iterable[StoredMessage], fingerprint: str, system: str = "
         messages: The chat, oldest first.
         fingerprint: Of the model that will reply.
         system: A system message to begin with, or empty.
+        images: Finds the files of the images that a text names, see ``ImageFolder.found``.
     """
     said = [Message("system", system)] if system else []
     for together in turns(messages):
-        first = together[0]
-        if len(together) == 1:
-            said.append(Message(first.role, first.content, first.tokens if first.model == fingerprint else []))
-        else:
-            said.append(Message(first.role, "\n\n".join(message.content for message in together)))
+        first, content = together[0], "\n\n".join(message.content for message in together)
+        tokens = first.tokens if len(together) == 1 and first.model == fingerprint else []
+        said.append(Message(first.role, content, tokens, images(content) if first.role == "user" else {}))
     return said
 
 

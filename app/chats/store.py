@@ -11,6 +11,7 @@ from pathlib import Path
 
 from slipstream.app.chats.chat_list import ChatList
 from slipstream.app.chats.database import Database
+from slipstream.app.chats.images import ImageFolder
 from slipstream.app.chats.messages import Messages
 from slipstream.models.errors import SlipstreamError
 
@@ -20,10 +21,16 @@ class ChatStore:
 
     Attributes:
         database: The file.
+        images: The images that messages name.
     """
 
     def __init__(
-        self, path: Path, states: Path | None = None, heads: Path | None = None, index: Path | None = None
+        self,
+        path: Path,
+        states: Path | None = None,
+        heads: Path | None = None,
+        index: Path | None = None,
+        images: Path | None = None,
     ) -> None:
         """Opens or makes the database, and erases the chats that were deleted before.
 
@@ -31,12 +38,14 @@ class ChatStore:
             states: Folder of the kept KV caches, which go with their chats.
             heads: Folder of trained heads; those that were trained on a chat are marked when it is deleted.
             index: Folder of the indexes of text, which forget a chat when it is deleted.
+            images: Folder of the images in chats; None for one beside the database.
         """
         self.database = database = Database(path)
         self.path = path
         self.listen, self.hold = database.listen, database.hold
         self.check_files, self.files_changed = database.check_files, database.files_changed
-        self._chats = chats = ChatList(database, states, heads, index)
+        self.images = ImageFolder(images or path.parent / "images")
+        self._chats = chats = ChatList(database, states, heads, index, self.images)
         self.list_chats, self.get, self.find = chats.list_chats, chats.get, chats.find
         self.create, self.open_or_create = chats.create, chats.open_or_create
         self.rename, self.pin = chats.rename, chats.pin

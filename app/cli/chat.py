@@ -45,7 +45,7 @@ def chat(
     Raises:
         SlipstreamError: If chats cannot be kept, or the name is not valid.
     """
-    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         kept = store.open_or_create(name).id if name else None
         notes = [*notes, *filter(None, [delete_old(store, settings.settings.keeping.days, kept)])]
         engine = Engine(paths.logs / "chat-engine.log")

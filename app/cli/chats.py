@@ -25,7 +25,7 @@ ALL = 1 << 31
 def chats(options: argparse.Namespace) -> int:
     """Runs ``slipstream chats``; returns the exit code."""
     paths = Paths.default()
-    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         store.listen(notice)
         command: str = options.chats_command
         if command == "list":

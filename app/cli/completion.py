@@ -168,7 +168,7 @@ def _chats() -> Iterator[tuple[str, str]]:
     if not paths.chats.exists():
         return
     with suppress(SlipstreamError, OSError):
-        store = ChatStore(paths.chats, paths.states, paths.heads, paths.index)
+        store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)
         try:
             yield from ((one_line(chat.id), one_line(chat.title)) for chat in store.list_chats(50))
         finally:

@@ -72,7 +72,7 @@ def chosen_text(on: str, paths: Paths) -> ChosenText:
 def _chats(paths: Paths) -> dict[str, Messages]:
     """The shown branch of every chat with a reply, up to the first message without text, by id."""
     found: dict[str, Messages] = {}
-    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index)) as store:
+    with closing(ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images)) as store:
         store.listen(notice)
         for chat in sorted(kept.id for kept in store.list_chats(limit=-1)):  # SQLite: no limit
             said = [

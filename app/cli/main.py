@@ -126,6 +126,9 @@ def _paths() -> int:
 
 
 def _one_reply(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from slipstream.app.chats.images import read_attached
     from slipstream.app.cli.run import RunRequest, read_grammar, read_stdin, run
     from slipstream.app.platform.paths import Paths
     from slipstream.app.platform.writable_paths import places
@@ -133,8 +136,9 @@ def _one_reply(options: argparse.Namespace) -> int:
 
     piped = read_stdin(options.prompt is not None, sys.stdin.buffer)
     prompt = "\n\n".join(part for part in (options.prompt or "", piped) if part.strip())
-    if not prompt:
+    if not prompt and not options.image:
         raise UsageError("the prompt is empty.", 'Give one with -p "…", or pipe text in.')
+    images = [read_attached(Path(name)) for name in options.image]
     paths = Paths.default()
     kept = _settings(options, paths)
     for problem in kept.problems:
@@ -147,6 +151,7 @@ def _one_reply(options: argparse.Namespace) -> int:
         request = RunRequest(
             load=_load(options, here, kept),
             prompt=prompt,
+            images=images,
             system=options.system,
             sampling=_sampling(options, kept),
             max_tokens=most,
@@ -234,6 +239,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     check_placement(options.gpu_layers, options.rpc)
     check_placement(options.draft_gpu_layers, None, "draft-gpu-layers")
     load = replace(load, lora=[Lora.read(each) for each in options.lora or ()])
+    load = replace(load, mmproj=str(options.mmproj)) if options.mmproj else load
     return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 

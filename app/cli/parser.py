@@ -94,6 +94,9 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     run = commands.add_parser("run", help="print one reply; piped text joins the prompt")
     run.add_argument("-p", "--prompt", help="the prompt; piped text is put below it")
+    run.add_argument(
+        "--image", action="append", default=[], type=path, metavar="FILE", help="an image above the prompt; repeatable"
+    )
     run.add_argument("--system", default="", type=possibly_empty, help="system message")
     run.add_argument("--max-tokens", type=int, metavar="N", help="at most N tokens in the reply (0: no limit)")
     run.add_argument(
@@ -149,6 +152,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         "-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled (what was chosen last)"
     )
     option("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
+    option("--mmproj", type=path, metavar="FILE", help="the file that encodes images (the one beside the model)")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="the drafting method; slipstream run --help lists all")
     option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")
@@ -215,6 +219,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
             ('slipstream run --reasoning off -p "Why?"', "an answer without thoughts, from a model that can do so"),
             ('slipstream run --chat notes -p "And then?"', "continue a kept chat, with its own sampling"),
             ("slipstream run --json-schema order.json -p 'Two teas, please.'", "an answer that a program can read"),
+            ('slipstream run -m gemma-3-4b --image cat.png -p "What is it?"', "a picture, for a model that sees"),
             ("slipstream run --json -p Hi | tail -n 1 | jq .tok_per_s", "the summary is the last line"),
         ),
         "slipstream completion": (

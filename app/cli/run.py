@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
+from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.cli.streams import notice
@@ -94,6 +95,7 @@ class RunRequest:
 
     load: Load
     prompt: str  # the prompt, standard input included
+    images: list[AttachedImage] = field(default_factory=list)  # above the prompt
     system: str = ""  # system message, or empty
     sampling: Sampling = field(default_factory=Sampling)  # how tokens are drawn
     max_tokens: int = 0  # most tokens; 0 for no limit
@@ -116,7 +118,7 @@ def run(request: RunRequest, paths: Paths) -> int:
         UsageError: If the model has no such level of reasoning.
         SlipstreamError: If it cannot be done; nothing is lost.
     """
-    store = ChatStore(paths.chats, paths.states, paths.heads, paths.index) if request.chat else None
+    store = ChatStore(paths.chats, paths.states, paths.heads, paths.index, paths.images) if request.chat else None
     if store:
         store.listen(notice)
     engine = Engine(paths.logs / "engine.log")
@@ -130,7 +132,8 @@ def run(request: RunRequest, paths: Paths) -> int:
         if store and request.chat:
             return _in_chat(request, paths, store, request.chat, engine, loaded)
         messages = [Message("system", request.system)] if request.system else []
-        messages.append(Message("user", request.prompt))
+        files = {image.facts.sha256: str(image.path.absolute()) for image in request.images}
+        messages.append(Message("user", _asked(request), images=files))
         return _code(_print_reply(request, engine, loaded, messages, None))
     finally:
         engine.close(_SAVING if store else 2.0)  # the KV cache of a long chat is large
@@ -154,8 +157,10 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
     request = replace(request, sampling=replace(request.sampling, **own))
     if request.system:
         store.set_system(chat.id, request.system)
-    asked = store.add_user(chat.id, request.prompt)
-    messages = history(store.messages(chat.id), loaded.fingerprint)
+    for image in request.images:
+        store.images.keep(image.raw, image.facts.sha256)
+    asked = store.add_user(chat.id, _asked(request))
+    messages = history(store.messages(chat.id), loaded.fingerprint, images=store.images.found)
     reply = store.begin_reply(
         chat.id,
         model=loaded.title,
@@ -173,6 +178,11 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
             store.withdraw(asked.id)  # it was refused, so the chat continues without it
         raise
     return _code(done)
+
+
+def _asked(request: RunRequest) -> str:
+    """The user's message: the images, then the prompt."""
+    return "\n".join([*(image.mark for image in request.images), *([request.prompt] if request.prompt else [])])
 
 
 def _code(done: Done) -> int:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import llama_cpp
 
@@ -63,6 +63,11 @@ from slipstream.models.outside import shown_path
 from slipstream.models.sampling.recommended import checked, recommended
 from slipstream.models.types import PACKED, KvType
 
+if TYPE_CHECKING:
+    from slipstream.models.vision.projector import Projector
+
+_VISION: Final = 1.4
+"""Bytes that encoding images takes for each byte of the mmproj file."""
 _TIGHT: Final = (0.7, 1.3)
 """Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
 
@@ -98,7 +103,7 @@ def fitted(
         found.devices,
         want_ctx=request.n_ctx or None,
         kv_type=_kv_type(request, header),
-        heads=sum(path.stat().st_size for path in beside if path.exists()),
+        heads=sum(path.stat().st_size for path in beside if path.exists()) + _vision_bytes(request),
         scores=scores,
         gpu_layers=request.gpu_layers,
         split=proportions(request.devices, found),
@@ -119,6 +124,12 @@ def fitted(
         why = " ".join((*found.lacking, chosen.why))
         raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", why)
     return chosen
+
+
+def _vision_bytes(request: Load) -> int:
+    """The need of the projector: its weights, and buffers that grow with the image."""
+    path = Path(request.mmproj) if request.mmproj else None
+    return int(_VISION * path.stat().st_size) if path and path.exists() else 0
 
 
 def contexts_of(header: Header) -> ContextRange:
@@ -195,6 +206,7 @@ RETRIEVAL: Final = Retrieval.name
 HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 _MEASURING: Final = 0.9
 """Share of a load from which the machine is measured: the files are read."""
+NO_MMPROJ: Final = "If it is a model that sees, put its mmproj file beside it, or name it with --mmproj FILE."
 _LEAST_CONTEXT: Final = 512
 """Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
 _SMALL: Final = 1 << 30
@@ -265,7 +277,10 @@ def load(
             threads = Threads(target, [draft] if draft else [], max(1, physical_cores() - request.spare_cores))
         on_progress(_MEASURING)
         milliseconds = measure_plain(target)
-        prompts = PromptBuilder(_template(model), model.tokenize, model.opening(), model.token_bytes)
+        projector, blind = _projector(request, model, target, bool(fit.shares), opened, on_progress)
+        seen = projector.tokens if projector else None
+        template = _template(model)
+        prompts = PromptBuilder(template, model.tokenize, model.opening(), model.token_bytes, seen, blind)
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
@@ -284,6 +299,7 @@ def load(
             guard=guard,
         )
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
+        key += f" {projector.fingerprint}" if projector else ""
         machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
         keeper = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
         promise = SAME_DISTRIBUTION
@@ -305,6 +321,8 @@ def load(
                 other = own.enter_context(closing(LlamaTarget(model, options, drafts=False)))
                 if threads:
                     other.use_threads(threads.count)
+                if projector:
+                    other.use_images(projector)
                 alone = Drafters(Resources(other.abilities), other, milliseconds, Profile(None, ""))
                 plain = ChatModel(other, model, prompts, PlainClock())
                 return Session(plain, alone, KvCacheStore(other, key, 0), opened=own.pop_all())
@@ -343,6 +361,7 @@ def load(
         n_ctx_trained=contexts.trained,
         n_ctx_longest=contexts.longest,
         rope=rope.words if rope and target.abilities.n_ctx > contexts.trained else "",
+        images=projector is not None,
     )
 
 
@@ -375,6 +394,33 @@ def _open_model(
     adapters: Sequence[Adapter] = (),
 ) -> LlamaModel:
     return opened.enter_context(closing(LlamaModel(path, on_progress, place, adapters=adapters)))
+
+
+def _projector(
+    request: Load,
+    model: LlamaModel,
+    target: LlamaTarget,
+    gpu: bool,
+    opened: ExitStack,
+    on_progress: Callable[[float | None], None],
+) -> tuple[Projector | None, SlipstreamError | None]:
+    """Opens what encodes images; or the reason why the model sees none, for a prompt that has one."""
+    name = shown_path(model.header.name)
+    if not request.mmproj:
+        return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
+    from slipstream.models.vision.projector import Projector  # mtmd and its symbols
+
+    path, threads = Path(request.mmproj), request.threads or physical_cores()
+    try:
+        read_header(path)
+        if request.probed:
+            record = ProbeRecord(Path(request.probed), built())
+            probe_once([path], record, lambda: on_progress(None), Path(request.model))
+        projector = Projector(path, model, target.most_rows, gpu, threads)
+    except SlipstreamError as error:
+        return None, SlipstreamError(f"{name} cannot see images: {error.title}", error.hint)
+    target.use_images(opened.enter_context(closing(projector)))
+    return projector, None
 
 
 def _draft_header(request: Load) -> Header | None:

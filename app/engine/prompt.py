@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
+from slipstream.app.chats.images import MARK
 from slipstream.app.chats.reasoning import in_channels, split
 from slipstream.app.protocol import Message, check_size, least_tokens
 from slipstream.models.chat_template.marks import AUTO_LEVEL, CHANNEL, CLOSING, THINKING, left_open
 from slipstream.models.chat_template.reasoning import Reasoning, Switch, keeps_thoughts, reasoning_of, with_word
 from slipstream.models.chat_template.template import ChatTemplate, TemplatePart
-from slipstream.models.errors import ContextFullError, UsageError
+from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 from slipstream.models.types import Token
 
 _REPLY_ROOM: Final = 256  # tokens kept free for the reply, or a quarter of a small context
@@ -74,6 +76,8 @@ class PromptBuilder:
         tokenize: Callable[[str, bool], list[Token]],
         opening: list[Token],
         token_bytes: int = 0,
+        images: Callable[[Path, str], list[Token]] | None = None,
+        blind: SlipstreamError | None = None,
     ) -> None:
         """Creates a builder.
 
@@ -81,8 +85,11 @@ class PromptBuilder:
             tokenize: Turns text into tokens; takes the text, and whether it may contain control tokens.
             opening: The tokens that every text starts with.
             token_bytes: See ``LlamaModel.token_bytes``.
+            images: Turns an image, a file and its SHA-256, into tokens; None where the model sees none.
+            blind: Why it sees none.
         """
         self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
+        self._images, self._blind = images, blind
         self._thread = ThreadPoolExecutor(1, "prompt")
         self._made: Future[Prompt] | None = None  # the last one built in the thread
         self._kept_thoughts: dict[str, bool] = {}
@@ -139,10 +146,13 @@ class PromptBuilder:
         Raises:
             UsageError: If there is nothing to answer.
             ContextFullError: If the last message alone is too long.
+            SlipstreamError: If it has an image that the model cannot see.
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
             raise UsageError("the prompt is empty.", "Write something to answer.")
         check_size(messages[-1].content if messages[-1].role == "user" else "", self._token_bytes, n_ctx)
+        if messages[-1].images and self._blind:
+            raise self._blind
         said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
         asked = messages[:-1] if messages[-1].role == "assistant" else messages
         whole = self._rendered(asked, self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch())
@@ -181,6 +191,8 @@ class PromptBuilder:
         until = kept.begun if kept.begun >= 0 else len(kept.parts)
         written = kept.parts[until][1] if until < len(kept.parts) else []
         tokens = self._opened(_joined(kept.parts[:until]) + (written[:-_UNSURE] if typed else []))[: n_ctx - 1]
+        while tokens and tokens[-1] < 0:  # an image may have been cut apart
+            tokens.pop()
         return Prompt(
             tokens,
             len(whole.tokens) - len(kept.tokens),
@@ -265,7 +277,21 @@ class PromptBuilder:
         message = messages[part.content] if part.content is not None else None
         if message and message.tokens and part.text.strip() == message.content.strip():
             return message.tokens  # as generated: the KV cache holds exactly these
+        if message and message.images and self._images:
+            return self._with_images(part.text, message.images, self._images)
         return self._tokenize(part.text, message is None)
+
+    def _with_images(
+        self, text: str, files: Mapping[str, str], images: Callable[[Path, str], list[Token]]
+    ) -> list[Token]:
+        """The tokens of a message's text, with those of an image in the place of each mark whose file is there."""
+        tokens, start = list[Token](), 0
+        for mark in MARK.finditer(text):
+            if file := files.get(mark[2]):
+                tokens += self._tokenize(text[start : mark.start()], False) if mark.start() > start else []
+                tokens += images(Path(file), mark[2])
+                start = mark.end()
+        return tokens + (self._tokenize(text[start:], False) if start < len(text) else [])
 
     def _system_size(self, rendered: _Rendered) -> int:
         """See ``Prompt.system``."""

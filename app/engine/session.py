@@ -43,6 +43,7 @@ from slipstream.app.speed import Speed
 from slipstream.drafters.accept import accept_rule
 from slipstream.drafters.autopilot.policy import Autopilot
 from slipstream.drafters.base import Drafter, Step
+from slipstream.drafters.text_only import TextOnly
 from slipstream.models.chat_template.marks import AUTO_LEVEL
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.llama.target import Prefill, Target
@@ -196,6 +197,7 @@ class Session:
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
             return Reply(request, self, drafter, None, None, cancelled)
+        drafter = self._reading(prompt, drafter)
         pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
         guide = model.guide(request, sampler, prompt)
         written = _Written(request, model, prompt, watched, pilot)
@@ -238,9 +240,14 @@ class Session:
         if prompt is None:
             return
         counted(Counted(request.request, prompt.size, prompt.dropped, prompt.trimmed))
+        drafter = self._reading(prompt, drafter)
         grows = cached and shared_prefix(cached, prompt.tokens) == len(cached)
         if request.read and prompt.tokens and not waiting() and (abilities.rewinds or not grows):
             self._reader.read_ahead(prompt, drafter, request.state, waiting, cancelled)
+
+    def _reading(self, prompt: Prompt, drafter: Drafter) -> Drafter:
+        """The drafter as it reads a prompt: without the images."""
+        return TextOnly(drafter, self.target.abilities.n_ctx) if min(prompt.tokens, default=0) < 0 else drafter
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
         """The tokens that a reply to a chat begins after.

@@ -14,6 +14,7 @@ from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol import AUTO, Load
 from slipstream.models.errors import UsageError
+from slipstream.models.library.projectors import projector_beside
 from slipstream.models.outside import read_limited
 
 BUNDLED: Final = "bundled"
@@ -45,8 +46,10 @@ def load_of(
         n_ctx: Context in tokens; 0 for the model's own.
         same_text: See ``Load.same_text``.
     """
+    projector = projector_beside(target) if target.parent != paths.bundled else None
     return Load(
         model=str(target),
+        mmproj=str(projector) if projector else None,
         draft_model=draft_model,
         heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
         probed=str(paths.derived / PROBED),

@@ -16,7 +16,7 @@ from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.files import make_folder, replace_file, sync_folder
 
 HOME_VARIABLE = "SLIPSTREAM_HOME"
-FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs")
+FOLDERS = ("models", "states", "heads", "derived", "index", "training", "benches", "logs", "images")
 """Fields that are folders below ``SLIPSTREAM_HOME``, under their own names."""
 
 _NO_HOME = f"{os.devnull}/home"  # where nothing can be made, by whomever
@@ -41,6 +41,7 @@ class Paths:
     benches: Path  # kept results of benchmarks that were run from the chat
     logs: Path  # logs of the engine; they hold no prompts and no replies
     bundled: Path  # the models that ship with slipstream
+    images: Path  # images in chats, which name them; deleted with the last chat that does
 
     @staticmethod
     def default(environment: Mapping[str, str] = os.environ) -> Paths:
@@ -88,6 +89,7 @@ class Paths:
             platform.user_data_path / "benches",
             platform.user_log_path,
             bundled,
+            platform.user_data_path / "images",
         )
 
     def rows(self) -> list[tuple[str, Path]]:

@@ -68,6 +68,7 @@ def _stamp(path: Path) -> list[list[int]]:
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "bundled"  # files in this folder are ours and need no probe
 COMMAND: Final = (sys.executable, "-m", "slipstream.models.llama.probe_child")
+PROJECTOR_COMMAND: Final = (sys.executable, "-m", "slipstream.models.vision.projector_child")
 _START_SECONDS: Final = 120.0
 _WALL_SECONDS: Final = 15.0
 _WALL_BYTES: Final = 10_000_000
@@ -79,12 +80,15 @@ _ENVIRONMENT: Final = MappingProxyType(
 )
 
 
-def probe_once(files: Iterable[Path], record: ProbeRecord, on_start: Callable[[], None]) -> None:
+def probe_once(
+    files: Iterable[Path], record: ProbeRecord, on_start: Callable[[], None], model: Path | None = None
+) -> None:
     """Probes the files that are not recorded, and records those that pass.
 
     Args:
         files: Model files with checked headers; the first part of a split model.
         on_start: Called before the first probe, if any.
+        model: The model that they encode images for; None where they are models.
 
     Raises:
         ModelFileError: If llama.cpp crashes, hangs or refuses one.
@@ -94,9 +98,9 @@ def probe_once(files: Iterable[Path], record: ProbeRecord, on_start: Callable[[]
     if not new:
         return
     on_start()
-    with closing(Prober()) as prober:
+    with closing(Prober(PROJECTOR_COMMAND if model else COMMAND)) as prober:
         for path in new:
-            prober.check(path)
+            prober.check(path, model)
             record.add(path)
 
 
@@ -113,8 +117,8 @@ class Prober:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
-    def check(self, path: Path) -> None:
-        """Loads a file and evaluates a few tokens.
+    def check(self, path: Path, model: Path | None = None) -> None:
+        """Loads a file and evaluates a few tokens, or an image for a model.
 
         Raises:
             ModelFileError: If llama.cpp crashes, hangs or refuses it.
@@ -127,7 +131,7 @@ class Prober:
             raise ModelFileError(f"{shown_path(path)} cannot be read: {reason}.", "Check the path.") from None
         if self._process is None:
             self._start()
-        answer, late = self._answer(str(path), limit)
+        answer, late = self._answer([str(path), *([str(model)] if model else [])], limit)
         if answer is None:
             raise self._crashed(path, late)
         if answer:
@@ -158,12 +162,12 @@ class Prober:
             )
         except OSError as error:
             raise unstartable("the process that checks model files", error) from error
-        if self._answer("", _START_SECONDS)[0] is None:
+        if self._answer([], _START_SECONDS)[0] is None:
             words = self._last_words()
             self.close()
             raise SlipstreamError(f"the process that tries model files did not start{words}.", "Install it again.")
 
-    def _answer(self, request: str, limit: float) -> tuple[dict[str, Any] | None, bool]:
+    def _answer(self, request: list[str], limit: float) -> tuple[dict[str, Any] | None, bool]:
         """Sends a request and waits; returns None, and whether the time ran out, if the process ended."""
         process, late = self._process, threading.Event()
         assert process and process.stdin and process.stdout

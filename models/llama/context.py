@@ -12,6 +12,7 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.errors import ContextFullError, EvaluationError, SlipstreamError
 from slipstream.models.llama.batch import Batch
 from slipstream.models.llama.hidden import HiddenPoints
+from slipstream.models.llama.image_layout import ImageChunk, Images, Layout, first_image
 from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.llama.memory import Memory, open_context, rollback_of
@@ -64,7 +65,9 @@ class LlamaTarget:
         self._batch = Batch(params.n_batch, params.n_seq_max)
         self._tokens: list[Token] = []
         self._cached = 0  # tokens in sequence 0; later ones are queued
-        self._in_step = [0] * params.n_seq_max  # positions that each sequence shares with sequence 0
+        self._in_step = [0] * params.n_seq_max  # tokens that each sequence shares with sequence 0
+        self._images: Images | None = None
+        self._layout = Layout()  # of the tokens in the cache; memory calls take positions, all else counts tokens
         self._open: tuple[Token, TokenTree, int] | None = None  # evaluated, not yet kept; sequences
         self._jumped = False  # whether text was fed or cut since the last evaluation
         self._cancelled: Callable[[], bool] | None = None
@@ -132,8 +135,8 @@ class LlamaTarget:
 
     @property
     def cached(self) -> int:
-        """How many of the tokens are in the cache; after a chunk of a prefill, the last ones are the chunk's."""
-        return self._cached
+        """Tokens of text in the cache, images left out; after a chunk of a prefill, the last ones are the chunk's."""
+        return self._cached - self._layout.rows
 
     @property
     def context(self) -> Any:
@@ -165,6 +168,15 @@ class LlamaTarget:
             ValueError: If the model takes no masks, or not of this width.
         """
         self._masks.use(masks)
+
+    def use_images(self, images: Images) -> None:
+        """Gives what encodes the images of prompts; without it no image can be read."""
+        self._images = images
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the largest pass."""
+        return int(self._chunk)
 
     def use_threads(self, count: int) -> None:
         """Sets the number of threads of every pass from now on."""
@@ -201,9 +213,9 @@ class LlamaTarget:
         shared = shared_prefix(self._tokens, tokens)
         self.rewind(shared)
         reused = self._cached
-        self._tokens.extend(tokens[shared:])
+        self._tokens.extend(tokens[len(self._tokens) :])
         complete = self._read(on_chunk, cancelled)
-        self._memory.mark(self._cached)
+        self._memory.mark(self._layout.position(self._cached))
         self._jumped = False
         return Prefill(reused, self._cached - reused, complete)
 
@@ -232,17 +244,21 @@ class LlamaTarget:
         if len(self._tokens) + 1 + count > self.abilities.n_ctx:
             raise ContextFullError(f"the context of {self.abilities.n_ctx:,} tokens is full.", "Start a new chat.")
         whole = self._hidden.last or bool(self.abilities.widths)  # whether all rows have outputs
-        if len(self._tokens) - self._cached + 1 + count > (self._outputs if whole else self._chunk):
+        queued = len(self._tokens) - self._cached
+        image = queued > 0 and min(self._tokens[self._cached :]) < 0
+        if image or queued + 1 + count > (self._outputs if whole else self._chunk):
             self._read(None, None)
         run = [*self._tokens[self._cached :], last]
         tree = self._padded(tree, len(run), last)
         leaves = max(tree.leaves, self._leaves)
+        at = self._layout.position
+        cached = at(self._cached)
         for sequence in range(1, leaves):
             if self._in_step[sequence] < self._cached:
-                C.llama_memory_seq_cp(self._memory.pointer, 0, sequence, self._in_step[sequence], self._cached)
+                C.llama_memory_seq_cp(self._memory.pointer, 0, sequence, at(self._in_step[sequence]), cached)
                 self._in_step[sequence] = self._cached
         spans = (tree.first_leaves, tree.last_leaves, leaves)
-        self._batch.tree(run, self._cached, tree.tokens, tree.depths, *spans, output_all=whole)
+        self._batch.tree(run, cached, tree.tokens, tree.depths, *spans, output_all=whole)
         if tree.probes and max(tree.tokens) >= self.abilities.n_vocab:
             self._batch.by_vector(self._masks)
         self._decode()
@@ -269,35 +285,42 @@ class LlamaTarget:
         end = after + in_first
         self._tokens.append(last)
         self._tokens.extend(tree.tokens[node] for node in path)
-        memory = self._memory.pointer
+        memory, at = self._memory.pointer, self._layout.position
         if len(path) > in_first and not self.abilities.same_text:
             self._cached = len(self._tokens)
-            C.llama_memory_seq_rm(memory, 0, end, -1)
-            C.llama_memory_seq_cp(memory, tree.first_leaves[path[-1]], 0, end, self._cached)
+            C.llama_memory_seq_rm(memory, 0, at(end), -1)
+            C.llama_memory_seq_cp(memory, tree.first_leaves[path[-1]], 0, at(end), at(self._cached))
             for sequence in range(1, leaves):
-                C.llama_memory_seq_rm(memory, sequence, after, -1)
+                C.llama_memory_seq_rm(memory, sequence, at(after), -1)
                 self._in_step[sequence] = after
             return
-        self._cached = self._memory.cut(end) if len(tree) > in_first else end
+        self._cached = self._cut(end) if len(tree) > in_first else end
         if self._jumped and not tree.drafted:  # a draft model's guesses may follow, one by one, and be taken back
-            self._memory.mark(self._cached)
+            self._memory.mark(at(self._cached))
             self._jumped = False
         shared = in_first
         for sequence in range(1, leaves):  # each one shares less of the path than the one before
             while shared and tree.last_leaves[path[shared - 1]] < sequence:
                 shared -= 1
             if shared < in_first:
-                C.llama_memory_seq_rm(memory, sequence, after + shared, end)
+                C.llama_memory_seq_rm(memory, sequence, at(after + shared), at(end))
             self._in_step[sequence] = after + shared
 
     def rewind(self, length: int) -> None:
-        """Drops every token from index ``length`` on; what a memory cannot be cut to is read again."""
+        """Drops every token from index ``length`` on, and an image whole; what cannot be cut to is read again."""
         self._open, self._jumped = None, True
+        length = self._layout.whole(length)
         if length < len(self._tokens):
             del self._tokens[length:]
-        keep = self._memory.cut(min(length, self._cached))
+        keep = self._cut(min(length, self._cached))
         self._in_step = [min(shared, keep) for shared in self._in_step]
         self._cached = keep
+
+    def _cut(self, length: int) -> int:
+        """Cuts the memory to so many tokens; returns how many are left, see ``Memory.cut``."""
+        keep = self._layout.index(self._memory.cut(self._layout.position(length)))
+        self._layout.cut(keep)
+        return keep
 
     def reset(self) -> None:
         """Drops every token, and zeroes the memory that held them.
@@ -316,12 +339,17 @@ class LlamaTarget:
         """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
 
         Raises:
-            SlipstreamError: If llama.cpp refuses the state; the cache is empty then.
+            SlipstreamError: If llama.cpp refuses the state, or an image of it is not known; the cache is empty then.
         """
         self.rewind(0)
-        if not self._memory.restore(state, len(tokens)):
+        layout, at = Layout(), first_image(tokens, 0, len(tokens))
+        while at < len(tokens):
+            image = self._image_at(tokens, at)
+            layout.add(at, len(image.tokens), image.positions)
+            at = first_image(tokens, at + len(image.tokens), len(tokens))
+        if not self._memory.restore(state, layout.position(len(tokens))):
             raise SlipstreamError("the kept state of this chat does not fit the model.", "The chat is read again.")
-        self._tokens, self._cached = list(tokens), len(tokens)
+        self._tokens, self._cached, self._layout = list(tokens), len(tokens), layout
 
     def close(self) -> None:
         """Frees the context."""
@@ -341,8 +369,13 @@ class LlamaTarget:
             while self._cached < total:
                 if cancelled and cancelled():
                     break
-                chunk = self._tokens[self._cached : self._cached + min(size, limit)]
-                self._batch.prompt(chunk, self._cached, output_all=self._hidden.last)
+                end = first_image(self._tokens, self._cached, min(total, self._cached + min(size, limit)))
+                if end == self._cached:
+                    if not self._read_image(on_chunk):
+                        break
+                    continue
+                chunk = self._tokens[self._cached : end]
+                self._batch.prompt(chunk, self._layout.position(self._cached), output_all=self._hidden.last)
                 began = time.perf_counter()
                 if not self._decode():
                     break
@@ -367,11 +400,43 @@ class LlamaTarget:
         fits = len(self._tokens) + 1 + len(tree) + more <= self.abilities.n_ctx
         return tree.padded(more, token) if more and fits and self._ready else tree
 
+    def _read_image(self, on_chunk: Callable[[PrefillChunk], None] | None) -> bool:
+        """Reads the image that is queued first; returns False if it was aborted on request."""
+        try:
+            image = self._image_at(self._tokens, self._cached)
+            C.llama_set_embeddings(self._context, False)  # or each row were an output, more than there is room for
+            code = image.decode(self._context, self._layout.position(self._cached))
+        except SlipstreamError:
+            self.rewind(self._cached)
+            raise
+        finally:
+            C.llama_set_embeddings(self._context, self._hidden.last)
+        if not self._took(code, 1):
+            return False
+        self._layout.add(self._cached, len(image.tokens), image.positions)
+        self._cached += len(image.tokens)
+        if on_chunk:
+            on_chunk(PrefillChunk(image.tokens, self._cached, len(self._tokens)))
+        return True
+
+    def _image_at(self, tokens: Sequence[Token], start: int) -> ImageChunk:
+        """The image whose tokens begin at an index.
+
+        Raises:
+            SlipstreamError: If it is not known.
+        """
+        if self._images is None:
+            raise SlipstreamError("this model is loaded without its mmproj file.", "Load it again with --mmproj FILE.")
+        return self._images.chunk_at(tokens, start)
+
     def _decode(self) -> bool:
         """Runs the batch; returns False if it was aborted on request."""
-        code = C.llama_decode(self._context, self._batch.batch)
+        return self._took(C.llama_decode(self._context, self._batch.batch), self._batch.batch.n_tokens)
+
+    def _took(self, code: int, rows: int) -> bool:
+        """Looks at what a pass over so many rows returned; False if it was aborted on request."""
         if code == 0:
-            self._memory.wrote(self._batch.batch.n_tokens)
+            self._memory.wrote(rows)
             return True
         self._memory.failed()
         queued = self._tokens[self._cached :]

@@ -30,14 +30,15 @@ class Log:
 
     Attributes:
         lines: The last lines at warning level or above.
+        callback: What C calls with each line.
     """
 
     def __init__(self) -> None:
         """Takes over the log."""
         self.lines: deque[str] = deque(maxlen=50)
         self._captured: list[str] | None = None
-        self._callback = C.llama_log_callback(self._receive)  # kept: C holds no reference
-        C.llama_log_set(self._callback, None)
+        self.callback = C.llama_log_callback(self._receive)  # kept: C holds no reference
+        C.llama_log_set(self.callback, None)
 
     def _receive(self, level: int, text: bytes, _data: Any) -> None:
         line = text.decode("utf-8", "replace").rstrip()

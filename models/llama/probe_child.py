@@ -1,6 +1,6 @@
 """The process that loads model files for ``slipstream.models.gguf.probe``: it may crash, hang or run out of memory.
 
-It reads paths as lines of JSON, answers ``{}`` for a good file, else the error, and ends with its input.
+It reads lists of paths as lines of JSON, answers ``{}`` for a good file, else the error, and ends with its input.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -46,7 +47,7 @@ def probe(path: Path) -> None:
     header = read_header(path)
     size = sum(part.stat().st_size for part in header.parts)
     threads = physical_cores() if size > _LARGE else 1
-    _limit(size, threads)
+    limit(size, threads)
     with closing(LlamaModel(path, placement=Placement(0), repack=size <= _LARGE)) as model:
         if role_of(header) == "drafter":  # it needs the context of its target
             return
@@ -60,7 +61,7 @@ def probe(path: Path) -> None:
             target.evaluate(tokens[-1], EMPTY_TREE)
 
 
-def _limit(size: int, threads: int) -> None:
+def limit(size: int, threads: int) -> None:
     """Limits processor time, and memory unless a GPU's driver reserves more, for a file of ``size`` bytes."""
     if sys.platform == "win32":
         return
@@ -88,29 +89,37 @@ def _harden() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[str]) -> None:
+def _listen(requests: IO[bytes], wanted: queue.SimpleQueue[list[str]]) -> None:
     """Reads requests in a thread, so that the end of the parent ends this process even within C code."""
     for line in requests:
         wanted.put(json.loads(line))
     os._exit(0)
 
 
-def main() -> None:
-    """Runs the process."""
+def main(probe: Callable[..., None] = probe) -> None:
+    """Runs the process.
+
+    Args:
+        probe: Tries the files of a request.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep printf of C libraries out of the answers
     _harden()
-    wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
+    wanted: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, wanted), daemon=True).start()
     while True:
-        path, answer = wanted.get(), {}
+        files, answer = wanted.get(), {}
         try:
-            if path:  # the first request is empty and checks that the process runs
-                probe(Path(path))
+            if files:  # the first request is empty and checks that the process runs
+                probe(*map(Path, files))
         except SlipstreamError as error:
             answer = {"title": error.title, "hint": error.hint, "file": isinstance(error, ModelFileError)}
         except (MemoryError, OSError) as error:
-            answer = {"title": f"{path} cannot be checked: {error!r}.", "hint": "Close other programs.", "file": False}
+            answer = {
+                "title": f"{files[0]} cannot be checked: {error!r}.",
+                "hint": "Close other programs.",
+                "file": False,
+            }
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 

@@ -104,6 +104,18 @@ def _qwen3(r: _Random) -> tuple[Metadata, Weights]:
     return {}, _dense(r, norms=True)
 
 
+def _qwen2vl(r: _Random) -> tuple[Metadata, Weights]:
+    found: Weights = {}
+    head = WIDTH // _HEADS
+    for layer in range(LAYERS):
+        at = f"blk.{layer}"
+        found |= _attention(r, at, head) | _network(r, at) | _norms(r, at, "attn_norm", "ffn_norm")
+        for name, heads in (("q", _HEADS), ("k", _HEADS_KV), ("v", _HEADS_KV)):
+            found[f"{at}.attn_{name}.bias"] = r.matrix(heads * head, gain=0.1)
+    sizes = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
+    return {"rope.dimension_sections": [1, 1, 2, 0], **sizes}, found
+
+
 def _gemma3(r: _Random) -> tuple[Metadata, Weights]:
     found = _dense(r, norms=True)
     for layer in range(LAYERS):
@@ -296,6 +308,7 @@ _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = Ma
         "jamba": _jamba,
         "mamba2": _pure_mamba2,
         "llada": _llama,
+        "qwen2vl": _qwen2vl,
     }
 )
 TREES: Final = ("llama", "qwen3", "gemma3", "qwen3moe")  # kinds whose memory is attention alone: trees of any shape
@@ -304,6 +317,7 @@ CHAINS: Final = ("lfm2", "qwen35", "nemotron_h")
 PLAIN: Final = ("qwen3next", "granitehybrid", "jamba", "mamba2")
 """Kinds that cannot take back a token: hybrid ones, and one without attention."""
 KINDS: Final = (*TREES, *CHAINS, *PLAIN)
+SEES: Final = "qwen2vl"  # a kind whose images take fewer positions than tokens
 DIFFUSES: Final = "llada"  # a kind that does not write token by token and has no memory at all
 
 
@@ -320,7 +334,7 @@ def write_kind(
     """Writes a model of 100 to 300 kB with a vocabulary of bytes and a few words.
 
     Args:
-        kind: One of ``KINDS``, or ``DIFFUSES``: an architecture's name.
+        kind: One of ``KINDS``, ``SEES`` or ``DIFFUSES``: an architecture's name.
         seed: Chooses the weights.
         blur: How much of other weights is mixed in: a draft model that often agrees with the unblurred one.
         q8_0: Stores matrices as Q8_0, else everything as F32.

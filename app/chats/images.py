@@ -1,0 +1,111 @@
+"""Images in messages: how a text names one, and the folder that keeps their files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from slipstream.app.platform.paths import private_folder, worded
+from slipstream.app.platform.safe_text import one_line
+from slipstream.models.files import replace_file
+
+if TYPE_CHECKING:
+    from slipstream.models.vision.image_file import ImageFacts
+
+MARK: Final = re.compile(r"!\[([^\[\]\n]*)\]\(image:([0-9a-f]{64})\)")
+"""An image in a message, as Markdown has it: what is shown of it, and the SHA-256 of its file."""
+_UNFINISHED: Final = ".*.image.*"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedImage:
+    """An image that is to be sent."""
+
+    path: Path
+    raw: bytes
+    facts: ImageFacts
+
+    @property
+    def label(self) -> str:
+        """Its name, size and number of pixels."""
+        name = one_line(self.path.name).replace("[", "(").replace("]", ")")
+        kilobytes = max(1, round(self.facts.bytes / 1000))
+        return f"{name}, {self.facts.width:,} × {self.facts.height:,} pixels, {kilobytes:,} kB"
+
+    @property
+    def mark(self) -> str:
+        """The text that stands for it in a message."""
+        return f"![{self.label}](image:{self.facts.sha256})"
+
+
+def read_attached(path: Path) -> AttachedImage:
+    """Reads an image that is to be sent; of its content only the header.
+
+    Raises:
+        UsageError: If it is no image, damaged or too large.
+    """
+    from slipstream.models.vision.image_file import facts_of, read_image  # Pillow, only where there are images
+
+    raw = read_image(path.expanduser())
+    return AttachedImage(path.expanduser(), raw, facts_of(raw, path.name))
+
+
+def image_label(text: str) -> str:
+    """A text to show: in place of each mark stands what it says."""
+    return MARK.sub(lambda mark: f"[{mark[1]}]", text)
+
+
+def images_of(text: str) -> list[str]:
+    """The hashes of the images that a text names, each once."""
+    return list(dict.fromkeys(mark[2] for mark in MARK.finditer(text)))
+
+
+class ImageFolder:
+    """The files of the images in chats, named by their hash: an image is kept once, however often it is sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, raw: bytes, sha256: str) -> Path:
+        """Keeps an image, readable by its owner alone.
+
+        Raises:
+            SlipstreamError: If it cannot be written.
+        """
+        path = self._path(sha256)
+        if not path.exists():
+            private_folder(self._folder)
+            with worded(path):
+                replace_file(path, [raw])
+        return path
+
+    def found(self, text: str) -> dict[str, str]:
+        """The files of the images that a text names, by hash; those that are gone are left out."""
+        places = ((sha256, self._path(sha256)) for sha256 in images_of(text))
+        return {sha256: str(path) for sha256, path in places if path.is_file()}
+
+    def forget(self, images: Iterable[str], texts: Callable[[], Iterable[str]]) -> None:
+        """Deletes those of some images that no message names any more.
+
+        Args:
+            texts: Lists the messages with images; called only where there is a file.
+        """
+        places = {sha256: path for sha256 in images if (path := self._path(sha256)).exists()}
+        known = {sha256 for text in texts() for sha256 in images_of(text)} if places else set[str]()
+        for sha256 in places.keys() - known:
+            with suppress(OSError):  # the next start tries again
+                places[sha256].unlink()
+
+    def forget_orphans(self, texts: Callable[[], Iterable[str]]) -> None:
+        """Deletes all images that no message names, and half-written files; no other process may keep images."""
+        self.forget([path.stem for path in self._folder.glob("*.image")], texts)
+        for path in self._folder.glob(_UNFINISHED):
+            with suppress(OSError):
+                path.unlink()
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / f"{sha256}.image"

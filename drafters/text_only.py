@@ -1,0 +1,67 @@
+"""A drafter for a prompt with images: it gets the text without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
+from slipstream.models.sampling.sampler import Sampler
+from slipstream.models.types import Floats, History, Token
+
+
+class TextOnly(Drafter):
+    """Hides the images of a history from a drafter, which has no tokens for them.
+
+    An image's rows have no hidden states for heads either. What they guess is then worse than after text, and the text
+    stays the same: the target sees the image. Positions still count the image, since they are the keys of the noise.
+    """
+
+    def __init__(self, inner: Drafter, n_ctx: int) -> None:
+        """Wraps a drafter for one prompt.
+
+        Args:
+            n_ctx: Tokens that the target's context holds, images included.
+        """
+        self.name, self._inner, self._n_ctx = inner.name, inner, n_ctx
+        self._text, self._seen = History([]), 0
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]  # those of the drafters in use, which change
+        """What it needs of the target."""
+        return self._inner.needs
+
+    @property
+    def failed(self) -> str:  # type: ignore[override]  # set by its guard
+        """Why it was taken out, as the end of a sentence; empty while it drafts."""
+        return self._inner.failed
+
+    def begin(self, history: History) -> None:
+        self._text, self._seen = History([], history.trimmed), 0
+        self._inner.begin(self._following(history))
+
+    def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
+        if tokens and tokens[0] >= 0:  # an image is read in a pass of its own
+            self._inner.on_prefill(tokens, hidden)
+
+    def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
+        """Drafts after the text, and nothing where the context has no room for it beside the images."""
+        draft = self._inner.draft(self._following(history), should_extend, sampler)
+        return draft if len(draft.tree) <= self._n_ctx - len(history.tokens) else NO_DRAFT
+
+    def observe(self, history: History, step: Step) -> None:
+        self._inner.observe(self._following(history), step)
+
+    def reading_ms(self, history: History) -> float:
+        return self._inner.reading_ms(self._following(history))
+
+    def reject(self, draft: Draft, why: Exception) -> None:
+        self._inner.reject(draft, why)
+
+    def _following(self, history: History) -> History:
+        """The text of a history that has only grown since ``begin``."""
+        new = history.tokens[self._seen :]
+        text = [token for token in new if token >= 0]
+        self._text.tokens += text
+        self._text.trimmed += len(new) - len(text)
+        self._seen = len(history.tokens)
+        return self._text

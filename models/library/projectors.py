@@ -1,0 +1,70 @@
+"""Finds the mmproj file of a model, which encodes images for it, among the files on this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from slipstream.models.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from slipstream.models.gguf.reader import Header
+
+ARCHITECTURE: Final = "clip"  # of every mmproj file
+_NAMED: Final = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
+_WIDTH: Final = "clip.vision.projection_dim"
+_MOST_FILES: Final = 2_000  # of a folder
+_BEST: Final = ("f16", "bf16", "q8_0", "f32")  # of several files of one projector; F16 is what most makers publish
+
+
+def is_projector(path: Path) -> bool:
+    """Whether a file is called as mmproj files are."""
+    return path.suffix.lower() == ".gguf" and bool(_NAMED.search(path.stem))
+
+
+def projector_beside(model: Path) -> Path | None:
+    """The mmproj file in a model's folder that belongs to it; None if there is none, or none of its width.
+
+    Makers publish it in the model's folder. Where a folder holds several models, the names in the headers tell them
+    apart.
+    """
+    with suppress(OSError):
+        files = [path for path in islice(model.parent.iterdir(), _MOST_FILES) if is_projector(path)]
+        return best_projector(model, sorted(files))
+    return None
+
+
+def best_projector(model: Path, files: Iterable[Path]) -> Path | None:
+    """Of some mmproj files the one that belongs to a model; None if none does, or one cannot tell which."""
+    from slipstream.models.gguf.reader import read_header  # costs a start some time, and most models have no such file
+
+    fitting: list[Header] = []
+    own: Header | None = None
+    for path in files:
+        with suppress(ModelFileError, OSError):
+            own = own or read_header(model)
+            header = read_header(path)
+            if header.architecture == ARCHITECTURE and header.metadata.get(_WIDTH) == own.n_embd:
+                fitting.append(header)
+    if own is None or not fitting:
+        return None
+    named = [header for header in fitting if _names(header) & _names(own)]
+    if not named and len({frozenset(_names(header)) for header in fitting}) > 1:
+        return None
+    return min(named or fitting, key=_precision).path
+
+
+def _names(header: Header) -> set[str]:
+    """What a header says which model the file is of."""
+    keys = ("general.name", "general.basename", "general.base_model.0.name")
+    return {str(name).casefold() for key in keys if (name := header.metadata.get(key))}
+
+
+def _precision(header: Header) -> tuple[int, str]:
+    name = header.path.stem.lower()
+    ranks = (rank for rank, kind in enumerate(_BEST) if re.search(rf"(^|[-_.]){kind}($|[-_.])", name))
+    return next(ranks, len(_BEST)), name

@@ -1,0 +1,113 @@
+"""Where the tokens of a text with images lie in a context's memory.
+
+A text is a list of tokens in which an image stands as negative numbers, one a row. A row takes a cell as a token does.
+Most models also number them alike; with multi-axis positions (M-RoPE) an image takes fewer positions than rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from slipstream.models.types import Token
+
+_SIGN: Final = np.int32(-(1 << 31))
+
+
+def image_tokens(key: str, rows: int) -> list[Token]:
+    """The negative numbers that stand for an image's rows.
+
+    Args:
+        key: Names the image and what encodes it: only the same rows get the same numbers.
+    """
+    drawn = np.frombuffer(hashlib.shake_256(key.encode()).digest(4 * rows), "<i4")
+    numbers: list[Token] = (drawn | _SIGN).tolist()
+    return numbers
+
+
+def first_image(tokens: Sequence[Token], start: int, end: int) -> int:
+    """Index of the first token of an image from ``start`` on; ``end`` if there is none before."""
+    return next((at for at in range(start, end) if tokens[at] < 0), end)
+
+
+class ImageChunk(Protocol):
+    """An image, or a tile of one: what enters a context in one go."""
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The negative numbers that stand for its rows."""
+
+    @property
+    def positions(self) -> int:
+        """How many it takes."""
+
+    def decode(self, context: Any, position: int) -> int:
+        """Encodes the image, unless its rows are kept, and reads them into sequence 0 of a context.
+
+        Returns:
+            0, or what ``llama_decode`` returned: 2 where it was aborted.
+
+        Raises:
+            UsageError: If the image is damaged, or its file has changed.
+            EvaluationError: If it cannot be encoded.
+        """
+
+
+class Images(Protocol):
+    """The images that prompts may hold; see ``slipstream.models.vision.projector``."""
+
+    def chunk_at(self, tokens: Sequence[Token], start: int) -> ImageChunk:
+        """The image whose tokens begin at an index of a text.
+
+        Raises:
+            SlipstreamError: If it is not known, or not whole.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """An image in a text."""
+
+    start: int  # index of its first token
+    end: int  # index behind its last one
+    saved: int  # rows minus positions
+
+
+class Layout:
+    """The images of a text, in order; turns indices of tokens into positions and back."""
+
+    def __init__(self) -> None:
+        self._spans: list[_Span] = []
+
+    def add(self, start: int, rows: int, positions: int) -> None:
+        """Adds an image behind the others."""
+        self._spans.append(_Span(start, start + rows, rows - positions))
+
+    @property
+    def rows(self) -> int:
+        """Rows of all images."""
+        return sum(span.end - span.start for span in self._spans)
+
+    def whole(self, length: int) -> int:
+        """The longest length, at most this one, at which no image is cut apart."""
+        return next((span.start for span in self._spans if span.start < length < span.end), length)
+
+    def cut(self, length: int) -> None:
+        """Drops the images that end behind a length."""
+        self._spans = [span for span in self._spans if span.end <= length]
+
+    def position(self, index: int) -> int:
+        """Position of the token at an index that lies in no image, or begins one."""
+        return index - sum(span.saved for span in self._spans if span.end <= index)
+
+    def index(self, position: int) -> int:
+        """Index of the token at a position that lies in no image, or begins one."""
+        for span in self._spans:
+            if position <= span.start:
+                break
+            position += span.saved
+        return position

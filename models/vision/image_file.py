@@ -1,0 +1,152 @@
+"""Image files: what their headers say, and their pixels. Both steps refuse what is damaged or too large.
+
+The interface reads headers only; pixels are decoded in the engine's process. Pillow decodes, since the decoder of
+llama.cpp hands what it cannot read to a video program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from slipstream.models.errors import UsageError, reason_of
+from slipstream.models.outside import quoted, read_limited, shown_path
+
+if TYPE_CHECKING:  # the interface reads headers, which takes neither
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+MOST_BYTES: Final = 20 << 20
+MOST_PIXELS: Final = 50_000_000
+_FORMATS: Final = ("PNG", "JPEG", "GIF", "BMP")
+_KINDS: Final = "PNG, JPEG, GIF or BMP"
+_STARTS: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
+_SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".avif", ".heic", ".tif", ".tiff"})
+_ORIENTATION: Final = 0x0112
+_TURNED: Final = frozenset({5, 6, 7, 8})  # values of the EXIF tag that swap width and height
+_EDGE: Final = 200  # the longest side may be so many times the shortest: encoders cut longer strips badly
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What is known of an image without its pixels."""
+
+    sha256: str  # of the file
+    bytes: int
+    width: int
+    height: int
+
+
+def named_like_image(name: str) -> bool:
+    """Whether a file's name is one of an image, of a kind that can be read or not."""
+    return Path(name).suffix.lower() in _SUFFIXES
+
+
+def read_image(path: Path) -> bytes:
+    """Reads an image file.
+
+    Raises:
+        UsageError: If it cannot be read, is too large, or begins like no image.
+    """
+    try:
+        raw = read_limited(path, MOST_BYTES)
+    except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            f"cannot read the image {shown_path(path)}: {reason}.", f"Name an image of at most {MOST_BYTES >> 20} MB."
+        ) from error
+    if not raw.startswith(_STARTS):
+        raise UsageError(f"{shown_path(path)} is no {_KINDS} image.", "Convert it to PNG or JPEG.")
+    return raw
+
+
+def facts_of(raw: bytes, name: str) -> ImageFacts:
+    """Reads the header of an image.
+
+    Args:
+        raw: The file's bytes.
+        name: What errors call it.
+
+    Raises:
+        UsageError: If it is damaged, or has too many pixels.
+    """
+    with _opened(raw, name) as image:
+        width, height = image.size
+        if image.format == "JPEG" and image.getexif().get(_ORIENTATION) in _TURNED:
+            width, height = height, width
+    return ImageFacts(hashlib.sha256(raw).hexdigest(), len(raw), width, height)
+
+
+def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
+    """Decodes an image, turned upright, on a white ground where it is transparent.
+
+    Returns:
+        [height, width, 3] red, green and blue.
+
+    Raises:
+        UsageError: If it is damaged, or has too many pixels.
+    """
+    import numpy as np
+    from PIL import ImageOps
+
+    with _opened(raw, name) as image:
+        picture: Image = image
+        if image.format == "JPEG":
+            picture = ImageOps.exif_transpose(image)
+        return np.asarray(_flat(picture), np.uint8).copy()
+
+
+def _flat(image: Image) -> Image:
+    """The image in red, green and blue."""
+    from PIL import Image as Pillow
+
+    if image.mode.startswith("I"):  # 16 bits a pixel
+        return image.convert("I").point(lambda value: value * (1 / 257)).convert("L").convert("RGB")
+    if image.mode not in ("LA", "PA", "RGBA") and "transparency" not in image.info:
+        return image.convert("RGB")
+    clear = image.convert("RGBA")
+    return Pillow.alpha_composite(Pillow.new("RGBA", clear.size, "white"), clear).convert("RGB")
+
+
+@contextmanager
+def _opened(raw: bytes, name: str) -> Iterator[Image]:
+    """Opens an image and checks its size; whatever goes wrong inside is a damaged file."""
+    from PIL import Image as Pillow  # only where there are images
+    from PIL import UnidentifiedImageError
+
+    shown = shown_path(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+            with Pillow.open(io.BytesIO(raw), formats=_FORMATS) as image:
+                _check_size(*image.size, shown)
+                yield image
+    except UsageError:
+        raise
+    except (Pillow.DecompressionBombWarning, Pillow.DecompressionBombError):
+        raise _too_large(shown) from None
+    except Exception as error:  # the edge to foreign code, which may raise anything
+        reason = quoted(str(error).rstrip(". ") or type(error).__name__, 100)
+        if isinstance(error, UnidentifiedImageError):
+            reason = f"its header is no {_KINDS} header"
+        raise UsageError(f"the image {shown} is damaged: {reason}.", "Open it elsewhere and save it again.") from None
+
+
+def _check_size(width: int, height: int, shown: str) -> None:
+    if width * height > MOST_PIXELS:
+        raise _too_large(shown)
+    if min(width, height) < 1 or max(width, height) > _EDGE * min(width, height):
+        raise UsageError(f"the image {shown} has {width:,} × {height:,} pixels.", "Cut out a part that is less narrow.")
+
+
+def _too_large(shown: str) -> UsageError:
+    return UsageError(
+        f"the image {shown} has more than {MOST_PIXELS // 1_000_000} million pixels.", "Make it smaller first."
+    )

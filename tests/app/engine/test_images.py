@@ -1,0 +1,210 @@
+"""Replies to images: the same text with every drafter, kept and reopened; what cannot be seen is one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+from tests.models.kinds import SEES, WIDTH, write_kind
+from tests.models.tiny_mmproj import write_mmproj, write_picture
+
+from slipstream.app.chats.images import read_attached
+from slipstream.app.engine.load import load
+from slipstream.app.engine.session import Session
+from slipstream.app.engine.text import Vocabulary
+from slipstream.app.library.load_request import BUNDLED_TARGET
+from slipstream.app.library.resolve_model import choose
+from slipstream.app.platform.paths import HOME_VARIABLE, Paths
+from slipstream.app.protocol import AUTO, Done, Generate, Load, Message, Prepare, Sampling
+from slipstream.drafters import registry
+from slipstream.models.errors import SlipstreamError, UsageError
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.types import Token
+
+DRAFTERS: Final = [
+    AUTO,
+    *(name for name in registry.METHODS if name not in ("none", "mtp", "retrieval")),
+    "lookup|draft",
+]
+SAMPLINGS: Final = [
+    Sampling(0.0, seed=1),
+    Sampling(0.8, seed=2, repetition_penalty=1.2, presence_penalty=0.3),
+    Sampling(1.2, seed=3, dry=0.8),
+]
+ASKED: Final = "Tell me a story about a small fox."
+PAIRS: Final = MappingProxyType({"mlp": "llama", "gemma3": "gemma3", "qwen2vl_merger": SEES})
+
+
+class Endless:
+    """A vocabulary in which no token ends a reply."""
+
+    ends = frozenset[Token]()
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.piece = vocabulary.piece
+
+
+def about(*pictures: Path, text: str = ASKED) -> Message:
+    images = [read_attached(path) for path in pictures]
+    files = {image.facts.sha256: str(image.path) for image in images}
+    return Message("user", " ".join([*(image.mark for image in images), text]), images=files)
+
+
+def reply(session: Session, messages: list[Message], drafter: str, sampling: Sampling, **more: str) -> Done:
+    request = Generate(1, messages, sampling, drafter, max_tokens=64, state=more.get("state"))
+    return session.reply(request, lambda _: None, lambda: False)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pictures")
+    return [write_picture(folder / name, seed) for seed, name in enumerate(("one.png", "two.jpg", "three.bmp"))]
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """The bundled model, with a projector of random weights."""
+    home = tmp_path_factory.mktemp("home")
+    paths = Paths.default({HOME_VARIABLE: str(home)})
+    width = read_header(paths.bundled / BUNDLED_TARGET).n_embd
+    return replace(choose(paths), mmproj=str(write_mmproj(home / "mmproj.gguf", "mlp", width or 0)))
+
+
+@pytest.fixture(scope="module")
+def session(seeing: Load) -> Iterator[Session]:
+    opened, loaded = load(seeing, lambda _: None)
+    assert loaded.images
+    opened.model.vocabulary = Endless(opened.model.vocabulary)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def plain(session: Session, pictures: list[Path]) -> Callable[[int, int], Done]:
+    """Writes each plain reply once: about one picture or two, with a sampling."""
+    return cache(lambda count, shape: reply(session, [about(*pictures[:count])], "none", SAMPLINGS[shape]))
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_every_drafter_writes_about_images_what_plain_decoding_writes(
+    session: Session, plain: Callable[[int, int], Done], pictures: list[Path], drafter: str
+) -> None:
+    drafted = 0
+    for count in (1, 2):
+        for shape, sampling in enumerate(SAMPLINGS):
+            wanted, done = plain(count, shape), reply(session, [about(*pictures[:count])], drafter, sampling)
+            assert not done.failed
+            assert (done.text, done.tokens, done.reason) == (wanted.text, wanted.tokens, "length")
+            assert done.prompt_tokens == wanted.prompt_tokens
+            drafted += done.speed.drafted
+    assert drafted or drafter in ("eagle3", "space"), "nothing was drafted, so this run shows nothing"
+
+
+def test_the_picture_makes_the_text(session: Session, pictures: list[Path]) -> None:
+    texts = {reply(session, [about(path)], "none", SAMPLINGS[0]).text for path in pictures}
+    texts.add(reply(session, [Message("user", ASKED)], "none", SAMPLINGS[0]).text)
+    assert len(texts) == 4
+
+
+def test_the_next_turn_reads_no_image_again(session: Session, pictures: list[Path]) -> None:
+    first = reply(session, [about(pictures[0])], AUTO, SAMPLINGS[1])
+    said = [about(pictures[0]), Message("assistant", first.text, first.tokens), Message("user", "And then?")]
+    following = reply(session, said, AUTO, SAMPLINGS[1])
+    assert following.prefilled_tokens < 40 < following.prompt_tokens
+    session.forget()
+    assert reply(session, said, "none", SAMPLINGS[1]).text == following.text
+
+
+def test_a_chat_with_images_is_kept_and_goes_on_in_another_process(
+    seeing: Load, pictures: list[Path], tmp_path: Path
+) -> None:
+    state, done = str(tmp_path / "chat.state"), list[Done]()
+    for _ in range(2):
+        session, _ = load(seeing, lambda _: None)
+        with closing(session):
+            done.append(reply(session, [about(*pictures)], "draft", SAMPLINGS[1], state=state))
+    assert done[0].prefilled_tokens == done[0].prompt_tokens and done[1].prefilled_tokens < 8
+    assert (done[0].text, done[0].tokens) == (done[1].text, done[1].tokens)
+    width = read_header(Path(seeing.model)).n_embd
+    other = write_mmproj(tmp_path / "other.gguf", "mlp", width or 0, seed=9)
+    session, _ = load(replace(seeing, mmproj=str(other)), lambda _: None)
+    with closing(session):  # another projector gives other rows
+        assert reply(session, [about(*pictures)], "draft", SAMPLINGS[1], state=state).prefilled_tokens > 40
+
+
+def test_what_is_typed_below_an_image_is_read_ahead(session: Session, pictures: list[Path]) -> None:
+    session.forget()
+    message = about(pictures[0], text="What is the name of the fox that lives in the old wood?")
+    for size in range(len(message.content) - 50, len(message.content), 7):
+        typed = Message("user", message.content[:size], images=message.images)
+        session.prepare(Prepare([typed], AUTO), lambda: False, lambda: False)
+    done = reply(session, [message], AUTO, SAMPLINGS[1])
+    assert done.prefilled_tokens < 24
+    session.forget()
+    assert reply(session, [message], "none", SAMPLINGS[1]).text == done.text
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_each_kind_of_projector_keeps_the_text(kind: str, pictures: list[Path], tmp_path: Path) -> None:
+    model = write_kind(tmp_path / "model.gguf", PAIRS[kind])
+    draft = write_kind(tmp_path / "draft.gguf", PAIRS[kind], blur=0.3)
+    mmproj = write_mmproj(tmp_path / "mmproj-f32.gguf", kind, WIDTH)
+    request = Load(str(model), str(draft), mmproj=str(mmproj), kv_type="f32", threads=1)
+    session, loaded = load(request, lambda _: None)
+    assert loaded.images
+    with closing(session):
+        session.model.vocabulary = Endless(session.model.vocabulary)
+        for sampling in SAMPLINGS:
+            texts, drafted = set(), 0
+            for name in ("none", "draft", "lookup", "recycle", "lookahead", "lookup|draft"):
+                done = reply(session, [about(*pictures)], name, sampling)
+                texts.add((done.text, tuple(done.tokens)))
+                drafted += done.speed.drafted
+            assert len(texts) == 1 and drafted
+
+
+def test_a_model_without_an_mmproj_refuses_images_and_says_the_cure(seeing: Load, pictures: list[Path]) -> None:
+    session, loaded = load(replace(seeing, mmproj=None), lambda _: None)
+    assert not loaded.images
+    with closing(session):
+        with pytest.raises(UsageError, match=r"cannot see images: no mmproj file .*--mmproj FILE"):
+            reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
+        said = [about(pictures[0]), Message("assistant", "A fox."), Message("user", "And then?")]
+        assert reply(session, said, AUTO, SAMPLINGS[0]).tokens  # an older image stays what its mark says
+
+
+def test_an_image_that_changed_or_is_gone_is_one_error(session: Session, tmp_path: Path) -> None:
+    picture = write_picture(tmp_path / "it.png")
+    message = about(picture)
+    write_picture(picture, seed=5)
+    with pytest.raises(UsageError, match=r"it.png has changed"):
+        reply(session, [message], AUTO, SAMPLINGS[0])
+    picture.unlink()
+    with pytest.raises(UsageError, match=r"it.png.*no such file"):
+        reply(session, [message], AUTO, SAMPLINGS[0])
+
+
+def test_an_image_that_is_damaged_inside_is_one_error_and_the_session_lives(session: Session, tmp_path: Path) -> None:
+    picture = write_picture(tmp_path / "it.png", size=(300, 300))
+    raw = bytearray(picture.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    picture.write_bytes(raw)
+    digest = sha256(raw).hexdigest()
+    message = Message("user", f"![it](image:{digest}) What?", images={digest: str(picture)})
+    for _ in range(2):
+        with pytest.raises(SlipstreamError, match=r"it.png is damaged"):
+            reply(session, [message], AUTO, SAMPLINGS[0])
+    assert reply(session, [Message("user", ASKED)], AUTO, SAMPLINGS[0]).tokens
+
+
+def test_only_the_user_s_own_images_count(session: Session, pictures: list[Path]) -> None:
+    seen = about(pictures[0])
+    forged = Message("user", seen.content)  # a pasted mark, without the file
+    assert min(session.prompt([seen])) < 0 <= min(session.prompt([forged]))

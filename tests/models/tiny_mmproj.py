@@ -1,0 +1,91 @@
+"""Writers of tiny mmproj files of random weights, one of each kind of projector, and of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+EMBED: Final = 32  # width of the vision tower
+_UNITS: Final = 64
+_PATCH: Final = 8
+SIDE: Final = 32  # of the fixed kinds' images
+_BLOCKS: Final = 2
+KINDS: Final = ("mlp", "gemma3", "qwen2vl_merger")
+"""Plain positions; read in one pass, without a causal mask; fewer positions than tokens (M-RoPE)."""
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+def write_mmproj(path: Path, kind: str, width: int, seed: int = 3) -> Path:
+    """Writes a projector for a model of this width."""
+    rng = np.random.default_rng(seed)
+
+    def matrix(*shape: int, gain: float = 1.0) -> NDArray[np.float32]:
+        return np.asarray(rng.normal(0, gain / np.prod(shape[1:]) ** 0.5, shape), np.float32)
+
+    def bias(size: int) -> NDArray[np.float32]:
+        return np.asarray(rng.normal(0, 0.1, size), np.float32)
+
+    weights: Weights = {"v.patch_embd.weight": matrix(EMBED, 3, _PATCH, _PATCH, gain=4.0)}
+    for block in range(_BLOCKS):
+        at = f"v.blk.{block}."
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            weights[f"{at}{name}.weight"], weights[f"{at}{name}.bias"] = matrix(EMBED, EMBED), bias(EMBED)
+        for name in ("ln1", "ln2"):
+            weights[f"{at}{name}.weight"], weights[f"{at}{name}.bias"] = 1 + bias(EMBED), bias(EMBED)
+        weights[f"{at}ffn_up.weight"], weights[f"{at}ffn_down.weight"] = matrix(_UNITS, EMBED), matrix(EMBED, _UNITS)
+        weights[f"{at}ffn_up.bias"], weights[f"{at}ffn_down.bias"] = bias(_UNITS), bias(EMBED)
+    if kind != "qwen2vl_merger":
+        weights["v.position_embd.weight"] = matrix((SIDE // _PATCH) ** 2, EMBED, gain=2.0)
+    if kind != "mlp":
+        weights["v.post_ln.weight"], weights["v.post_ln.bias"] = 1 + bias(EMBED), bias(EMBED)
+    if kind == "mlp":
+        weights |= {"mm.0.weight": matrix(width, EMBED), "mm.0.bias": bias(width)}
+        weights |= {"mm.2.weight": matrix(width, width, gain=4.0), "mm.2.bias": bias(width)}
+    elif kind == "gemma3":
+        weights["mm.input_projection.weight"] = matrix(EMBED, width, gain=4.0)
+        weights["mm.soft_emb_norm.weight"] = 1 + bias(EMBED)
+    else:
+        weights["v.patch_embd.weight.1"] = matrix(EMBED, 3, _PATCH, _PATCH, gain=4.0)
+        weights |= {"mm.0.weight": matrix(4 * EMBED, 4 * EMBED), "mm.0.bias": bias(4 * EMBED)}
+        weights |= {"mm.2.weight": matrix(width, 4 * EMBED, gain=4.0), "mm.2.bias": bias(width)}
+    numbers: dict[str, Any] = {
+        "embedding_length": EMBED,
+        "attention.head_count": 2,
+        "feed_forward_length": _UNITS,
+        "block_count": _BLOCKS,
+        "projection_dim": width,
+        "image_size": SIDE,
+        "patch_size": _PATCH,
+    }
+    if kind == "gemma3":
+        numbers["projector.scale_factor"] = 2
+    writer = gguf.GGUFWriter(path, "clip")
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_string("clip.projector_type", kind)
+    for name, number in numbers.items():
+        writer.add_uint32(f"clip.vision.{name}", number)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
+    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
+    writer.add_array("clip.vision.image_std", [0.25, 0.25, 0.25])
+    writer.add_bool("clip.use_gelu", True)
+    for name, values in weights.items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_picture(path: Path, seed: int = 1, size: tuple[int, int] = (48, 32)) -> Path:
+    """Writes an image of coloured squares; the suffix tells its format."""
+    rng = np.random.default_rng(seed)
+    squares = rng.integers(0, 256, (4, 6, 3), np.uint8)
+    Image.fromarray(squares).resize(size, Image.Resampling.NEAREST).save(path)
+    return path

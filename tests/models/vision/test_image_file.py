@@ -1,0 +1,113 @@
+"""Image files: what headers say, pixels, and one clear error for each damaged one."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.models.tiny_mmproj import write_picture
+
+from slipstream.models.errors import UsageError
+from slipstream.models.vision.image_file import MOST_BYTES, facts_of, named_like_image, pixels_of, read_image
+
+
+def png(width: int, height: int, data: bytes = b"") -> bytes:
+    """A PNG of any claimed size."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp"])
+def test_each_format_is_read_with_its_size(tmp_path: Path, suffix: str) -> None:
+    path = write_picture(tmp_path / f"it.{suffix}", size=(40, 30))
+    raw = read_image(path)
+    facts, pixels = facts_of(raw, path.name), pixels_of(raw, path.name)
+    assert (facts.width, facts.height, facts.bytes) == (40, 30, path.stat().st_size)
+    assert pixels.shape == (30, 40, 3) and pixels.dtype == np.uint8 and pixels.flags.c_contiguous
+    assert named_like_image(path.name) and named_like_image("IT.WEBP") and not named_like_image("it.md")
+
+
+def test_a_photo_is_turned_upright(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (40, 30), "red")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture.save(tmp_path / "it.jpg", exif=exif)
+    raw = read_image(tmp_path / "it.jpg")
+    facts = facts_of(raw, "it.jpg")
+    assert (facts.width, facts.height) == (30, 40) and pixels_of(raw, "it.jpg").shape == (40, 30, 3)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I;16"])
+def test_what_is_transparent_grey_or_deep_becomes_red_green_and_blue(tmp_path: Path, mode: str) -> None:
+    source = (
+        Image.new("RGBA", (8, 8), (255, 0, 0, 0)).convert(mode) if mode != "I;16" else Image.new(mode, (8, 8), 65535)
+    )
+    source.save(tmp_path / "it.png")
+    pixels = pixels_of((tmp_path / "it.png").read_bytes(), "it.png")
+    assert pixels.shape == (8, 8, 3)
+    if mode in ("LA", "RGBA", "I;16"):
+        assert pixels.min() == 255, "a transparent image is white"
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "words"),
+    [
+        ("empty", b"", "is no PNG"),
+        ("text", b"Dear reader, this is no image.", "is no PNG"),
+        ("video", b"\0\0\0\x18ftypmp42" + bytes(64), "is no PNG"),
+        ("sound", b"RIFF\x24\0\0\0WAVEfmt " + bytes(64), "is no PNG"),
+        ("webp", b"RIFF\x24\0\0\0WEBPVP8 " + bytes(64), "is no PNG"),
+        ("start", b"\x89PNG\r\n\x1a\n", "damaged"),
+        ("cut", png(64, 64, bytes(64 * 193))[:60], "damaged"),
+        ("short", png(64, 64, b"\0" * 100), "damaged"),
+        ("packed", png(64, 64)[:41] + b"\xff" * 40, "damaged"),
+        ("bomb", png(60_000, 60_000), "more than 50 million pixels"),
+        ("large", png(9_000, 9_000), "more than 50 million pixels"),
+        ("larger", png(10_000, 10_000), "more than 50 million pixels"),
+        ("strip", png(30_000, 1), "30,000 × 1 pixels"),
+        ("nothing", png(0, 5), "damaged|0 × 5 pixels"),
+        ("jpeg", b"\xff\xd8\xff\xe0" + bytes(40), "damaged"),
+        ("gif", b"GIF89a" + b"\x40\0\x40\0" + bytes(3), "damaged"),
+        ("bmp", b"BM" + b"\xff" * 60, "damaged|pixels"),
+        ("bmp2", b"BM" + bytes(60), "damaged|pixels"),
+    ],
+)
+def test_a_damaged_image_is_one_clear_error(tmp_path: Path, name: str, raw: bytes, words: str) -> None:
+    path = tmp_path / f"{name}.png"
+    path.write_bytes(raw)
+    with pytest.raises(UsageError, match=words) as caught:
+        pixels_of(read_image(path), path.name)
+    assert caught.value.hint and "\n" not in str(caught.value)
+
+
+def test_any_flipped_byte_is_an_error_or_an_image(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    for suffix in ("png", "jpg", "gif", "bmp"):
+        whole = write_picture(tmp_path / f"it.{suffix}", size=(64, 48)).read_bytes()
+        for _ in range(150):
+            raw = bytearray(whole)
+            for at in rng.integers(0, len(raw), 1 + rng.integers(4)):
+                raw[at] = rng.integers(256)
+            try:
+                facts = facts_of(bytes(raw), "it")
+                pixels = pixels_of(bytes(raw), "it")
+            except UsageError:
+                continue
+            assert pixels.shape == (facts.height, facts.width, 3)
+
+
+def test_what_is_too_large_or_no_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    large = tmp_path / "large.png"
+    with large.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    for path, words in ((large, "more than"), (tmp_path, "directory"), (tmp_path / "none.png", "no such file")):
+        with pytest.raises(UsageError, match=words):
+            read_image(path)
