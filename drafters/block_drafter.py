@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import RankedTokens
@@ -28,8 +28,16 @@ from slipstream.models.types import Floats, History, Token, shared_prefix
 _SIBLINGS: Final = 4  # candidate tokens below each node
 _NODES: Final = 24
 
-Following = Callable[[BlockOutput, Sequence[Token]], Floats | None]
-"""The logits of the token after a path of drafted tokens; None where the block says nothing about it."""
+
+class Guess(NamedTuple):
+    """What a block says about the token after a path."""
+
+    logits: Floats  # [n_vocab]
+    confidence: float | None = None  # how likely the best of them is the target's, where the head says so
+
+
+Following = Callable[[BlockOutput, Sequence[Token]], Guess | None]
+"""Reads the guess after a path of drafted tokens; None where the block says nothing about it."""
 
 
 class BlockDrafter(Drafter):
@@ -77,9 +85,11 @@ class BlockDrafter(Drafter):
         tree = TreeBuilder()
 
         def offer(node: Grown) -> None:
-            logits = self._following(block, node.tokens)
-            if logits is not None:
-                ranked, shares = sampler.rank(logits, history, node.tokens, self._siblings)
+            guess = self._following(block, node.tokens)
+            if guess is not None:
+                ranked, shares = sampler.rank(guess.logits, history, node.tokens, self._siblings)
+                if guess.confidence is not None:
+                    shares = _trusting(ranked, shares, int(guess.logits.argmax()), guess.confidence)
                 self._ranked.add(node.tokens, ranked, shares)
                 tree.offer(node, self._ranked.after(node.tokens))
 
@@ -108,6 +118,15 @@ class BlockDrafter(Drafter):
 
     def _settle(self) -> None:
         self.queue.settle(len(self.queue.waiting), lambda _, joined: self._head.inject(joined))
+
+
+def _trusting(ranked: list[Token], shares: list[float], surest: Token, confidence: float) -> list[float]:
+    """Gives the surest token the share that the head is confident of, and the others what is left."""
+    if surest not in ranked:
+        return shares
+    before = shares[ranked.index(surest)]
+    left = (1 - confidence) / max(1 - before, 1e-6)
+    return [confidence if token == surest else share * left for token, share in zip(ranked, shares, strict=True)]
 
 
 def open_block(

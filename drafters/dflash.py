@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.block_drafter import BlockDrafter, Following, lacks_block, open_block
+from slipstream.drafters.block_drafter import BlockDrafter, Following, Guess, lacks_block, open_block
 from slipstream.drafters.resources import LAYER_CALLS, Method, Resources
 from slipstream.models.heads.block_head import BlockHead, BlockMethod, block_head
 from slipstream.models.llama.block_context import BlockOutput
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
-from slipstream.models.types import Floats, Token
+from slipstream.models.types import Token
 
 NAME: Final[BlockMethod] = "dflash"
 
@@ -27,9 +27,9 @@ NAME: Final[BlockMethod] = "dflash"
 def independent(head: BlockHead) -> Following:
     """Reads a block whose rows are the logits of their places, whatever stands before them."""
 
-    def following(block: BlockOutput, path: Sequence[Token]) -> Floats | None:
+    def following(block: BlockOutput, path: Sequence[Token]) -> Guess | None:
         row = head.first + len(path)
-        return block.logits[row] if row < len(block.logits) else None
+        return Guess(block.logits[row]) if row < len(block.logits) else None
 
     return following
 
@@ -43,7 +43,7 @@ def selected(head: BlockHead, n_vocab: int) -> Following:
     k, logits = head.choices, np.full(n_vocab, -np.inf, np.float32)
     scored = np.empty(0, np.int64)
 
-    def following(block: BlockOutput, path: Sequence[Token]) -> Floats | None:
+    def following(block: BlockOutput, path: Sequence[Token]) -> Guess | None:
         nonlocal scored
         row = head.first + len(path)
         if row >= len(block.features):
@@ -58,7 +58,7 @@ def selected(head: BlockHead, n_vocab: int) -> Following:
         logits[scored] = -np.inf
         scored = ids[(ids >= 0) & (ids < n_vocab)]
         logits[scored] = block.features[row, k * (1 + before) : k * (2 + before)][(ids >= 0) & (ids < n_vocab)]
-        return logits
+        return Guess(logits)
 
     return following
 

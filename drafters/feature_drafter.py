@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.calibration import RankedTokens
 from slipstream.drafters.feature_queue import HELD, FeatureQueue
 from slipstream.drafters.tree import TOP, TreeBuilder
 from slipstream.models.llama.context import LlamaTarget
-from slipstream.models.llama.features import FeatureContext, HeadOutput
+from slipstream.models.llama.features import HeadOutput
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import Floats, History, Token, shared_prefix
 
@@ -33,6 +33,24 @@ class _Open(NamedTuple):
     tokens: tuple[Token, ...]  # the path's tokens
 
 
+class Head(Protocol):
+    """A head's context, as ``FeatureContext`` describes it."""
+
+    @property
+    def leaves(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None: ...
+
+    def grow(self, parents: Sequence[int], tokens: Sequence[Token], features: Floats) -> HeadOutput: ...
+
+    def rewind(self, length: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class FeatureDrafter(Drafter):
     """Drafts with a head on the target's hidden states.
 
@@ -46,7 +64,7 @@ class FeatureDrafter(Drafter):
     def __init__(
         self,
         name: str,
-        head: FeatureContext,
+        head: Head,
         target: LlamaTarget,
         points: Sequence[int],
         encode: Callable[[Floats], Floats] = lambda joined: joined,

@@ -1,44 +1,68 @@
-"""Drafter ``mtp``: the multi-token prediction layer that a model was trained with, run by llama.cpp.
+"""Drafter ``mtp``: the multi-token prediction layer that a model was trained with, in its file or in one of its own.
 
 Source: DeepSeek-V3 (arXiv 2412.19437, section 2.2), driven as in llama.cpp's ``common/speculative.cpp``.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Final
 
 from slipstream.drafters.base import Drafter
-from slipstream.drafters.feature_drafter import FeatureDrafter
+from slipstream.drafters.feature_drafter import FeatureDrafter, Head
 from slipstream.drafters.resources import FEATURE_CALLS, Method, Resources
-from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.mtp import ASSISTANT, without_mtp
+from slipstream.models.gguf.reader import read_header
+from slipstream.models.heads.mtp_head import unfit_mtp
+from slipstream.models.llama.assistant_context import AssistantContext
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.features import FeatureContext
+from slipstream.models.llama.model import LlamaModel
 from slipstream.models.types import MTP_HIDDEN
 
 NAME: Final = "mtp"
 
 
-def open_mtp(target: LlamaTarget) -> FeatureDrafter:
-    """Opens a second context on the target's weights, for the layer behind the target's last one.
+def open_mtp(target: LlamaTarget, path: Path | None = None) -> FeatureDrafter:
+    """Opens a second context: on the target's weights, for the layer behind its last one, or on a file of such layers.
 
     After the first token the layer feeds on its own output. Its pairs are those of EAGLE-3 without the narrowing;
     llama.cpp counts the place of a pair from its token, which rotates everything by one and changes nothing.
 
+    Args:
+        target: What it drafts for; it must live longer than the drafter.
+        path: A file that ``unfit_mtp`` has found to fit the target; None for the target's own layer.
+
     Raises:
-        SlipstreamError: If there is no memory for it.
+        SlipstreamError: If the file cannot be loaded, or there is no memory.
     """
-    return FeatureDrafter(NAME, FeatureContext(target), target, (MTP_HIDDEN,))
+    with ExitStack() as opened:
+        head: Head
+        if path is None:
+            head = FeatureContext(target)
+        else:
+            model = opened.enter_context(closing(LlamaModel(path, placement=target.placement.beside())))
+            shares = model.header.architecture == ASSISTANT
+            head = AssistantContext(target, model) if shares else FeatureContext(target, model)
+        return FeatureDrafter(NAME, head, target, (MTP_HIDDEN,), opened=opened.pop_all())
 
 
 def _lacks(resources: Resources) -> str:
     if resources.header is None:
         return "it needs MTP layers, and this model has none"
-    return without_mtp(resources.header)
+    own = without_mtp(resources.header)
+    if not own or NAME not in resources.heads:
+        return own
+    if resources.llama is not None and MTP_HIDDEN not in resources.abilities.hidden:
+        return "this model does not hand out what MTP layers read"
+    return unfit_mtp(read_header(resources.heads[NAME]), resources.header)
 
 
 def _make(resources: Resources) -> Drafter:
-    assert resources.llama is not None  # a header comes with a model
-    return open_mtp(resources.llama)
+    assert resources.llama and resources.header  # a header comes with a model
+    own = not without_mtp(resources.header)
+    return open_mtp(resources.llama, None if own else resources.heads[NAME])
 
 
 METHOD: Final = Method(

@@ -29,6 +29,7 @@ _FILES: Final = (
     "eagle3",
     "mtp",
     "dflash",
+    "dspark",
     "retrieval",
 )
 

@@ -12,6 +12,17 @@ _LATENT: Final = "deepseek2"  # the architecture whose MTP layer must have laten
 MTP_ARCHITECTURES: Final = _EXPERTS | {"qwen35"}
 """Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was tested; llama.cpp has others."""
 
+ASSISTANT: Final = "gemma4-assistant"  # MTP layers in a file of their own, which read the KV cache of
+ASSISTED: Final = "gemma4"
+HAS_FEATURES: Final = MTP_ARCHITECTURES | {ASSISTED}
+"""Architectures whose graphs hand out what MTP layers read, whether or not their own file has such layers."""
+
+
+def mtp_only(header: Header) -> bool:
+    """Whether a file leaves out all layers but those of MTP; llama.cpp, too, looks at the first layer alone."""
+    has_trunk = any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
+    return bool(header.number("nextn_predict_layers")) and not has_trunk and header.architecture in MTP_ARCHITECTURES
+
 
 def without_mtp(header: Header) -> str:
     """The reason why MTP cannot serve a model, in words that follow "cannot serve this model:"; empty if it can."""

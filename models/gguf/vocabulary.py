@@ -6,6 +6,7 @@ import hashlib
 from typing import Final, Literal
 
 from slipstream.models.errors import ModelFileError
+from slipstream.models.gguf.mtp import mtp_only
 from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
@@ -30,7 +31,7 @@ def role_of(header: Header) -> Role:
         return "drafter"
     if architecture in _NO_CHAT or architecture.endswith(_ENCODERS):
         return "other"
-    return "drafter" if header.path.name.lower().startswith("mtp-") else "chat"
+    return "drafter" if mtp_only(header) or header.path.name.lower().startswith("mtp-") else "chat"
 
 
 def check_vocabulary(header: Header) -> None:

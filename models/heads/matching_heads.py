@@ -12,11 +12,13 @@ from slipstream.models.gguf.vocabulary import HEADS_ARCHITECTURE
 from slipstream.models.heads.block_head import ARCHITECTURE, block_method, unfit_block
 from slipstream.models.heads.check import expected_abilities, unfit
 from slipstream.models.heads.file import identity, read_info
+from slipstream.models.heads.mtp_head import is_mtp_file, unfit_mtp
 
-HEAD_METHODS: Final = ("eagle3", "dflash", "dspark")
+HEAD_METHODS: Final = ("eagle3", "mtp", "dflash", "dspark")
 """The methods whose heads llama.cpp itself runs; ``slipstream.heads.target`` names the model that a head is for."""
 
 EAGLE: Final = "eagle3"
+MTP: Final = "mtp"
 TARGET_KEY: Final = "slipstream.heads.target"
 
 
@@ -24,6 +26,8 @@ def method_of(header: Header) -> str:
     """The drafting method of a head that llama.cpp runs; empty for any other file."""
     if header.architecture == ARCHITECTURE:
         return block_method(header)
+    if is_mtp_file(header):
+        return MTP
     return EAGLE if header.architecture == EAGLE else ""
 
 
@@ -33,6 +37,8 @@ def why_unfit(head: Header, target: Header) -> str:
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.
     """
+    if is_mtp_file(head):
+        return unfit_mtp(head, target)
     expected = expected_abilities(target)
     return unfit_block(head, expected) if head.architecture == ARCHITECTURE else unfit(head, expected)
 

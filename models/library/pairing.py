@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.architectures import LAYER_INPUTS, NO_ROLLBACK
-from slipstream.models.gguf.mtp import without_mtp
+from slipstream.models.gguf.mtp import HAS_FEATURES, without_mtp
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.vocabulary import MAX_SIZE_DIFFERENCE, vocabulary_difference, vocabulary_digest
-from slipstream.models.heads.matching_heads import EAGLE, HEAD_METHODS, method_of, why_unfit
+from slipstream.models.heads.matching_heads import EAGLE, HEAD_METHODS, MTP, method_of, why_unfit
 from slipstream.models.library.catalog import CatalogFile, CatalogPair, is_model
 from slipstream.models.library.facts import parameters
 from slipstream.models.library.records import Installed, size_of
@@ -76,7 +76,6 @@ class Surroundings:
 __all__ = ["PairOffer", "Source", "Surroundings", "pairs_for"]
 
 DRAFT: Final = "draft"
-MTP: Final = "mtp"
 _SOURCES: Final[tuple[Source, ...]] = (
     "in the model",
     "trained for it",
@@ -84,12 +83,6 @@ _SOURCES: Final[tuple[Source, ...]] = (
     "same vocabulary",
     "sizes fit",
     "other vocabulary",
-)
-_UNSERVED: Final = MappingProxyType(
-    {
-        MTP: "MTP heads in a file of their own are not supported yet, only those inside the model's file",
-        "dspark": "DSpark heads are not supported yet",
-    }
 )
 _TAKES_NOTHING_BACK: Final = "this model cannot take back tokens, so nothing can draft for it"
 _SMALLER: Final = 2.0  # a draft model of half the target's size costs what it gains
@@ -131,7 +124,8 @@ def pairs_for(header: Header, around: Surroundings) -> list[PairOffer]:
 
 def unserved(pair: CatalogPair) -> str:
     """Why no method here can run a pair of the catalogue; empty if one can."""
-    return _UNSERVED.get(pair.method, "") if pair.drafter else ""
+    known = pair.drafter is None or pair.method in (DRAFT, *HEAD_METHODS)
+    return "" if known else f"{quoted(pair.method)[1:-1]} heads are not supported"
 
 
 def names_of(header: Header, repo: str | None = None, file: str = "") -> list[str]:
@@ -211,7 +205,7 @@ def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]
     if theirs and not method_of(theirs):
         if not known:
             return []
-        why_not = why_not or _UNSERVED.get(method, "")
+        why_not = why_not or f"its file holds no {method} heads"
     offer = PairOffer(model.name, method, "catalogue", drafter=model, path=model.path, size=model.size)
     if why_not:
         return [replace(offer, why_not=why_not, instead=_ANY_MODEL)]
@@ -222,8 +216,10 @@ def _heads_beside(header: Header, model: Installed, pairs: Sequence[CatalogPair]
 
 def _no_heads_for(header: Header, method: str) -> str:
     """Why no head of a method can serve a model, by its architecture; empty if one can."""
-    if method in HEAD_METHODS and header.architecture not in LAYER_INPUTS:
-        return f"this version of llama.cpp hands out no layers of the architecture {quoted(header.architecture)[1:-1]}"
+    handed_out = HAS_FEATURES if method == MTP else LAYER_INPUTS
+    if method in HEAD_METHODS and header.architecture not in handed_out:
+        what = "features for MTP" if method == MTP else "layers"
+        return f"this version of llama.cpp hands out no {what} of the architecture {quoted(header.architecture)[1:-1]}"
     return ""
 
 

@@ -54,7 +54,7 @@ class BlockContext:
             SlipstreamError: If there is not enough memory for it.
         """
         self.head, self.length = head, 0
-        params = ContextOptions(max_rows=ROWS, max_leaves=1, scores=target.scores).params(
+        params = ContextOptions(max_rows=ROWS, max_leaves=1, scores=target.scores, rope=target.rope).params(
             target.abilities.n_ctx + head.block
         )
         params.attention_type = C.LLAMA_ATTENTION_TYPE_NON_CAUSAL

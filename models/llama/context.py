@@ -35,6 +35,7 @@ class LlamaTarget:
 
     Attributes:
         abilities: What it can do.
+        options: How it was opened.
         scores: See ``ContextOptions``; so are contexts beside this one opened.
         rope: The same: contexts that share its weights or its hidden states scale positions as it does.
     """
@@ -57,8 +58,8 @@ class LlamaTarget:
         """
         self._model, self._masks, self._logits = model, MaskRows(model), model.n_rows
         wanted = options.n_ctx or min(model.n_ctx_train, 8192)
-        self._options, self._threads = replace(options, n_ctx=wanted), 0
-        self._open_context(self._options if drafts else replace(self._options, rollback=0))
+        self.options, self._threads = replace(options, n_ctx=wanted), 0
+        self._open_context(self.options if drafts else replace(self.options, rollback=0))
         params = options.params(wanted, model.recurrent)
         self._chunk, self._outputs = params.n_batch, params.n_outputs_max
         self.scores, self.rope = options.scores, options.rope
@@ -106,10 +107,10 @@ class LlamaTarget:
         points, before = self._hidden.requested, self._memory
         C.llama_free(self._context)
         try:
-            self._open_context(self._options)
+            self._open_context(self.options)
             self._ready = True
         except SlipstreamError as error:
-            self._open_context(replace(self._options, rollback=0))
+            self._open_context(replace(self.options, rollback=0))
             raise SlipstreamError(
                 "there is not enough memory to draft for this model.",
                 "Go on without a drafter, or shorten the context.",

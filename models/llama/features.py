@@ -15,7 +15,7 @@ from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Floats, Token
 
-_MTP: Final = 1  # llama_context_type
+MTP: Final = 1  # llama_context_type
 
 
 class HeadOutput(NamedTuple):
@@ -46,8 +46,8 @@ class FeatureContext:
 
         Args:
             target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
-            head: An EAGLE-3 head, or None for the target's own MTP layer. The caller has checked that it fits the
-                target; one that does not fit crashes the process in a later pass.
+            head: An EAGLE-3 head or MTP layers in a file, or None for the target's own MTP layer. The caller has
+                checked that it fits the target; one that does not fit crashes the process in a later pass.
             leaves: Limit of branches of a draft; the target's own limit of leaves also applies.
 
         Raises:
@@ -58,7 +58,7 @@ class FeatureContext:
         width = head.n_embd if head else target.abilities.n_embd
         options = ContextOptions(max_rows=ROWS, max_leaves=self.leaves, scores=target.scores, rope=target.rope)
         params = options.params(target.abilities.n_ctx)
-        params.ctx_type = 0 if head else _MTP
+        params.ctx_type = MTP if head is None or head.mtp else 0
         self._context = HeadContext(target, model, params, width)
         if head is None:  # an EAGLE-3 head has layers of its own, of the same names
             target.model.adapt(self._context.pointer)

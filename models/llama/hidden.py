@@ -7,6 +7,7 @@ from typing import Any, Final
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.gguf.architectures import LAYER_INPUTS
+from slipstream.models.gguf.mtp import HAS_FEATURES
 from slipstream.models.llama.library import rows_at
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.symbols import SYMBOLS
@@ -28,7 +29,7 @@ class HiddenPoints:
         exported = not SYMBOLS.lacking("set_layer_input", "get_layer_input")
         layers = exported and model.header.architecture in LAYER_INPUTS
         offered = {LAST_HIDDEN, *(range(model.n_layer) if layers else ())}
-        features = model.mtp and not SYMBOLS.lacking("set_features", "get_features")
+        features = model.header.architecture in HAS_FEATURES and not SYMBOLS.lacking("set_features", "get_features")
         self.offered: Final = frozenset(offered | {MTP_HIDDEN} if features else offered)
         self.last = False
 

@@ -16,6 +16,7 @@ ARCHITECTURES: Final = ("glm4moe", "deepseek2", "qwen35", "qwen35moe")
 """Two whose memory is attention alone, one of them latent, and two hybrid ones."""
 _HYBRID: Final = ("qwen35", "qwen35moe")
 Guesses = Literal["right", "wrong", "from the feature"]
+Part = Literal["all", "target", "layer"]
 _HEAD, _HEADS, _FF, _EXPERTS, _RANK, _TURNED = 16, 4, 32, 2, 16, 8
 
 Weights = dict[str, NDArray[np.float32]]
@@ -114,7 +115,7 @@ def _output(steps: int) -> NDArray[np.float32]:
     return output
 
 
-def write_mtp(path: Path, architecture: str, guesses: Guesses = "right") -> Path:
+def write_mtp(path: Path, architecture: str, guesses: Guesses = "right", part: Part = "all") -> Path:
     """Writes a model whose token depends on the last one alone, of about 300 kB.
 
     Args:
@@ -123,6 +124,7 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right") -> Path
             ``wrong``: it passes on another token's. ``from the feature``: it passes the feature of the place before the
             token through, and its own vocabulary matrix goes two steps: right only for the first token of a draft, and
             only if it is given the right feature.
+        part: ``target``: the model without its MTP layer. ``layer``: a file of that layer for such a model.
     """
     rng = np.random.default_rng(1)
     weights: Weights = {
@@ -143,8 +145,15 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right") -> Path
         weights[f"{at}.{name}.weight"] = np.ones(WIDTH, np.float32)
     if guesses == "from the feature":
         weights[f"{at}.shared_head_head.weight"] = _output(2)
+    settings = _metadata(architecture)
+    last = f"blk.{LAYERS - 1}."
+    if part == "layer":
+        weights = {name: values for name, values in weights.items() if name.startswith(last) or "blk." not in name}
+    elif part == "target":
+        weights = {name: values for name, values in weights.items() if not name.startswith(last)}
+        settings |= {"block_count": LAYERS - 1, "nextn_predict_layers": 0}
     writer = gguf.GGUFWriter(path, architecture)
-    for key, value in _metadata(architecture).items():
+    for key, value in settings.items():
         {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)](
             f"{architecture}.{key}", value
         )

@@ -37,7 +37,7 @@ WOULD: Final = {
     "kangaroo": "t trains an adapter here, i imports a published one.",
     "space": "t trains it here.",
     "retrieval": "f indexes a folder; chats are indexed by themselves.",
-    **dict.fromkeys(("eagle3", "dflash", "dspark"), "Ctrl-L, then d: fetch heads, where there are some."),
+    **dict.fromkeys(("eagle3", "mtp", "dflash", "dspark"), "Ctrl-L, then d: fetch heads, where there are some."),
 }
 """What would make a drafter serve."""
 

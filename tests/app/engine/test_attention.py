@@ -100,8 +100,8 @@ def test_a_model_and_its_draft_model_are_opened_as_was_found(
     opened: list[bool] = []
     opens = LlamaTarget.__init__
 
-    def hears(self: LlamaTarget, *given: object) -> None:
-        opens(self, *given)  # type: ignore[arg-type]
+    def hears(self: LlamaTarget, *given: object, **named: object) -> None:
+        opens(self, *given, **named)  # type: ignore[arg-type]
         opened.append(self.scores)
 
     monkeypatch.setattr(LlamaTarget, "__init__", hears)

@@ -98,7 +98,8 @@ def test_a_model_is_offered_what_the_engine_can_serve(tmp_path: Path, kind: str)
     header = read_header(write_kind(tmp_path / "target.gguf", kind))
     around = Surroundings(installed(tmp_path, small=sized(4_000)), {"medusa": EAGLE}, [pair(), pair("mtp", "mtp-x")])
     reasons = [each.why_not for each in pairs_for(header, around)]
-    assert reasons and all(("cannot take back" in why) == (kind in PLAIN) for why in reasons if "supported" not in why)
+    of_memory = [why for why in reasons if "hands out no features" not in why]  # which is said of MTP layers first
+    assert of_memory and all(("cannot take back" in why) == (kind in PLAIN) for why in of_memory)
     with closing(LlamaModel(header.path)) as model, closing(LlamaTarget(model, ContextOptions(n_ctx=256))) as target:
         assert (header.architecture not in NO_ROLLBACK) == (target.abilities.max_leaves > 0) == (kind in CHAINS)
 
@@ -142,12 +143,12 @@ def test_heads_are_not_fetched_for_a_model_that_they_cannot_serve(
     assert ("lookup" in found.instead) == (architecture == "laguna")  # nothing serves the other one
 
 
-def test_heads_in_a_file_of_their_own_say_that_they_are_not_served(tmp_path: Path, target: Header) -> None:
+def test_files_that_are_not_the_heads_of_the_catalogue_say_so(tmp_path: Path, target: Header) -> None:
     heads = {"mtp-Big": sized(3000, "M"), "big-dflash": sized(3000, "D").text("general.architecture", "dflash")}
     models = installed(tmp_path, **heads)
     around = Surroundings(models, pairs=[pair("mtp", "mtp-Big"), pair("dflash", "big-dflash")])
     found = {each.method: each.why_not for each in pairs_for(target, around) if each.drafter}
-    assert "MTP heads in a file of their own" in found["mtp"] and "does not say which layers" in found["dflash"]
+    assert "hands out no features for MTP" in found["mtp"] and "does not say which layers" in found["dflash"]
 
 
 def test_gains_of_this_machine_order_everything(tmp_path: Path) -> None:

@@ -1,0 +1,74 @@
+"""MTP layers in a file of their own, and whether they fit a model: llama.cpp itself compares next to nothing.
+
+Such a file has the target's architecture and none of its other layers (``convert_hf_to_gguf.py --mtp``), or it is a
+Gemma 4 assistant, whose layers read the target's KV cache.
+"""
+
+from __future__ import annotations
+
+from slipstream.models.gguf.mtp import ASSISTANT, ASSISTED, mtp_only, without_mtp
+from slipstream.models.gguf.reader import Header
+from slipstream.models.gguf.vocabulary import vocabulary_difference
+from slipstream.models.heads.check import heads_fit
+
+
+def is_mtp_file(header: Header) -> bool:
+    """Whether a file holds MTP layers for another file's model."""
+    return header.architecture == ASSISTANT or mtp_only(header)
+
+
+def unfit_mtp(header: Header, target: Header) -> str:
+    """The reason why a file of MTP layers cannot serve a target, in words that follow "cannot serve this model:"."""
+    if not is_mtp_file(header):
+        return "its file holds other layers than those of MTP"
+    wanted = ASSISTED if header.architecture == ASSISTANT else header.architecture
+    if target.architecture != wanted:
+        return f"its MTP layers are for models of the architecture {wanted}, and this one is {target.architecture}"
+    width = header.number("embedding_length_out") if header.architecture == ASSISTANT else header.n_embd
+    if width != target.n_embd:
+        return f"its MTP layers are for a model {width or 0:,} wide, and this one is {target.n_embd or 0:,} wide"
+    if header.n_rows != target.n_rows:
+        return f"its MTP layers have {header.n_rows:,} tokens, and this model {target.n_rows:,}"
+    if difference := vocabulary_difference(target, header):
+        return f"its MTP layers are for another vocabulary: {difference}"
+    return _unfit_assistant(header, target) if header.architecture == ASSISTANT else without_mtp(header)
+
+
+def _unfit_assistant(header: Header, target: Header) -> str:
+    layers, pattern = header.n_layer or 0, _pattern(header)
+    if header.number("nextn_predict_layers") != layers or header.n_embd == target.n_embd:
+        return "its assistant is damaged: its sizes contradict each other"
+    if len(pattern) != layers or not any(pattern):
+        return "its assistant is damaged: it does not say which layers have a sliding window"
+    if _pattern(target)[-2:] != [True, False]:
+        return "its assistant reads a layer with a sliding window and a last one without; this model ends otherwise"
+    if header.number("attention.sliding_window") != target.number("attention.sliding_window"):
+        return "its assistant has a sliding window of another size"
+    for kind in ("", "_swa"):
+        size = header.number(f"attention.key_length{kind}")
+        if not size or size != header.number(f"attention.value_length{kind}") or size % 2:
+            return "its assistant is damaged: its attention heads contradict each other"
+        if size != target.number(f"attention.key_length{kind}"):
+            return f"its assistant has attention heads {size:,} wide, and this model's are of another width"
+        if (header.number(f"rope.dimension_count{kind}") or size) > size:
+            return "its assistant is damaged: its attention heads contradict each other"
+    if not heads_fit(header):
+        return "its assistant is damaged: its attention heads contradict each other"
+    theirs = _per_layer(target, target.n_layer or 0)
+    for sliding, count in zip(pattern, _per_layer(header, layers), strict=True):
+        if count != theirs[-2 if sliding else -1]:
+            return f"its assistant reads {count} heads of keys, and this model has {theirs[-2 if sliding else -1]}"
+    return ""
+
+
+def _pattern(header: Header) -> list[bool]:
+    value = header.metadata.get(f"{header.architecture}.attention.sliding_window_pattern")
+    return [bool(each) for each in value] if isinstance(value, list) else []
+
+
+def _per_layer(header: Header, layers: int) -> list[int]:
+    """Heads of keys and values of each layer."""
+    value = header.metadata.get(f"{header.architecture}.attention.head_count_kv")
+    if isinstance(value, list):
+        return [int(each) for each in value] if len(value) == layers else [0] * layers
+    return [value if isinstance(value, int) else 0] * layers
