@@ -133,4 +133,4 @@ LlamaModel(Path({str(wide)!r}), placement=Placement(-1, ("{wire.endpoint}/0",)))
         sent.append(wire.passed[0])
         wire.close()
     lender.end()
-    assert sent[0] > 100 << 20 and sent[1] < sent[0] / 10, sent
+    assert sent[0] > 100 << 20 and sent[1] < sent[0] / 4, sent  # its attention has smaller ones
