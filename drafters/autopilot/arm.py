@@ -215,7 +215,7 @@ class Arm:
         if record.judged:
             return objective.value(record.tokens, record.rows, self.calls_ms, record.slower)
         milliseconds = self.calls_ms or settings.GUESS_SHARE * objective.rows[1]
-        return objective.value(settings.GUESS_TOKENS, settings.GUESS_ROWS, milliseconds)
+        return objective.value(settings.GUESS_TOKENS, settings.GUESS_ROWS, milliseconds, record.slower)
 
     def begin(self) -> None:
         """Starts a reply; its drafter begins once the arm is active."""
@@ -300,7 +300,8 @@ class Arm:
 
     def add_slowdown(self, ratio: float) -> None:
         """Adds how many times longer than usual a pass took that returned hidden states."""
-        ratio = min(max(ratio, 1 / settings.COST_CLIP), settings.COST_CLIP)
+        usual = self.record.slower
+        ratio = min(max(ratio, usual / settings.COST_CLIP), usual * settings.COST_CLIP)
         self.record.slower += settings.NEW * (ratio - self.record.slower)
 
     def _weight(self, count: int) -> float:

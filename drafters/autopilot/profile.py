@@ -144,7 +144,7 @@ def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callabl
             for deepest in settings.WARMUP_DEPTHS:
                 arm.draft(history, Sampler(), 0, deepest)
     try:
-        _warm_up_hidden([arm for arm in arms if arm.hidden], target, until, clock)
+        _warm_up_hidden([arm for arm in arms if arm.hidden], target, plain_ms, until, clock)
     finally:
         target.request(frozenset())
         target.rewind(0)
@@ -153,8 +153,10 @@ def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callabl
         arm.deactivate()
 
 
-def _warm_up_hidden(arms: Sequence[Arm], target: Target, until: float, clock: Callable[[], float]) -> None:
-    """The same for those that need hidden states, which passes of the target return."""
+def _warm_up_hidden(
+    arms: Sequence[Arm], target: Target, plain_ms: float, until: float, clock: Callable[[], float]
+) -> None:
+    """The same for those that need hidden states, which passes of the target return, each state after a round trip."""
     rows = settings.WARMUP_PREFILL + 2 * len(settings.WARMUP_DEPTHS)
     if not arms or clock() > until or rows > target.abilities.n_ctx:
         return
@@ -166,17 +168,22 @@ def _warm_up_hidden(arms: Sequence[Arm], target: Target, until: float, clock: Ca
         for arm in arms:
             arm.drafter.on_prefill(chunk.tokens, chunk.hidden)
 
-    target.request(frozenset().union(*(arm.drafter.needs.hidden for arm in arms)))
+    points = frozenset[int]().union(*(arm.drafter.needs.hidden for arm in arms))
+    target.request(points)
     target.prefill(history.tokens[:-1], on_chunk)
     for at, deepest in enumerate((1, *settings.WARMUP_DEPTHS)):
+        began = clock()
         evaluation = target.evaluate(history.tokens[-1], EMPTY_TREE)
         target.keep(())
+        longer = max(0.0, 1e3 * (clock() - began) / plain_ms - 1) / len(points)
         history.tokens.append(_text(3, 1 + at)[at])
         step = Step(NO_DRAFT, (), (history.tokens[-1],), evaluation)
         for arm in arms:
             if clock() > until:
                 return
             arm.observe(history, step)
+            slower = 1 + longer * len(arm.drafter.needs.hidden)
+            arm.record.slower = min(arm.record.slower, slower) if at > 1 else slower  # the first passes take longer
             if at:
                 arm.draft(history, Sampler(), 0, deepest)
             else:

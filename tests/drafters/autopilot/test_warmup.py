@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 import pytest
+from tests.drafters.autopilot.virtual_time import DEAR, Clock, TimedTarget
 
 from slipstream.drafters.autopilot.arm import Arm
-from slipstream.drafters.autopilot.cost_model import measure_costs
+from slipstream.drafters.autopilot.cost_model import CostModel, measure_costs
 from slipstream.drafters.autopilot.profile import warm_up
+from slipstream.drafters.autopilot.throughput import Throughput
 from slipstream.drafters.base import NO_DRAFT, Draft, Drafter, Needs, ShouldExtend, Step
 from slipstream.drafters.draft_model import DraftModel
 from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.tree import chain_draft
 from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.sampling.sampler import Sampler
-from slipstream.models.types import LAST_HIDDEN, Floats, History, Token
+from slipstream.models.types import EMPTY_TREE, LAST_HIDDEN, Evaluation, Floats, History, Token, TokenTree
 
 
 class Needy(Drafter):
@@ -53,6 +55,26 @@ def test_each_is_timed_and_forgets_what_it_heard() -> None:
     assert not target.tokens and needy.heard == 0 and not arms[2].ready
     assert drafters[1].reading_ms(History([5] * 400)) > 0  # how fast it reads is known
     assert not target.evaluate(1, chain_draft([2], [0.5], "x").tree).hidden
+
+
+def test_what_hidden_states_cost_is_known_before_they_are_tried() -> None:
+    """Over a network, each of them is fetched after a round trip."""
+    clock = Clock()
+
+    class Far(TimedTarget):
+        def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+            evaluation = super().evaluate(last, tree)
+            clock.now += 0.02 * len(evaluation.hidden)
+            return evaluation
+
+    class Needier(Needy):
+        needs = Needs(frozenset({LAST_HIDDEN, 0, 1}))
+
+    arms = [Arm("needy", Needy(), clock), Arm("needier", Needier(), clock), Arm("lookup", PromptLookup(), clock)]
+    warm_up(arms, Far(clock, DEAR), DEAR[1], clock)
+    assert [arm.record.slower for arm in arms] == pytest.approx([3, 7, 1])
+    objective = Throughput(CostModel(DEAR, {}, 0, 64)).objective()
+    assert arms[0].value(objective) > arms[1].value(objective) + 3  # plain steps
 
 
 def test_nothing_begins_when_time_is_up() -> None:
