@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slipstream.app.chats.images import image_label
 from slipstream.app.chats.reasoning import begins_inside, split
 from slipstream.app.chats.records import StoredMessage
 from slipstream.app.chats.store import ChatStore
@@ -103,7 +106,7 @@ def _section(message: StoredMessage, thoughts: bool) -> str:
 def _folded(message: StoredMessage, thoughts: bool) -> str:
     """The text, with the model's reasoning folded, or with a line in its place."""
     if message.role != "assistant":
-        return message.content
+        return image_label(message.content)
     thought = message.figures.speed.thought if message.figures else 0
     parts = split(message.content, begins_inside(message.content, thought))
     if not parts.thoughts:
@@ -115,12 +118,15 @@ def _folded(message: StoredMessage, thoughts: bool) -> str:
 
 
 def _values(store: ChatStore, chat: str) -> dict[str, Any]:
-    messages = []
+    messages, images = [], dict[str, str]()
     for message, picked in store.all_messages(chat):
         values = asdict(message)
         del values["chat"]
         messages.append({**values, "picked": picked})
-    return {**asdict(store.get(chat)), "messages": messages}
+        for sha256, file in store.images.found(message.content).items():
+            with suppress(OSError):  # it was deleted just now
+                images[sha256] = base64.b64encode(Path(file).read_bytes()).decode("ascii")
+    return {**asdict(store.get(chat)), "messages": messages, **({"images": images} if images else {})}
 
 
 def _when(seconds: float) -> str:

@@ -5,6 +5,8 @@ A conversation of ChatGPT is a mapping of nodes, of which one branch is the curr
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import os
@@ -29,6 +31,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError, UsageError, reason_of
 from slipstream.models.outside import quoted, shown_path
+from slipstream.models.vision.image_file import MOST_BYTES as IMAGE_LIMIT
 
 ROLES = ("user", "assistant")
 
@@ -174,8 +177,9 @@ def import_chats(
             if values.get("version") != VERSION:
                 raise ValueError(f"its version is {quoted(str(values.get('version')))}, but only {VERSION} can be read")
             found = [_chat(entry) for entry in _list(values, "chats")]
+            images = [image for entry in values["chats"] for image in _images(entry)]
         elif isinstance(values, list) and all(isinstance(entry, dict) and "mapping" in entry for entry in values):
-            found = [conversation(entry) for entry in values]
+            found, images = [conversation(entry) for entry in values], []
         else:
             raise ValueError("it has neither chats nor conversations")
     except (ValueError, RecursionError) as error:  # json's own errors are ValueErrors
@@ -189,7 +193,22 @@ def import_chats(
         raise UsageError(f"nothing was imported from {name}: {why}.", _HINT)
     if left := len(found) - len(full):
         tell(f"{left:,} chats without text were left out.")
+    for sha256, image in images:
+        store.images.keep(image, sha256)
     return [store.add_chat(chat, messages) for chat, messages in full]
+
+
+def _images(values: dict[str, Any]) -> list[tuple[str, bytes]]:
+    """The images of a chat, by hash; what they show is checked when they are read."""
+    found = []
+    for sha256, text in _get(values, "images", dict, {}).items():
+        if not isinstance(text, str) or len(text) > 2 * IMAGE_LIMIT:
+            raise ValueError("an image is too large")
+        raw = base64.b64decode(text, validate=True)
+        if hashlib.sha256(raw).hexdigest() != sha256:
+            raise ValueError("an image is damaged")
+        found.append((sha256, raw))
+    return found
 
 
 def _chat(values: Any) -> tuple[StoredChat, list[tuple[StoredMessage, int]]]:

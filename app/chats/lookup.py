@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from slipstream.app.chats.images import MARK, image_label
 from slipstream.app.chats.records import StoredChat
 from slipstream.app.platform.safe_text import one_line
 from slipstream.models.errors import UsageError
@@ -82,7 +83,7 @@ _CLAUSE = re.compile(r"[.!?…](?=\s|$)|[:;](?=\s)|\s[–—-]\s|\n(?!\s*[a-z])|
 
 def title_of(text: str) -> str:
     """Makes a title of a message: no greeting, no markup, no more than its first clause."""
-    text = text[:_READ]
+    text = (MARK.sub("", text[:_READ]).strip() or image_label(text))[:_READ]
     plain = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", _FENCE.sub("\n", text)))
     plain = _EMPHASIS.sub(r"\2", _LINE_MARKS.sub("", plain)).strip()
     if not plain:  # nothing but code

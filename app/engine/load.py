@@ -30,7 +30,7 @@ from slipstream.app.engine.prompt import PromptBuilder
 from slipstream.app.engine.session import ChatModel, Session
 from slipstream.app.engine.stats import PlainClock
 from slipstream.app.engine.tune import Threads, writes_scores
-from slipstream.app.protocol import PLAIN, Load, Loaded
+from slipstream.app.protocol import NO_MMPROJ, PLAIN, Load, Loaded
 from slipstream.app.settings.disabled_drafters import known_left_out
 from slipstream.drafters import registry
 from slipstream.drafters.autopilot.profile import Profile
@@ -206,7 +206,6 @@ RETRIEVAL: Final = Retrieval.name
 HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 _MEASURING: Final = 0.9
 """Share of a load from which the machine is measured: the files are read."""
-NO_MMPROJ: Final = "If it is a model that sees, put its mmproj file beside it, or name it with --mmproj FILE."
 _LEAST_CONTEXT: Final = 512
 """Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
 _SMALL: Final = 1 << 30

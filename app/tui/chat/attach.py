@@ -1,4 +1,4 @@
-"""Text files that go into a message, and the names that complete ``@path``."""
+"""Text files and images that go into a message, and the names that complete ``@path``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from slipstream.app.chats.images import AttachedImage, read_attached
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import UsageError
+from slipstream.models.vision.image_file import named_like_image
 
 MOST_BYTES = 1 << 20  # the largest file that can be attached: it fills the longest contexts
 MOST_LISTED = 5000  # limit of a folder's entries that are read for completions
@@ -22,6 +25,7 @@ MOST_OFFERED = 50  # limit of names that are offered at once
 MOST_STARTS = 4  # how many ``@`` of a line are tried as the start of a name, since names may contain spaces and ``@``
 _MENTION = re.compile(r"(?<!\S)@(\S+)")
 _START = re.compile(r"(?:^|\s)@(?!\s)")
+_ESCAPED = re.compile(r"\\(.)")
 _RUN = re.compile(r"`{3,}")
 _BEHIND = ".,;:!?)"  # what may follow a name
 _LIKE_A_PATH = re.compile(r"~?[^\s\"'`()<>{}\[\]=~/]*(?:/[^\s\"'`()<>{}\[\]=]*|[^/.]\.[A-Za-z][A-Za-z0-9]{0,3})")
@@ -33,21 +37,26 @@ class Attachment:
 
     name: str
     bytes: int
-    text: str  # its content
+    text: str  # its content; empty for an image
+    image: AttachedImage | None = None
 
     @property
     def tokens(self) -> int:
-        """Estimate of its tokens: about four ASCII characters each, or one character of other scripts."""
+        """Estimate of its tokens: about four ASCII characters each, or one character of other scripts; 1 for images."""
         plain = sum(map(str.isascii, self.text)) if not self.text.isascii() else len(self.text)
         return max(-(-plain // 4) + len(self.text) - plain, 1)
 
     @property
     def label(self) -> str:
+        if self.image:
+            return self.image.label
         return f"{one_line(self.name)}, {size(self.bytes)}, about {plural(self.tokens, 'token')}"
 
     @property
     def fenced(self) -> str:
-        """The text between fences that it does not contain, below its name."""
+        """The text between fences that it does not contain, below its name; of an image, the mark that names it."""
+        if self.image:
+            return self.image.mark
         fence = "`" * max([3, *(len(run) + 1 for run in _RUN.findall(self.text))])
         kind = Path(self.name).suffix[1:]
         kind = kind if kind.isalnum() else ""
@@ -63,15 +72,18 @@ class Found:
 
 
 def read_attachment(name: str) -> Attachment:
-    """Reads a text file.
+    """Reads a text file, or the header of an image.
 
     Args:
         name: Its path; relative ones begin in the current folder, ``~`` is the home.
 
     Raises:
-        UsageError: If it is no file, cannot be read, is too large, or is not text.
+        UsageError: If it is no file, cannot be read, is too large, or is neither text nor an image.
     """
     shown = one_line(name)
+    if named_like_image(name) and _is_file(name):
+        image = read_attached(_path(name))
+        return Attachment(name, image.facts.bytes, "", image)
     try:
         path = _path(name)
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
@@ -107,6 +119,20 @@ def mentioned(text: str, at_end: bool = False) -> list[tuple[int, int, str]]:
                 found.append((mention.start(), mention.start() + 1 + len(name), name))
                 break
     return found
+
+
+def pasted_image(text: str) -> str | None:
+    """The image whose path was pasted, as terminals write a file that is dropped on them; None for any other text."""
+    name = text.strip()
+    if not name or "\n" in name:
+        return None
+    if name.startswith("file://"):
+        name = unquote(urlsplit(name).path)
+    elif name[0] == name[-1] and name[0] in "'\"" and len(name) > 2:
+        name = name[1:-1]
+    elif not _is_file(name):
+        name = _ESCAPED.sub(r"\1", name)
+    return name if named_like_image(name) and _is_file(name) else None
 
 
 def unattached(text: str) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import history, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
@@ -188,6 +189,14 @@ class Conversation:
         self.chat = self._store.get(self.chat.id)
         return self._turn(self._store.messages(self.chat.id), loaded, drafter, request, self.sampling)
 
+    def keep_image(self, image: AttachedImage) -> None:
+        """Keeps an image that a message names; it is deleted with the last one that does.
+
+        Raises:
+            SlipstreamError: If it cannot be written.
+        """
+        self._store.images.keep(image.raw, image.facts.sha256)
+
     def ahead(
         self, chat: StoredChat | None, text: str, loaded: Loaded, drafter: str, beside: int | None = None
     ) -> Prepare:
@@ -200,11 +209,12 @@ class Conversation:
         said = self._store.messages(chat.id) if chat else []
         numbers = [kept.id for kept in said]
         before = said[: numbers.index(beside)] if beside in numbers else said
-        messages = history(before, loaded.fingerprint, "" if chat else self._new_system)
+        found = self._store.images.found
+        messages = history(before, loaded.fingerprint, "" if chat else self._new_system, found)
         if messages and messages[-1].role == "user":  # as ``history`` joins them once the text is sent
             text = f"{messages.pop().content}\n\n{text}"
         state, reasoning = self._state(chat.id) if chat else None, self.sampling.reasoning
-        return Prepare([*messages, Message("user", text)], drafter, state, reasoning=reasoning)
+        return Prepare([*messages, Message("user", text, images=found(text))], drafter, state, reasoning=reasoning)
 
     def ask_again(self, loaded: Loaded, drafter: str, request: int, message: int | None = None) -> Turn | None:
         """Begins another reply, with a seed of its own; the one before stays kept as a branch.
@@ -242,7 +252,7 @@ class Conversation:
             return None
         before = self._store.go_on(said[-1], model=loaded.title, fingerprint=loaded.fingerprint, drafter=drafter)
         sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
-        messages = history([*said[:-1], before], loaded.fingerprint)
+        messages = history([*said[:-1], before], loaded.fingerprint, images=self._store.images.found)
         generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
         return Turn(said[-2], before, generate, again=True, before=before)
 
@@ -262,7 +272,7 @@ class Conversation:
             seed=sampling.seed,
             parent=asked.id,
         )
-        messages = history(said, loaded.fingerprint)
+        messages = history(said, loaded.fingerprint, images=self._store.images.found)
         return Turn(asked, reply, self._generate(asked.chat, request, messages, sampling, drafter))
 
     def _generate(self, chat: str, request: int, messages: list[Message], sampling: Sampling, drafter: str) -> Generate:

@@ -11,6 +11,7 @@ from textual.content import Content, Span
 from textual.message import Message
 from textual.widget import Widget
 
+from slipstream.app.chats.images import image_label
 from slipstream.app.library.format import size
 from slipstream.app.platform.safe_text import clean
 
@@ -98,8 +99,9 @@ class Question(Said):
     def __init__(self, message: int, text: str) -> None:
         super().__init__(message)
         self.text = text  # the text as it was typed
-        begin = "\n".join(text.split("\n", MOST_LINES)[:MOST_LINES])[:MOST_CHARACTERS]
-        self.folded = len(begin) < len(text)  # whether only its beginning is shown
+        shown = image_label(text)
+        begin = "\n".join(shown.split("\n", MOST_LINES)[:MOST_LINES])[:MOST_CHARACTERS]
+        self.folded = len(begin) < len(shown)  # whether only its beginning is shown
         self.content = Content(clean(begin).expandtabs(4))  # the text as it is shown
         if self.folded:
             lines, whole = text.removesuffix("\n").count("\n") + 1, size(len(text.encode("utf-8", "replace")))
@@ -112,7 +114,7 @@ class Question(Said):
     def action_unfold(self) -> None:
         if self.folded:
             self.folded = False
-            self.content = Content(clean(self.text).expandtabs(4))
+            self.content = Content(clean(image_label(self.text)).expandtabs(4))
             self.refresh(layout=True)
 
     def on_click(self) -> None:

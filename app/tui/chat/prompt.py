@@ -12,8 +12,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import EditResult
 
+from slipstream.app.chats.images import MARK as MARK_OF_IMAGE
 from slipstream.app.platform.safe_text import typed
-from slipstream.app.tui.chat.attach import Attachment
+from slipstream.app.tui.chat.attach import Attachment, pasted_image
 from slipstream.app.tui.chat.prompt_choices import Completion, CompletionList, completions
 from slipstream.app.tui.chat.prompt_files import Files, Folds, is_long
 from slipstream.app.tui.chat.slash import MARK, is_command, literal
@@ -122,6 +123,7 @@ class Prompt(TextArea):
     def put(self, text: str) -> None:
         """Replaces the text; a long one is folded, the cursor moves to the end, and undo brings back the old text."""
         text = typed(text)  # an imported message may hold characters that cannot be typed
+        text = MARK_OF_IMAGE.sub(lambda mark: self._folds.fold(mark.group(), mark[1]), text)
         if is_long(text):
             head = _FIRST_WORD.match(text)  # of a command, or of a message that only looks like one
             at = head.end() if head else 0
@@ -198,6 +200,9 @@ class Prompt(TextArea):
         event.prevent_default()
         event.stop()
         text = typed(event.text)
+        image = pasted_image(event.text)
+        if image and self._files.attach_or_report(image, self.cursor_location[1]):
+            return
         self.insert(self._folds.fold(text) if is_long(text) else text)
         self.scroll_cursor_visible()
 

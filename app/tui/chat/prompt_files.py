@@ -77,7 +77,7 @@ class Files:
         self._reported: set[str] = set()  # names that are no files
 
     def attach(self, name: str, start: int | None = None) -> Attachment:
-        """Puts a text file into the message.
+        """Puts a text file or an image into the message.
 
         Args:
             start: Column of the cursor's line from which on it replaces the text; None replaces the whole prompt.

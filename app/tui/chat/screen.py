@@ -14,7 +14,7 @@ from textual.widgets import Markdown
 from textual.worker import Worker, WorkerState
 
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Load
+from slipstream.app.protocol import NO_MMPROJ, Load
 from slipstream.app.settings.presets import led_by
 from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.benchmark import Benchmark
@@ -323,7 +323,15 @@ class ChatScreen(Screen[None]):
 
     @on(Prompt.Attached)
     def _attached(self, message: Prompt.Attached) -> None:
-        room = self.model.loaded.n_ctx if self.model.loaded else 0
+        image, loaded = message.attachment.image, self.model.loaded
+        if image:
+            try:
+                self.conversation.keep_image(image)
+            except SlipstreamError as error:
+                self.page.tell_error(error)
+            if loaded and not loaded.images:
+                self.page.hint(f"{loaded.name} cannot see images. {NO_MMPROJ}")
+        room = loaded.n_ctx if loaded else 0
         if room and message.attachment.tokens > room:
             self.page.hint(f"{message.attachment.label}: more than the {room:,} that this model takes.")
 

@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "notes.txt").write_text("The sea.\r\nIt is wide.\n", "utf-8", newline="")
     (folder / "my notes" / "of rivers.md").write_text("```\ncode\n```\n", "utf-8")
     (folder / "море.txt").write_text("Море широкое.", "utf-8")
-    (folder / "photo.png").write_bytes(b"\x89PNG\0\0")
+    (folder / "photo.bin").write_bytes(b"\x89PNG\0\0")
     (folder / "latin.txt").write_bytes(b"caf\xe9")
     (folder / "large.txt").write_bytes(b"x" * (MOST_BYTES + 1))
     (folder / ".hidden").write_text("x", "utf-8")
@@ -34,7 +34,7 @@ def names(line: str) -> list[str]:
 
 
 def test_names_complete_what_was_typed() -> None:
-    everything = ["my notes/", "large.txt", "latin.txt", "notes.txt", "photo.png", "море.txt"]
+    everything = ["my notes/", "large.txt", "latin.txt", "notes.txt", "photo.bin", "море.txt"]
     assert names("@") == everything
     assert names("see @NO") == ["notes.txt"]
     assert names("@my no") == ["my notes/"]
@@ -82,7 +82,7 @@ def test_a_file_is_read_into_a_fence_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("photo.png", "zero bytes"),
+        ("photo.bin", "zero bytes"),
         ("latin.txt", "not UTF-8 text: byte 3"),
         ("large.txt", "too large"),
         ("missing.txt", "no such file"),
@@ -157,8 +157,8 @@ async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_cha
         await chat.press(*"@my", "space", *"no", "tab")  # a name goes on with the space
         assert prompt.text == "@my notes/"
         prompt.put("")
-        await chat.press(*"@photo.png", "space")
-        assert "zero bytes" in told(chat) and prompt.text == "@photo.png "
+        await chat.press(*"@photo.bin", "space")
+        assert "zero bytes" in told(chat) and prompt.text == "@photo.bin "
         prompt.put("")
         await chat.press(*"/rename @notes.txt", "space")
         assert prompt.text == "/rename @notes.txt "
@@ -186,12 +186,12 @@ async def test_what_is_attached_at_the_last_moment_is_told(open_chat: Open) -> N
 async def test_a_file_that_is_no_text_keeps_the_prompt(open_chat: Open) -> None:
     async with open_chat() as chat:
         prompt = chat.screen.prompt
-        prompt.put("see @photo.png please")
+        prompt.put("see @photo.bin please")
         await chat.press("enter")
         assert told(chat) == (
-            "Cannot attach photo.png: it is not text: it contains zero bytes. Only text files can be attached."
+            "Cannot attach photo.bin: it is not text: it contains zero bytes. Only text files can be attached."
         )
-        assert prompt.text == "see @photo.png please"
+        assert prompt.text == "see @photo.bin please"
         prompt.put("")
         await chat.press(*"@lar", "enter")
         assert "too large" in told(chat)
@@ -209,7 +209,7 @@ async def test_esc_closes_the_list_and_the_command_attaches_too(open_chat: Open)
         prompt.put("/attach notes.txt")
         await chat.press("enter")
         await chat.until(lambda: prompt.text == "[notes.txt, 22 B, about 6 tokens] ")
-        prompt.put("/attach photo.png")
+        prompt.put("/attach photo.bin")
         await chat.press("enter")
         await chat.until(lambda: "not text" in told(chat))
-        assert prompt.text == "/attach photo.png"
+        assert prompt.text == "/attach photo.bin"
