@@ -158,6 +158,6 @@ def lacks_block(name: BlockMethod) -> Callable[[Resources], str]:
         header = read_header(resources.heads[name])
         if header.architecture != ARCHITECTURE or block_method(header) != name:
             return f"its {name} head is a file of another kind"
-        return unfit_block(header, resources.abilities)
+        return unfit_block(header, resources.abilities, resources.header)
 
     return lacks

@@ -6,10 +6,19 @@ from typing import Final
 
 from slipstream.models.gguf.reader import Header
 
-_EXPERTS: Final = frozenset({"glm4moe", "deepseek2", "qwen35moe"})
+_EXPERTS: Final = frozenset({"glm4moe", "deepseek2", "cohere2moe", "qwen35moe"})
 """Architectures whose MTP layer must choose among experts."""
 _LATENT: Final = "deepseek2"  # the architecture whose MTP layer must have latent attention (MLA)
-MTP_ARCHITECTURES: Final = _EXPERTS | {"qwen35"}
+_EITHER: Final = frozenset({"hy_v3", "step35"})
+"""Architectures whose layers are dense or have experts, and whose files may lack both."""
+_FUSED: Final = "mimo2"  # the architecture whose MTP layers are dense, with one matrix of queries, keys and values
+_DENSE: Final = ("ffn_gate", "ffn_up", "ffn_down")
+_MIXED: Final = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
+_WHOLE_HEADS: Final = frozenset({"cohere2moe", "hy_v3"})
+"""Architectures whose graphs rotate whole heads, or end the process."""
+_SEVERAL: Final = _EITHER | {_FUSED}
+"""Architectures that may have several MTP layers, one for each next token; the first one drafts all of them here."""
+MTP_ARCHITECTURES: Final = _EXPERTS | _SEVERAL | {"qwen35"}
 """Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was tested; llama.cpp has others."""
 
 ASSISTANT: Final = "gemma4-assistant"  # MTP layers in a file of their own, which read the KV cache of
@@ -31,19 +40,41 @@ def without_mtp(header: Header) -> str:
         return "it needs MTP layers, and this model has none"
     if architecture not in MTP_ARCHITECTURES:
         return f"MTP layers of the architecture {architecture} are not supported"
-    if layers > 1:
+    if layers > 1 and architecture not in _SEVERAL:
         return f"this model has {layers} MTP layers, and only one is supported"
-    at = f"blk.{(header.n_layer or 0) - 1}"
-    wanted = {f"{at}.{name}.weight" for name in ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm")}
-    if architecture in _EXPERTS:
-        wanted.add(f"{at}.ffn_gate_inp.weight")
-    if not wanted <= {tensor.name for tensor in header.tensors}:
+    if not _tensors_wanted(header, f"blk.{(header.n_layer or 0) - layers}") <= {each.name for each in header.tensors}:
         return "this file leaves out the model's MTP layers"
+    if architecture in _WHOLE_HEADS and not _rotates_whole_heads(header):
+        return "llama.cpp does not run its MTP layers where heads are rotated in part"
     if (header.number("embedding_length_out") or header.n_embd) != header.n_embd:
         return "its MTP layers read features of another width"
     if architecture == _LATENT and not _latent(header):
         return "llama.cpp does not run its MTP layers without latent attention"
     return ""
+
+
+def _tensors_wanted(header: Header, layer: str) -> set[str]:
+    """The tensors of an MTP layer that llama.cpp takes for granted, or may leave out of one that it then runs."""
+    wanted = ["nextn.eh_proj", "nextn.enorm", "nextn.hnorm"]
+    names = {tensor.name for tensor in header.tensors}
+    mixed = f"{layer}.ffn_gate_inp.weight" in names
+    if header.architecture in _EXPERTS:
+        wanted.append("ffn_gate_inp")
+    elif header.architecture == _FUSED:
+        wanted += ["attn_qkv", *_DENSE]
+    elif header.architecture in _EITHER:
+        wanted += _MIXED if mixed else _DENSE
+    if f"{layer}.ffn_gate_up_exps.weight" in names:
+        wanted = [name for name in wanted if name not in ("ffn_gate_exps", "ffn_up_exps")]
+    return {f"{layer}.{name}.weight" for name in wanted}
+
+
+def _rotates_whole_heads(header: Header) -> bool:
+    size = header.number("attention.key_length") or (header.n_embd or 0) // (header.number("attention.head_count") or 1)
+    return header.number("attention.value_length") in (None, size) and header.number("rope.dimension_count") in (
+        None,
+        size,
+    )
 
 
 def _latent(header: Header) -> bool:

@@ -82,6 +82,20 @@ def vocabulary_difference(target: Header, draft: Header) -> str:
     return ""
 
 
+def other_vocabulary(target: Header, head: Header) -> str:
+    """Why a head drafts for another vocabulary than the target's; empty where no more than some names differ.
+
+    The file of a head may name tokens that its target leaves unused, such as a mask.
+    """
+    differing = [
+        token for token, (ours, theirs) in enumerate(zip(target.tokens, head.tokens, strict=False)) if ours != theirs
+    ]
+    if len(differing) <= min(MAX_SIZE_DIFFERENCE, target.n_vocab // 16):
+        return ""
+    first = differing[0]
+    return f"token {first:,} is {quoted(target.tokens[first])} in one and {quoted(head.tokens[first])} in the other"
+
+
 def _named(token: int | None) -> str:
     return "none" if token is None else f"{token:,}"
 

@@ -14,6 +14,7 @@ import numpy as np
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_tensor
+from slipstream.models.gguf.vocabulary import other_vocabulary
 from slipstream.models.heads.check import heads_fit
 from slipstream.models.types import Abilities, Token
 
@@ -64,8 +65,13 @@ def block_head(header: Header) -> BlockHead:
     )
 
 
-def unfit_block(header: Header, target: Abilities) -> str:
+def unfit_block(header: Header, target: Abilities, model: Header | None = None) -> str:
     """The reason why a head cannot serve a target, in words that follow "cannot serve this model:"; empty if it can.
+
+    Args:
+        header: The head's.
+        target: What the target can do.
+        model: The target's own header, whose tokens are compared, if it is known.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.
@@ -83,6 +89,8 @@ def unfit_block(header: Header, target: Abilities) -> str:
         return f"{its} is for a model {header.n_embd or 0:,} wide, and this one is {target.n_embd:,} wide"
     if header.n_rows != target.n_vocab + target.spare_rows:
         return f"{its} has {header.n_rows:,} tokens, and this model {target.n_vocab:,}"
+    if model and (difference := other_vocabulary(model, header)):
+        return f"{its} is for another vocabulary: {difference}"
     if not 0 <= head.mask < target.n_vocab:
         return f"{its} does not say which token is the mask"
     if not 2 <= head.block <= _MOST_ROWS:

@@ -40,7 +40,7 @@ def why_unfit(head: Header, target: Header) -> str:
     if is_mtp_file(head):
         return unfit_mtp(head, target)
     expected = expected_abilities(target)
-    return unfit_block(head, expected) if head.architecture == ARCHITECTURE else unfit(head, expected)
+    return unfit_block(head, expected, target) if head.architecture == ARCHITECTURE else unfit(head, expected)
 
 
 def companions(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from slipstream.models.gguf.mtp import ASSISTANT, ASSISTED, mtp_only, without_mtp
 from slipstream.models.gguf.reader import Header
-from slipstream.models.gguf.vocabulary import vocabulary_difference
+from slipstream.models.gguf.vocabulary import other_vocabulary
 from slipstream.models.heads.check import heads_fit
 
 
@@ -29,7 +29,7 @@ def unfit_mtp(header: Header, target: Header) -> str:
         return f"its MTP layers are for a model {width or 0:,} wide, and this one is {target.n_embd or 0:,} wide"
     if header.n_rows != target.n_rows:
         return f"its MTP layers have {header.n_rows:,} tokens, and this model {target.n_rows:,}"
-    if difference := vocabulary_difference(target, header):
+    if difference := other_vocabulary(target, header):
         return f"its MTP layers are for another vocabulary: {difference}"
     return _unfit_assistant(header, target) if header.architecture == ASSISTANT else without_mtp(header)
 

@@ -68,7 +68,7 @@ class AssistantContext:
 
     def _pass(self, tokens: Sequence[Token], features: Floats) -> HeadOutput:
         count, batch = len(tokens), self._context.batch
-        batch.beside(tokens, len(self._target.tokens), [0] * count)
+        batch.beside(tokens, self._target.position, [0] * count)
         self._features[:count] = features
         batch.batch.embd = pointer_to(self._features)
         self._context.run()

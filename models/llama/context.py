@@ -140,6 +140,11 @@ class LlamaTarget:
         return self._cached - self._layout.rows
 
     @property
+    def position(self) -> int:
+        """Position of the token after the committed ones; an image takes fewer positions than rows."""
+        return self._layout.position(len(self._tokens))
+
+    @property
     def context(self) -> Any:
         """The ``llama_context``, for contexts that read its weights; it is freed by ``close``."""
         return self._context

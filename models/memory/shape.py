@@ -147,11 +147,13 @@ def shape_of(header: Header) -> Shape:
         else:
             embedding += tensor.nbytes
             copied = tensor.nbytes if tensor.name == "token_embd.weight" else copied
-    unused = 0 if (has_mtp := not without_mtp(header)) else header.number("nextn_predict_layers") or 0
+    predicting = header.number("nextn_predict_layers") or 0
+    unused = predicting if without_mtp(header) else 0
     count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
     heads = _per_layer(header, "attention.head_count", count)
     width = header.n_embd or 0
-    trunk = count - has_mtp - (header.number("attention.shared_kv_layers") or 0)  # MTP keeps its cells elsewhere
+    elsewhere = predicting - unused  # MTP keeps its cells in a context of its own
+    trunk = count - elsewhere - (header.number("attention.shared_kv_layers") or 0)
     last = _LAYERS_WITH_KV.get(header.architecture, trunk)
     own = width // max(heads, default=1) if max(heads, default=0) > 0 else 0
     layers = tuple(_layer(header, blocks[n], n, heads, caches=n < last) for n in range(count))

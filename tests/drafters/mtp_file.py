@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 WIDTH: Final = 64
 TOKENS: Final = 48
 LAYERS: Final = 3  # the last one predicts
-ARCHITECTURES: Final = ("glm4moe", "deepseek2", "qwen35", "qwen35moe")
-"""Two whose memory is attention alone, one of them latent, and two hybrid ones."""
+ARCHITECTURES: Final = ("glm4moe", "deepseek2", "cohere2moe", "hy_v3", "step35", "mimo2", "qwen35", "qwen35moe")
+"""Some whose memory is attention alone, one of them latent and some with sliding windows, and two hybrid ones."""
 _HYBRID: Final = ("qwen35", "qwen35moe")
+_FFN_NORM: Final = ("deepseek2", "hy_v3", "step35", "mimo2")
+_DENSE: Final = ("qwen35", "hy_v3", "step35", "mimo2")
 Guesses = Literal["right", "wrong", "from the feature"]
 Part = Literal["all", "target", "layer"]
 _HEAD, _HEADS, _FF, _EXPERTS, _RANK, _TURNED = 16, 4, 32, 2, 16, 8
@@ -34,7 +36,7 @@ def _matrix(rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
 def _layer(rng: np.random.Generator, architecture: str, layer: int) -> Weights:
     """A layer that reads everything and adds nothing: its last matrices are zeros."""
     at = f"blk.{layer}"
-    norm = "ffn_norm" if architecture == "deepseek2" else "post_attention_norm"
+    norm = "ffn_norm" if architecture in _FFN_NORM else "post_attention_norm"
     found = {f"{at}.{name}.weight": np.ones(WIDTH, np.float32) for name in ("attn_norm", norm)}
     if architecture == "deepseek2":
         found |= _latent_attention(rng, at)
@@ -42,7 +44,14 @@ def _layer(rng: np.random.Generator, architecture: str, layer: int) -> Weights:
         found |= _delta_net(rng, at)
     else:
         found |= _attention(rng, at, 2 if architecture in _HYBRID else 1)
-    return found | (_network(rng, at) if architecture == "qwen35" else _experts(rng, architecture, at))
+    found |= _network(rng, at) if architecture in _DENSE else _experts(rng, architecture, at)
+    if architecture == "mimo2":
+        parts = [found.pop(f"{at}.attn_{part}.weight") for part in "qkv"]
+        found[f"{at}.attn_qkv.weight"] = np.concatenate(parts)
+    if architecture in ("cohere2moe", "mimo2"):
+        unknown = ("attn_q_norm", "attn_k_norm", *((norm, "exp_probs_b") if architecture == "cohere2moe" else ()))
+        found = {name: values for name, values in found.items() if not name.split(".")[2].startswith(unknown)}
+    return found
 
 
 def _attention(rng: np.random.Generator, at: str, gated: int) -> Weights:
@@ -209,9 +218,24 @@ def _metadata(architecture: str) -> dict[str, Any]:
         "ssm.time_step_rank": 2,
         "ssm.group_count": 1,
     }
+    windows: dict[str, Any] = {
+        "expert_feed_forward_length": _FF,
+        "attention.sliding_window": 16,
+        "attention.sliding_window_pattern": [True, False],
+    }
     of_kind = {
         "glm4moe": experts | {"expert_shared_count": 1},
         "deepseek2": experts | latent | {"expert_shared_count": 1},
+        "cohere2moe": experts
+        | {
+            "expert_shared_count": 1,
+            "leading_dense_block_count": 0,
+            "attention.sliding_window": 16,
+            "attention.sliding_window_pattern": 4,
+            "logit_scale": 1.0,
+        },
+        "hy_v3": {"expert_feed_forward_length": _FF},
+        **dict.fromkeys(("step35", "mimo2"), windows),
         "qwen35": hybrid,
         "qwen35moe": experts | hybrid | {"expert_shared_feed_forward_length": _FF},
     }

@@ -38,6 +38,7 @@ class Damage:
     added: Mapping[str, Any] = field(default_factory=dict)  # settings that a good file does not have
     tensors: Mapping[str, NDArray[Any] | None] = field(default_factory=dict)
     tokens: int = 0  # tokens of its vocabulary; 0 for all
+    renamed: bool = False  # whether its tokens are other ones
     kept: int = 0  # bytes; 0 for all
 
 
@@ -55,6 +56,7 @@ COMMON: Final = [
     Damage("reads the input of layer -1", {"target_layers": [-1, 0]}),
     Damage("cannot load", {"target_layers": [0, 1, 2]}),
     Damage("has 47 tokens, and this model 48", tokens=V - 1),
+    Damage("for another vocabulary: token 4 is '▁w4' in one and 'other4' in the other", renamed=True),
     Damage("does not say which token is the mask", {"tokenizer.ggml.mask_token_id": 2**32 - 1}),
     Damage("blocks of 1 rows", {"block_size": 1}),
     Damage("blocks of 65 rows", {"block_size": 65}),
@@ -109,6 +111,7 @@ MTP: Final = [
     Damage("cannot load", tensors={f"{LAYER}.nextn.eh_proj.weight": _zeros(mtp_file.WIDTH, mtp_file.WIDTH)}),
     Damage("cannot load", tensors={"token_embd.weight": None}),
     Damage("cannot load", tensors={"output_norm.weight": None}),
+    Damage("for another vocabulary", renamed=True),
     Damage("have 47 tokens, and this model 48", tokens=mtp_file.TOKENS - 1),
     Damage("not a number", tensors={f"{LAYER}.nextn.enorm.weight": np.full(mtp_file.WIDTH, np.nan, np.float32)}),
     Damage("is cut short", kept=3000),
@@ -122,6 +125,7 @@ ASSISTANT: Final = [
     Damage("heads 32 wide", {"attention.key_length_swa": 32, "attention.value_length_swa": 32}),
     Damage("contradict", {"attention.value_length": 32}),
     Damage("contradict", {"rope.dimension_count_swa": 128}),
+    Damage("for another vocabulary", renamed=True),
     Damage("have 47 tokens, and this model 48", tokens=V - 1),
     Damage("cannot load", tensors={"nextn.post_projection.weight": None}),
     Damage("cannot load", tensors={"nextn.pre_projection.weight": _zeros(80, 64)}),
@@ -164,6 +168,9 @@ def damaged(name: str, damage: Damage, folder: Path) -> Path:
     if damage.tokens:
         lists = ("tokens", "scores", "token_type")
         keys = {f"tokenizer.ggml.{key}": header.metadata[f"tokenizer.ggml.{key}"][: damage.tokens] for key in lists}  # type: ignore[index]
+    if damage.renamed:
+        names = header.metadata["tokenizer.ggml.tokens"]
+        keys["tokenizer.ggml.tokens"] = [*names[:4], *(f"other{token}" for token in range(4, len(names)))]  # type: ignore[index,arg-type]
     return changed(good, folder / "bad.gguf", keys, damage.tensors)
 
 

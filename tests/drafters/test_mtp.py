@@ -172,6 +172,23 @@ def test_a_file_without_its_mtp_layer_is_a_plain_model(tmp_path: Path) -> None:
     model.close()
 
 
+@pytest.mark.parametrize("architecture", ["hy_v3", "step35", "mimo2"])
+def test_of_several_layers_the_first_one_drafts(tmp_path: Path, architecture: str) -> None:
+    good = write_mtp(tmp_path / "good.gguf", architecture)
+    keys = {f"{architecture}.block_count": LAYERS + 1, f"{architecture}.nextn_predict_layers": 2}
+    second = {name.replace(f"blk.{LAYERS - 1}.", f"blk.{LAYERS}."): values for name, values in layer_of(good).items()}
+    both = changed(good, tmp_path / "both.gguf", keys, second)
+    with closing(LlamaModel(both)) as model, closing(LlamaTarget(model, OPTIONS)) as target:
+        assert model.mtp and target.abilities.n_layer == LAYERS - 1
+        plain, drafted = History(prompt()), History(prompt())
+        reply(target, Plain(), plain, 0.8)
+        target.rewind(0)
+        with closing(open_mtp(target)) as drafter:
+            steps = reply(target, drafter, drafted, 0.8)
+    assert drafted.tokens == plain.tokens
+    assert sum(len(step.path) for step in steps) > 20 and all(len(step.path) == step.draft.tree.depth for step in steps)
+
+
 WAYS = ("auto", "mtp", "lookup+mtp", "lookup|mtp")
 
 
