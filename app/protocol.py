@@ -210,6 +210,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class EndThoughts:
+    """Ends the thoughts of the reply that is being written by the model's own mark; the answer follows."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Has steps carry their drafts from now on, or no longer; it has no answer."""
 
@@ -428,6 +435,8 @@ class Done:
     # what happened to the model's files while it is loaded, and what to do about it; each is reported once
     remarks: dict[str, str] = field(default_factory=dict)
     complete: bool = True  # whether the answer follows its grammar to its end; True without one
+    # tokens of the thoughts when ``EndThoughts`` ended them, else -1; a ``reasoning_budget`` of as many repeats that
+    thoughts_closed: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +486,7 @@ def reasoning_levels(levels: Collection[str]) -> str:
 
 
 Told = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
-Frame = Load | Generate | Prepare | Stop | Watch | Quit | Told
+Frame = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit | Told
 
 
 def failure_words(failed: Mapping[str, str]) -> list[str]:

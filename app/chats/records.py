@@ -68,6 +68,7 @@ class Figures:
     drafter_depths: dict[str, list[list[int]]] = field(default_factory=dict)
     # sources of the characters: runs of [how many, ``protocol.Origin``, drafter], from the first one on
     origins: list[Run] = field(default_factory=list)
+    thoughts_closed: int = -1  # as in ``protocol.Done``
 
     @staticmethod
     def of(done: Done) -> Figures:
@@ -82,6 +83,7 @@ class Figures:
             done.exact,
             done.dropped_tokens,
             done.drafter_depths,
+            thoughts_closed=done.thoughts_closed,
         )
 
     def packed(self) -> str:
@@ -104,6 +106,7 @@ class Figures:
                 for name in self.drafter_depths | rest.drafter_depths
             },
             [*self.origins, *rest.origins],
+            self.thoughts_closed if self.thoughts_closed >= 0 else rest.thoughts_closed,
         )
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # grammars are seldom used
 
 _PATIENCE: Final = 8
 """Tokens beyond the budget that a character or a mark may take to be whole."""
+_NO_LIMIT: Final = sys.maxsize
 _LEADING: Final = 2
 """Tokens of empty lines that may stand between thoughts and an answer with a grammar."""
 
@@ -68,6 +70,9 @@ class Guide:
 
     Both are functions of the reply's tokens alone, so that the text is the same with every drafter, and nothing has to
     be undone when a draft is rejected. The mask of a grammar comes before penalties and truncation.
+
+    Attributes:
+        closed: Tokens of the thoughts when ``close`` ended them; -1 if it did not.
     """
 
     def __init__(
@@ -89,7 +94,9 @@ class Guide:
             budget: Most tokens of thoughts; -1 for no limit.
             matcher: The grammar of the answer, at its beginning.
         """
-        self._sampler, self._budget, self._vocabulary = sampler, budget, vocabulary
+        self._sampler, self._vocabulary = sampler, vocabulary
+        self._budget = budget if budget >= 0 else _NO_LIMIT
+        self.closed = -1
         self._done, self._state = start, _State(Thinking(thinks), matcher)
         self._close_if_due(self._state)
 
@@ -121,6 +128,13 @@ class Guide:
                 self._take(states[node], token)
                 kept.append(node)
         return draft if len(kept) == len(tree) else some_of(draft, kept)
+
+    def close(self, history: History) -> None:
+        """Ends the thoughts that are under way, once: as a budget of just so many tokens would have."""
+        state = self._after(history, ())
+        if self.closed < 0 and state.mind.under_way and not state.forced:
+            self._budget = self.closed = state.count
+            self._close_if_due(state)
 
     def complete(self, history: History) -> bool:
         """Whether the answer so far fits its grammar as it is; True without one."""
@@ -185,5 +199,5 @@ class Guide:
         """Forces the closing mark once the budget is spent and the last character and mark are whole."""
         late, state.forced = state.count - self._budget, ()
         whole = late >= _PATIENCE or not (state.waiting or state.mind.amid_mark)
-        if self._budget >= 0 and late >= 0 and state.mind.under_way and whole:
+        if late >= 0 and state.mind.under_way and whole:
             state.forced = tuple(self._vocabulary.tokenize(state.mind.closing))

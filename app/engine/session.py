@@ -94,15 +94,13 @@ class ChatModel:
             self._breakers = frozenset(token for token, raw in pieces if any(map(raw.__contains__, BREAKERS)))
         return Sampler(**sampling.drawing(), bias=bias, breakers=self._breakers or frozenset())
 
-    def guide(self, request: Generate, sampler: Sampler, prompt: Prompt) -> Guide | None:
-        """What decides beside the sampler; None where a request leaves all to it.
+    def guide(self, request: Generate, sampler: Sampler, prompt: Prompt) -> Guide:
+        """What decides beside the sampler.
 
         Raises:
             UsageError: If the grammar cannot be used.
         """
         budget, tokenize = request.sampling.reasoning_budget, self.prompts.control_tokens
-        if budget < 0 and not request.grammar:
-            return None
         matcher = None
         if request.grammar:
             from slipstream.models.grammar.matching import GrammarTokens, matcher_of  # seldom needed
@@ -163,6 +161,7 @@ class Session:
         emit: Callable[[Prefilling | Stepped], None],
         cancelled: Callable[[], bool],
         watched: Callable[[], bool] = lambda: False,
+        answer_now: Callable[[], bool] = lambda: False,
     ) -> Done:
         """Writes one reply.
 
@@ -171,6 +170,7 @@ class Session:
             emit: Called with the progress of the prompt, and with every step.
             cancelled: Called between chunks and steps; True ends the reply, and what was written until then stays.
             watched: Whether steps are to carry their drafts; called at every step.
+            answer_now: Whether its thoughts are to end, by the model's own mark; called at every step.
 
         Returns:
             How it ended.
@@ -179,7 +179,7 @@ class Session:
             SlipstreamError: If the request cannot be served; the session lives on.
         """
         reply = self.begin(request, emit, cancelled, watched)
-        for step in reply.steps():
+        for step in reply.steps(answer_now):
             emit(step)
         return reply.done()
 
@@ -301,7 +301,7 @@ class _Read:
     history: History
     prefill: Prefill
     sampler: Sampler
-    guide: Guide | None
+    guide: Guide
 
 
 class Reply:
@@ -325,8 +325,12 @@ class Reply:
         """Has the next step's time count from now on: something else was computed since the last one."""
         self._before = perf_counter()
 
-    def steps(self) -> Iterator[Stepped]:
-        """Writes, step by step; a step's time counts from the end of the one before, or from ``resume``."""
+    def steps(self, answer_now: Callable[[], bool] = lambda: False) -> Iterator[Stepped]:
+        """Writes, step by step; a step's time counts from the end of the one before, or from ``resume``.
+
+        Args:
+            answer_now: See ``Session.reply``.
+        """
         if self._read is None or self._written is None:
             return
         request, model, written = self._request, self._session.model, self._written
@@ -337,8 +341,14 @@ class Reply:
         self.resume()
         if self._read.prefill.complete:
             history, guide = self._read.history, self._read.guide
+
+            def cancelled() -> bool:
+                if answer_now():
+                    guide.close(history)
+                return self._cancelled()
+
             for step in generate(
-                model.target, self._drafter, sampler, history, should_extend, rules, self._cancelled, rule, guide
+                model.target, self._drafter, sampler, history, should_extend, rules, cancelled, rule, guide
             ):
                 now = perf_counter()
                 milliseconds, self._before = 1e3 * (now - self._before), now
@@ -375,7 +385,8 @@ class Reply:
             dropped_tokens=prompt.trimmed,
             failed=session.drafters.new_failures(),
             remarks=session.model.new_remarks() | session.unknown_level(request.sampling.reasoning),
-            complete=self._read.guide is None or self._read.guide.complete(self._read.history),
+            complete=self._read.guide.complete(self._read.history),
+            thoughts_closed=self._read.guide.closed,
         )
 
 

@@ -58,6 +58,9 @@ class ChatEngine(Protocol):
     def stop(self, request: int) -> None:
         """Ends a reply at once; its ``Done`` still comes. May wait for an engine that hangs."""
 
+    def end_thoughts(self, request: int) -> None:
+        """Ends the thoughts of a reply, whose answer follows; nothing fails."""
+
     def close(self) -> None:
         """Ends the engine; a ``reply`` that is waiting raises ``EngineDiedError``."""
 
@@ -178,6 +181,10 @@ class EngineService(Widget):
     def stop(self) -> None:
         """Ends the reply under way; in a thread, for an engine that hangs takes a while to notice."""
         threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
+
+    def end_thoughts(self) -> None:
+        """Ends the thoughts of the reply under way; not here, see ``stop``."""
+        threading.Thread(target=self._engine.end_thoughts, args=(self._request,), daemon=True).start()
 
     async def end_reply(self, patience: float) -> None:
         """Ends the reply under way and waits until all of it is kept, or for so many seconds."""

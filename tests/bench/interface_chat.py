@@ -116,6 +116,9 @@ class Player(ChatEngine):
         """Ends a reply at once."""
         self._stop.set()
 
+    def end_thoughts(self, request: int) -> None:
+        """Has no thoughts."""
+
     def close(self) -> None:
         """Ends a reply at once."""
         self._stop.set()

@@ -17,6 +17,7 @@ from slipstream.app.protocol import (
     Beat,
     Counted,
     Done,
+    EndThoughts,
     Failed,
     Frame,
     Generate,
@@ -52,6 +53,7 @@ class Engine:
         self._greeted = False
         self._watched = False
         self._stopped = 0  # the last reply that was stopped
+        self._answer_now = 0  # the last reply whose thoughts were ended
         self._under_way = 0  # loads and replies that a caller waits for
         self._on_end: Callable[[EngineDiedError], None] | None = None
         self._on_count: Callable[[Counted], None] = lambda _: None
@@ -151,6 +153,8 @@ class Engine:
             self._send(generate)
             if self._stopped == generate.request:
                 self.stop(generate.request)  # the last process got it
+            if self._answer_now == generate.request:
+                self.end_thoughts(generate.request)
             try:
                 while not ended:
                     event = self._receive("while it wrote the reply", generate.request)
@@ -177,6 +181,11 @@ class Engine:
         self._stopped = request
         self._tell(Stop(request))
 
+    def end_thoughts(self, request: int) -> None:
+        """Ends the thoughts of a reply, whose answer follows; harmless where it does not think."""
+        self._answer_now = request
+        self._tell(EndThoughts(request))
+
     def close(self, patience: float = 2.0) -> None:
         """Ends the process; harmless if there is none.
 
@@ -200,7 +209,7 @@ class Engine:
             raise SlipstreamError("the engine is of another version than the interface.", "Install slipstream again.")
         self._greeted = True
 
-    def _tell(self, message: Prepare | Watch | Stop) -> None:
+    def _tell(self, message: Prepare | Watch | Stop | EndThoughts) -> None:
         """Sends a message that may be lost: if the process has ended, the waiting call reports it."""
         process = self._process
         if process:

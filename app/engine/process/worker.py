@@ -27,6 +27,7 @@ from slipstream.app.platform.processes import leave_no_core_file
 from slipstream.app.protocol import (
     Beat,
     Done,
+    EndThoughts,
     Failed,
     Frame,
     Generate,
@@ -86,6 +87,7 @@ class Worker:
         self._requests, self._events, self._note = requests, events, note
         self._work: queue.SimpleQueue[Load | Generate | Prepare | None] = queue.SimpleQueue()
         self._stopped = 0  # replies up to this number are to end
+        self._answer_now = 0  # the thoughts of replies up to this number are to end
         self._asked = self._answered = 0  # loads and replies
         self._watched = False  # whether steps carry their drafts
         self._session: Session | None = None
@@ -144,7 +146,13 @@ class Worker:
             raise SlipstreamError("no model is loaded.", "Load one first.")
         pace = Throttle(self._tell, task.frame_ms)
         try:
-            return self._session.reply(task, pace, partial(self._cancelled, task.request), lambda: self._watched)
+            return self._session.reply(
+                task,
+                pace,
+                partial(self._cancelled, task.request),
+                lambda: self._watched,
+                lambda: self._answer_now >= task.request,
+            )
         finally:
             pace.flush()
 
@@ -166,6 +174,8 @@ class Worker:
             while not asked_to_leave and (message := read_frame(self._requests)) is not None:
                 if isinstance(message, Stop):
                     self._stopped = max(self._stopped, message.request)
+                elif isinstance(message, EndThoughts):
+                    self._answer_now = max(self._answer_now, message.request)
                 elif isinstance(message, Watch):
                     self._watched = message.on
                 elif isinstance(message, Load | Generate):

@@ -58,6 +58,7 @@ class Commands:
             "keep-system": guidance.keep_system,
             "keep-preset": guidance.keep_preset,
             "think": guidance.use_reasoning,
+            "answer-now": lambda _: replying.end_thoughts(),
             "seed": guidance.take_seed,
             "temp": guidance.take_temperature,
             "model": downloads.use_named,

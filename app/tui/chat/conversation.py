@@ -252,6 +252,8 @@ class Conversation:
             return None
         before = self._store.go_on(said[-1], model=loaded.title, fingerprint=loaded.fingerprint, drafter=drafter)
         sampling = self.sampling if before.seed is None else dataclasses.replace(self.sampling, seed=before.seed)
+        if before.figures and before.figures.thoughts_closed >= 0:
+            sampling = dataclasses.replace(sampling, reasoning_budget=before.figures.thoughts_closed)
         messages = history([*said[:-1], before], loaded.fingerprint, images=self._store.images.found)
         generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
         return Turn(said[-2], before, generate, again=True, before=before)

@@ -44,9 +44,8 @@ _BRACKETS: Final = {
     "smallmatrix": "[]",
     "cases": "{ ",
 }
-_SILENT: Final = frozenset(
-    ["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr"]
-    + ["displaystyle", "textstyle", "limits"]
+_SILENT: Final = frozenset(["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr"]).union(
+    ["displaystyle", "textstyle", "limits"]
 )
 _ROOTS: Final = {"": "√", "2": "√", "3": "∛", "4": "∜"}
 _PLAIN: Final = frozenset(["text", "textrm", "textbf", "textit", "mathrm", "mathbf", "mathit", "operatorname", "boxed"])

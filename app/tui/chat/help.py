@@ -37,6 +37,7 @@ KEYS = (
     ("F5", "reply again, with another seed"),
     ("Ctrl-T", "open or fold the thoughts of the last reply"),
     ("Alt-T", "how much the model thinks before it answers"),
+    ("Alt-A", "stop thinking now: the model answers at once"),
     ("Ctrl-Y", "copy the last reply"),
     ("Ctrl-G", "continue a stopped reply"),
     ("Ctrl-Up, Ctrl-Down", "select a message (also with Alt), then:"),

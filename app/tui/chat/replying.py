@@ -121,6 +121,14 @@ class Replying:
             self._engine.stop()
             self.widget.note("stopping")
 
+    def end_thoughts(self) -> None:
+        """Has a model that thinks answer now."""
+        if self.widget and self.widget.thinking.under_way:
+            self._engine.end_thoughts()
+            self.widget.note("ending its thoughts")
+        else:
+            self._page.hint("The model is not thinking now.")
+
     async def after(self, then: AsyncCallback) -> None:
         """Stops the reply that is being written, and calls ``then`` once it has ended."""
         if self.writing:

@@ -98,6 +98,7 @@ KEYS: Final[list[BindingType]] = named(
         Binding("ctrl+r", "command('search')", "Search prompts", show=False, priority=True, id="recall"),
         Binding("ctrl+t", "command('thoughts')", "Thoughts", show=False, priority=True, id="thoughts"),
         Binding("alt+t", "command('next-thinking')", "More or less thinking", show=False, priority=True, id="thinking"),
+        Binding("alt+a", "command('answer-now')", "Stop thinking now", show=False, priority=True, id="answer-now"),
         Binding("ctrl+y", "command('copy')", "Copy reply", show=False, priority=True, id="copy-reply"),
         Binding("ctrl+q", "app.quit", "Quit", priority=True),
         Binding("ctrl+p", "history(-1)", "Earlier prompts", show=False, priority=True, id="prompt-before"),

@@ -50,6 +50,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("keep-system", "Keep this system prompt", "under a name", argument="NAME"),
     Command("keep-preset", "Keep this sampling", "under a name", argument="NAME"),
     Command("think", "Thinking", "how much before it answers: a level, or tokens", argument="[LEVEL]", key="Alt-T"),
+    Command("answer-now", "Stop thinking now", "the model's thoughts end and it answers", key="Alt-A"),
     Command("seed", "Seed", "of the next replies", argument="N"),
     Command("temp", "Temperature", "of the next replies; 0 takes the likeliest", argument="T"),
     Command("model", "Use a model by name", "as `slipstream models list` names it", argument="NAME"),

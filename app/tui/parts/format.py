@@ -79,6 +79,8 @@ def footnote(figures: Figures | None, drafter: str, reason: str, interrupted: bo
             words.append("machine was busy")
         if not figures.exact:
             words.append("typical: changes the text")
+        if figures.thoughts_closed >= 0:
+            words.append(f"thoughts ended at {plural(figures.thoughts_closed, 'token')}")
         if figures.ttft_ms:
             words.append(f"first token {duration(figures.ttft_ms)}")
     if reason in ENDINGS:

@@ -239,6 +239,71 @@ def test_a_reply_that_goes_on_keeps_the_place_of_the_mark(session: Session, size
     assert more == tokens[size:] and text + rest.text == whole.text
 
 
+def test_the_bundled_model_answers_once_it_is_told_to_and_a_budget_repeats_that(session: Session) -> None:
+    names = [offer.name for offer in session.drafters.offers() if offer.usable]
+    assert len(names) > 4
+    free = replace(ASKED, sampling=replace(ASKED.sampling, reasoning_budget=-1))
+    unending = reply(session, free)[1]
+    for name in names:
+        request, tokens = replace(free, drafter=name), list[Token]()
+
+        def take(event: object, tokens: list[Token] = tokens) -> None:
+            tokens += event.tokens if isinstance(event, Stepped) else ()
+
+        done = session.reply(request, take, lambda: False, answer_now=lambda tokens=tokens: len(tokens) >= 12)  # type: ignore[misc]
+        assert done.thoughts_closed >= 12 and MARK in done.text, name
+        assert tokens[: done.thoughts_closed] == unending[: done.thoughts_closed], name
+        budget = replace(ASKED.sampling, reasoning_budget=done.thoughts_closed)
+        assert reply(session, replace(ASKED, sampling=budget))[1] == tokens, name
+
+
 def test_without_a_budget_the_thoughts_have_no_end(session: Session) -> None:
     free = replace(ASKED, sampling=replace(ASKED.sampling, reasoning_budget=-1))
     assert MARK not in reply(session, free)[0].text
+
+
+def close_after(drafter: Drafter, wanted: int, seed: int) -> tuple[list[Token], int]:
+    """A reply whose thoughts are ended once it has so many tokens; and the tokens of its thoughts then."""
+    target, history = FakeTarget(SIZE, seed=seed), History([1, 2, 3])
+    sampler = Sampler(temperature=0.7, seed=seed)
+    guide = Guide(sampler, 3, MARK, VOCABULARY)
+    rules = Rules(frozenset(), 4000, 60, (), piece)
+    drafter.begin(history)
+    target.prefill(history.tokens[:-1])
+    room = FixedBudget(rules, least=0.0)
+
+    def cancelled() -> bool:
+        if len(history.tokens) - 3 >= wanted:
+            guide.close(history)
+        return False
+
+    for _ in generate(target, drafter, sampler, history, room, rules, cancelled, guide=guide):
+        room.step += 1
+    return history.tokens[3:], guide.closed
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 9, 30])
+def test_thoughts_that_are_ended_now_are_those_of_a_budget_of_as_many_tokens(wanted: int) -> None:
+    abilities = FakeTarget(SIZE).abilities
+    names = [name for name in registry.METHODS if not registry.why_not(name, Resources(abilities))]
+    assert len(names) >= 4
+    for seed in range(3):
+        free = write(Plain(), -1, seed)
+        for name in (*names, "right", "wrong"):
+            forced = Forced(free, abilities, float(name == "right"), 6, 3)
+            with closing(registry.make(name, Resources(abilities)) if name in names else forced) as drafter:
+                tokens, closed = close_after(drafter, wanted, seed)
+            assert closed >= wanted  # a step of several tokens may have gone further
+            assert tokens[:closed] == free[:closed], name
+            text = text_of(tokens[closed:])
+            assert MARK in text[: len(MARK) + 8], name
+            assert tokens == write(Plain(), closed, seed), name  # the reply can be repeated
+
+
+def test_there_is_nothing_to_end_before_and_after_the_thoughts() -> None:
+    row, history = row_of(), History([])
+    guide = Guide(Sampler(0.0), 0, "", VOCABULARY)
+    for token in tokens_of("ab"):
+        guide.close(history)
+        assert guide.pick(row, history) == Sampler(0.0).pick(row, history) and guide.closed == -1
+        history.tokens.append(token)

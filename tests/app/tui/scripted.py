@@ -69,6 +69,7 @@ class ScriptedEngine:
     asked: list[Generate] = field(default_factory=list)
     prepared: list[Prepare] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
+    unthought: list[int] = field(default_factory=list)  # replies whose thoughts were ended
     watched: bool = False
     end: Callable[[EngineDiedError], None] = field(default=lambda error: None)
     count: Callable[[Counted], None] = field(default=lambda counted: None)
@@ -164,6 +165,9 @@ class ScriptedEngine:
     def stop(self, request: int) -> None:
         self.stopped.append(request)
         self._signals.put("stop")
+
+    def end_thoughts(self, request: int) -> None:
+        self.unthought.append(request)
 
     def go(self) -> None:
         """Lets a reply that holds go on."""

@@ -12,9 +12,12 @@ from tests.app.tui.scripted import Script
 
 from slipstream.app.chats.exporting import exported
 from slipstream.app.chats.reasoning import Thinking, begins_inside, split
+from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
-from slipstream.app.protocol import Divided, Piece
+from slipstream.app.protocol import Divided, Done, Piece
+from slipstream.app.speed import Speed
 from slipstream.app.tui.chat.reasoning import ThinkingHead, ThinkingView
+from slipstream.app.tui.parts.format import footnote
 from slipstream.models.chat_template.marks import left_open
 
 ANSWER = "The sea is wide and blue."
@@ -154,7 +157,7 @@ async def test_they_open_and_fold_by_key_and_mouse(open_chat: Open, how: str) ->
                 await chat.press(how)
             await chat.pilot.pause()
             assert view(chat).opened is opened
-            assert ("I will be brief" in chat.shown()) is opened
+            assert ("I will be brief" in " ".join(chat.toasts()) + chat.shown()) is opened
             assert ANSWER in chat.shown()
 
 
@@ -170,7 +173,7 @@ async def test_they_are_kept_with_the_message(open_chat: Open, store: ChatStore)
         assert head(chat) == before
         assert "The user asks" not in chat.shown() and ANSWER in chat.shown()
         await chat.press("ctrl+t")
-        await chat.until(lambda: "The user asks" in chat.shown())
+        await chat.until(lambda: "The user asks" in " ".join(chat.toasts()) + chat.shown())
 
 
 async def test_a_reply_that_is_stopped_amid_its_thoughts_goes_on_there(open_chat: Open) -> None:
@@ -224,3 +227,22 @@ async def test_without_thoughts_there_is_nothing_to_open(open_chat: Open) -> Non
         await chat.press("ctrl+t")
         assert chat.toasts() == ["The last reply has no thoughts."]
         assert ANSWER in chat.shown()
+
+
+async def test_a_key_ends_the_thoughts_that_are_under_way(open_chat: Open, store: ChatStore) -> None:
+    async with open_chat(Script(REPLY, hold=30)) as chat:
+        await chat.press("alt+a")
+        await chat.until(lambda: "The model is not thinking now" in " ".join(chat.toasts()) + chat.shown())
+        await chat.say("x", wait=False)
+        await chat.until(lambda: bool(chat.replies()) and chat.replies()[-1].thinking.under_way)
+        await chat.press("alt+a")
+        await chat.until(lambda: chat.engine.unthought == [1])
+        chat.engine.go()
+        await chat.until(chat.idle)
+
+
+def test_where_the_thoughts_were_ended_is_kept_with_the_reply() -> None:
+    done = Done(1, "cancelled", "x", [], 0, 0, 0, 0.0, Speed(tokens=9), thoughts_closed=5)
+    figures = Figures.unpacked(Figures.of(done).packed())
+    assert figures and figures.thoughts_closed == 5 and "thoughts ended at 5 tokens" in footnote(figures, "draft", "")
+    assert figures.followed_by(Figures()).thoughts_closed == Figures().followed_by(figures).thoughts_closed == 5
