@@ -183,6 +183,8 @@ class Generate:
     begun: list[int] = field(default_factory=list)
     grammar: str = ""  # a JSON schema or a grammar that the answer must follow; empty for none
     grammar_kind: GrammarKind = "json"
+    # what is done where the chat does not fit the context: "drop" leaves the oldest messages out, "stop" refuses
+    overflow: Literal["drop", "stop"] = "drop"
     # when the user sent it, by ``perf_counter``, whose clock all processes share
     asked: float = field(default_factory=perf_counter)
 
@@ -447,6 +449,7 @@ class Failed:
     hint: str = ""  # what to try next
     code: int = 1  # exit code for a command: 1 or 2
     request: int = 0  # which reply, or 0 for a load
+    full: bool = False  # whether the chat does not fit the context
 
 
 def least_tokens(text: str, token_bytes: int) -> int:

@@ -87,6 +87,7 @@ def _line(message: StoredMessage, everything: dict[int, StoredMessage], written:
 
 def _section(message: StoredMessage, thoughts: bool) -> str:
     who = {"user": "You", "assistant": "Reply", "system": "System"}[message.role]
+    who = "Summary of what is above" if message.summary else who
     text = f"## {who}\n\n{_folded(message, thoughts).rstrip()}\n"
     notes = []
     if message.figures:

@@ -15,6 +15,7 @@ from slipstream.app.chats.database import Database
 from slipstream.app.chats.lookup import title_of
 from slipstream.app.chats.records import (
     MESSAGE_COLUMNS,
+    SUMMARY,
     Figures,
     Status,
     StoredChat,
@@ -83,8 +84,8 @@ class Messages:
         with self._db.read():
             rows = self._db.execute(
                 "SELECT content FROM messages JOIN chats ON chats.id = messages.chat "
-                "WHERE role = 'user' AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
-                (limit,),
+                "WHERE role = 'user' AND reason NOT LIKE ? AND deleted IS NULL ORDER BY messages.id DESC LIMIT ?",
+                (f"{SUMMARY}%", limit),
             )
             return [str(row[0]) for row in rows][::-1]
 
@@ -92,8 +93,9 @@ class Messages:
         """The last prompt of a chat if the engine refused it; else empty."""
         with self._db.read():
             row = self._db.execute(
-                "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' ORDER BY id DESC LIMIT 1",
-                (chat,),
+                "SELECT content, status FROM messages WHERE chat = ? AND role = 'user' AND reason NOT LIKE ? "
+                "ORDER BY id DESC LIMIT 1",
+                (chat, f"{SUMMARY}%"),
             ).fetchone()
         return str(row[0]) if row and row[1] == "failed" else ""
 
@@ -117,6 +119,26 @@ class Messages:
             title = kept.title or title_of(text)
             self._db.execute("UPDATE chats SET updated = ?, title = ? WHERE id = ?", (message.created, title, chat))
         return message
+
+    def add_summary(self, chat: str, parent: int, text: str, kept: int, fingerprint: str) -> StoredMessage:
+        """Adds a summary of what was said; it is on disk when this returns.
+
+        Args:
+            parent: The message that it follows.
+            kept: Messages directly before it that it does not stand for.
+            fingerprint: Of the model that wrote it.
+        """
+        with self._db.write(durable=True):
+            message = self._add(chat, parent, "user", text, "done", fingerprint, reason=f"{SUMMARY} {kept}")
+            self._db.execute("UPDATE chats SET updated = ? WHERE id = ?", (message.created, chat))
+        return message
+
+    def remove_summary(self, message: int) -> None:
+        """Takes a summary out; what followed it follows what was before it."""
+        with self._db.write(durable=True):
+            parent = self._parent(message)
+            self._db.execute("UPDATE messages SET parent = ? WHERE parent = ?", (parent, message))
+            self._db.execute("DELETE FROM messages WHERE id = ?", (message,))
 
     def show(self, message: int) -> None:
         with self._db.write(durable=True):
@@ -277,8 +299,9 @@ class Messages:
         model: str = "",
         drafter: str = "",
         seed: str = "",
+        reason: str = "",
     ) -> StoredMessage:
-        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", "", time.time())
+        row = (chat, parent, role, storable(text), b"", model, status, drafter, seed, "", reason, time.time())
         number = self._db.execute(_INSERT, (*row, self._next_pick(chat))).lastrowid
         return message_of_row((number, *row))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -17,6 +17,9 @@ from slipstream.models.errors import EngineDiedError, SlipstreamError
 
 WRITTEN_WITHIN: Final = 0.2
 """Seconds until text is in the store; including the write, a kill loses less than 250 ms of text."""
+
+LEAD: Final = "Summary of our conversation so far:\n\n"
+"""Stands before a summary where the model reads it."""
 
 Event = Prefilling | Stepped | Done
 
@@ -158,13 +161,49 @@ def history(
     """
     said = [Message("system", system)] if system else []
     for together in turns(messages):
-        first, content = together[0], "\n\n".join(message.content for message in together)
+        first, content = together[0], "\n\n".join(map(_read, together))
         tokens = first.tokens if len(together) == 1 and first.model == fingerprint else []
         said.append(Message(first.role, content, tokens, images(content) if first.role == "user" else {}))
     return said
 
 
+def _read(message: StoredMessage) -> str:
+    """The text as the model reads it."""
+    return f"{LEAD}{message.content}" if message.summary else message.content
+
+
+def merged(messages: Iterable[Message]) -> list[Message]:
+    """The same messages, those of one role that meet as one."""
+    runs = [list(together) for _, together in groupby(messages, key=lambda message: message.role)]
+    return [
+        run[0]
+        if len(run) == 1
+        else Message(
+            run[0].role,
+            "\n\n".join(message.content for message in run),
+            images={sha256: file for message in run for sha256, file in message.images.items()},
+        )
+        for run in runs
+    ]
+
+
+def last_summary(messages: Sequence[StoredMessage]) -> int | None:
+    """The place of the last summary; None if there is none."""
+    return next((at for at in reversed(range(len(messages))) if messages[at].summary), None)
+
+
+def since_summary(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
+    """What a model reads of a chat: the last summary in place of what it stands for."""
+    said = list(messages)
+    at = last_summary(said)
+    if at is None:
+        return said
+    system = [message for message in said[:at] if message.role == "system"]
+    kept = [message for message in said[max(0, at - said[at].keeps) : at] if message.role != "system"]
+    return [*system, said[at], *kept, *said[at + 1 :]]
+
+
 def turns(messages: Iterable[StoredMessage]) -> list[list[StoredMessage]]:
     """The messages that ``history`` makes one of, in order; those without a word are in none."""
-    spoken = (message for message in messages if message.content)
+    spoken = (message for message in since_summary(messages) if message.content)
     return [list(together) for _, together in groupby(spoken, key=lambda message: message.role)]

@@ -19,11 +19,14 @@ MESSAGE_COLUMNS = "id, chat, parent, role, content, tokens, model, status, draft
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: nothing to misread
 ID_LENGTH = 6
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a valid id of a chat; its kept state is a file of that name
+SUMMARY = "summary"  # the reason of a message that is one; behind it, how many messages before it stay as they are
 UNFINISHED = ("cancelled", "length", "context")  # reasons that cut a reply short
 MESSAGE_LIMIT = 10_000_000  # characters of a message that is imported; no model reads as many
 TITLE_LIMIT = 200  # characters of a title at most; what is longer is cut where it is imported or read
 Status = Literal["streaming", "done", "interrupted", "failed"]
 """A reply being written; complete; ended by a crash; refused by the engine. A user's message is done or failed."""
+
+_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,17 @@ class StoredMessage:
     figures: Figures | None  # speed and acceptance, or None until the reply is over
     reason: str  # why the reply ended, as in ``protocol.Done``, or empty
     created: float  # seconds since 1970
+
+    @property
+    def summary(self) -> bool:
+        """Whether it stands for the messages before it, see ``compaction``."""
+        return self.role == "user" and self.reason.startswith(SUMMARY)
+
+    @property
+    def keeps(self) -> int:
+        """How many messages directly before a summary the model still reads as they are."""
+        count = self.reason.removeprefix(SUMMARY).strip()
+        return int(count) if count.isascii() and count.isdigit() and len(count) < _MOST_DIGITS else 0
 
     @property
     def unfinished(self) -> bool:

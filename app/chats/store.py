@@ -55,6 +55,7 @@ class ChatStore:
         self.messages, self.all_messages, self.forks = talk.messages, talk.all_messages, talk.forks
         self.search, self.prompts, self.refused = talk.search, talk.prompts, talk.refused
         self.add_user, self.set_system, self.add_chat = talk.add_user, talk.set_system, talk.add_chat
+        self.add_summary, self.remove_summary = talk.add_summary, talk.remove_summary
         self.begin_reply, self.go_on, self.append_reply = talk.begin_reply, talk.go_on, talk.append_reply
         self.finish_reply, self.withdraw, self.show = talk.finish_reply, talk.withdraw, talk.show
         try:

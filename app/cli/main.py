@@ -161,6 +161,7 @@ def _one_reply(options: argparse.Namespace) -> int:
             given=frozenset(name.removeprefix("sampling.") for name in given(vars(options))),
             chosen=kept.chosen,
             grammar=read_grammar(options.json_schema, options.grammar),
+            overflow=kept.settings.reply.overflow,
         )
         return run(request, here)
 

@@ -161,6 +161,11 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         choices=("auto", "f16", "q8_0", "q4_0"),
         help="numbers of the KV cache; q8_0 takes half the memory of f16, q4_0 a quarter and is less exact (auto)",
     )
+    option(
+        "--overflow",
+        choices=("drop", "compact", "stop"),
+        help="when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop (drop)",
+    )
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
     option("--rpc", metavar="HOST:PORT,…", help="also use the devices that these machines lend (slipstream lend)")
     add_lora(parser, argparse.SUPPRESS if inherit else None)

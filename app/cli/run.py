@@ -12,9 +12,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
+from slipstream.app.chats.compaction import asking, compaction
 from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import Event, history, recorded
 from slipstream.app.chats.store import ChatStore
@@ -38,7 +40,7 @@ from slipstream.app.protocol import (
 )
 from slipstream.app.settings.presets import suggested, values_of
 from slipstream.app.speed import Speed, speedup
-from slipstream.models.errors import EngineDiedError, SlipstreamError, UsageError, reason_of
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError, reason_of
 from slipstream.models.grammar import GrammarKind
 from slipstream.models.outside import read_limited, shown_path
 
@@ -106,6 +108,7 @@ class RunRequest:
     given: frozenset[str] = frozenset()  # fields of ``sampling`` that options set; a kept chat may override the others
     # fields of ``sampling`` that options or settings set; the model's own values replace the others
     chosen: frozenset[str] = frozenset()
+    overflow: str = "drop"  # what is done when a kept chat outgrows the context, see ``ReplySettings``
 
 
 def run(request: RunRequest, paths: Paths) -> int:
@@ -148,7 +151,7 @@ def _loading(share: float | None) -> None:
 
 
 def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, engine: Engine, loaded: Loaded) -> int:
-    """Continues a kept chat, or begins it; the user's message is on disk before the engine gets it."""
+    """Continues a kept chat, or begins it."""
     chat = store.open_or_create(name)
     if not store.messages(chat.id):  # the name may be mistyped
         notice(f'a new chat, "{chat.id}".')
@@ -159,19 +162,57 @@ def _in_chat(request: RunRequest, paths: Paths, store: ChatStore, name: str, eng
         store.set_system(chat.id, request.system)
     for image in request.images:
         store.images.keep(image.raw, image.facts.sha256)
-    asked = store.add_user(chat.id, _asked(request))
-    messages = history(store.messages(chat.id), loaded.fingerprint, images=store.images.found)
+    private_folder(paths.states)
+    numbers = count(1)
+    try:
+        return _asked_in(request, store, chat.id, engine, loaded, next(numbers))
+    except ContextFullError:
+        if request.overflow != "compact" or not _compacted(request, store, chat.id, engine, loaded, numbers):
+            raise
+    return _asked_in(request, store, chat.id, engine, loaded, next(numbers))
+
+
+def _compacted(
+    request: RunRequest, store: ChatStore, chat: str, engine: Engine, loaded: Loaded, numbers: Iterator[int]
+) -> bool:
+    """Has the older messages of a chat summarized; returns False where there are too few."""
+    try:
+        plan = compaction(store.messages(chat))
+    except UsageError:
+        return False
+    notice(f"the context is full: summarizing {plan.count} messages; they stay in the chat.")
+
+    def ask(messages: list[Message]) -> Done:
+        like = Generate(0, messages, request.sampling, request.load.drafter)
+        *_, last = engine.reply(asking(next(numbers), messages, like, loaded.reasoning))
+        assert isinstance(last, Done)  # or an error
+        return last
+
+    text = plan.summary(ask, loaded.fingerprint, store.images.found)
+    store.add_summary(chat, plan.parent, text, len(plan.kept), loaded.fingerprint)
+    return True
+
+
+def _asked_in(request: RunRequest, store: ChatStore, chat: str, engine: Engine, loaded: Loaded, number: int) -> int:
+    """Asks in a kept chat; the user's message is on disk before the engine gets it."""
+    asked = store.add_user(chat, _asked(request))
+    messages = history(store.messages(chat), loaded.fingerprint, images=store.images.found)
     reply = store.begin_reply(
-        chat.id,
+        chat,
         model=loaded.title,
         fingerprint=loaded.fingerprint,
         drafter=request.load.drafter,
         seed=request.sampling.seed,
     )
-    private_folder(paths.states)
     try:
         done = _print_reply(
-            request, engine, loaded, messages, store.state(chat.id), lambda events: recorded(events, store, reply.id)
+            request,
+            engine,
+            loaded,
+            messages,
+            store.state(chat),
+            lambda events: recorded(events, store, reply.id),
+            number,
         )
     except SlipstreamError as error:
         if not isinstance(error, EngineDiedError):
@@ -196,15 +237,17 @@ def _print_reply(
     messages: list[Message],
     state: Path | None,
     keep: Callable[[Iterator[Event]], Iterator[Event]] = iter,
+    number: int = 1,
 ) -> Done:
     """Prints a reply as it comes; the first Ctrl-C ends it early but in order, a second one at once."""
     generate = Generate(
-        request=1,
+        request=number,
         messages=messages,
         sampling=request.sampling,
         drafter=request.load.drafter,
         max_tokens=request.max_tokens,
         stop=request.stop,
+        overflow="drop" if request.overflow == "drop" else "stop",
         grammar=request.grammar[0],
         grammar_kind=request.grammar[1],
         state=str(state) if state else None,

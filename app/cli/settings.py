@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import Final
 
 from slipstream.app.cli.streams import notice
@@ -44,7 +45,7 @@ def settings(options: argparse.Namespace) -> int:
 def _keep_context(file: SettingsFile, name: str, value: str | None) -> int:
     """Keeps the context of a single model, named by its file."""
     usual, model = known("model.context"), name.removeprefix(_OWN)
-    tokens = None if value is None else int(usual.read(value))
+    tokens = None if value is None else int(replace(usual, group=CONTEXTS, key=model).read(value))
     file.keep_context(model, tokens)
     print(f"{one_line(name)} = {usual.default if tokens is None else tokens} (takes effect {usual.about.when})")
     return 0

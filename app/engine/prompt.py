@@ -131,7 +131,9 @@ class PromptBuilder:
         """Waits for a prompt that is still being made."""
         self._thread.shutdown(cancel_futures=True)
 
-    def build(self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL) -> Prompt:
+    def build(
+        self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, whole: bool = False
+    ) -> Prompt:
         """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
 
         A quarter of the context is dropped at a time, so that the next turns can reuse the cache. If the last message
@@ -142,6 +144,7 @@ class PromptBuilder:
             messages: The chat.
             n_ctx: Context in tokens.
             reasoning: How much the model is to think, see ``Sampling``.
+            whole: Whether to refuse a chat that does not fit, in place of dropping turns.
 
         Raises:
             UsageError: If there is nothing to answer.
@@ -155,15 +158,21 @@ class PromptBuilder:
             raise self._blind
         said = self._said(messages[-1]) if messages[-1].role == "assistant" else []
         asked = messages[:-1] if messages[-1].role == "assistant" else messages
-        whole = self._rendered(asked, self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch())
-        kept = self._fitting(whole, n_ctx, _room(n_ctx))
+        rendered = self._rendered(asked, self.reasoning.switch(reasoning) if reasoning != AUTO_LEVEL else Switch())
+        kept = self._fitting(rendered, n_ctx, _room(n_ctx))
         if len(kept.tokens) + len(said) >= n_ctx and said:  # no room for another token
-            kept = self._fitting(whole, n_ctx, _room(n_ctx) - len(said))
+            kept = self._fitting(rendered, n_ctx, _room(n_ctx) - len(said))
         tokens = kept.tokens + said
         if len(tokens) >= n_ctx:
             raise self._too_long(kept, len(said), n_ctx)
         left = len(asked) - len(kept.messages)
-        trimmed = len(whole.tokens) - len(kept.tokens)
+        if left and whole:
+            raise ContextFullError(
+                f"the context is full: this chat has {len(rendered.tokens) + len(said):,} tokens, and {_room(n_ctx):,} "
+                "fit beside a reply.",
+                "/compact summarizes the older messages; the setting reply.overflow says what is done by itself.",
+            )
+        trimmed = len(rendered.tokens) - len(kept.tokens)
         system = self._system_size(kept)
         return Prompt(tokens, trimmed, left, len(tokens), system, kept.thinks, len(said), kept.openers)
 

@@ -193,7 +193,8 @@ class Session:
         """Reads the prompt of a reply that its caller then has written step by step; see ``reply``."""
         model = self.model
         drafter, sampler = self.drafters.get(request.drafter), model.sampler(request.sampling)
-        make = partial(model.prompts.build, request.messages, self.target.abilities.n_ctx, request.sampling.reasoning)
+        size, whole = self.target.abilities.n_ctx, request.overflow == "stop"
+        make = partial(model.prompts.build, request.messages, size, request.sampling.reasoning, whole=whole)
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
             return Reply(request, self, drafter, None, None, cancelled)

@@ -200,6 +200,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "reasoning_budget": "sampling.reasoning_budget",
         "typical": "sampling.typical",
         "max_tokens": "reply.max_tokens",
+        "overflow": "reply.overflow",
         "read_ahead": "ahead.read",
     }
 )

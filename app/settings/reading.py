@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -100,10 +100,7 @@ def checked_context(model: str, tokens: object) -> int:
     Raises:
         UsageError: If it is none.
     """
-    try:
-        return int(all_settings()["model.context"].checked(tokens))
-    except UsageError as error:
-        raise UsageError(error.title.replace("model.context", f"{CONTEXTS}.{one_line(model)}", 1)) from error
+    return int(replace(all_settings()["model.context"], group=CONTEXTS, key=one_line(model)).checked(tokens))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from slipstream.models.sampling.bias import entries_of
 LAST: Final = "last"  # ``model.name``: the model that was chosen last
 KEYS: Final = "keys"  # the table of the file that maps actions to keys
 CONTEXTS: Final = "contexts"  # the table of the file that maps models to their own contexts
+OVERFLOWS: Final = ("drop", "compact", "stop")
 _USUAL: Final = Sampling()
 _OWN: Final = "unset, the model's own"
 _CHAT: Final[When] = "in the next chat"
@@ -135,6 +136,11 @@ class ReplySettings:
 
     system: str = setting("", "system prompt of new chats: a text, or the name of a kept one", when=_CHAT)
     max_tokens: int = setting(0, "most tokens of a reply; 0 lets it end by itself", high=1_000_000)
+    overflow: str = setting(
+        "drop",
+        "what is done when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop",
+        choices=OVERFLOWS,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,28 @@ class ReplyFailed(Message):
 
 
 @dataclass
+class SummaryStreamed(Message):
+    """New text of a summary, or how far what it is about was read."""
+
+    event: Stepped | Prefilling
+
+
+@dataclass
+class SummaryDone(Message):
+    """A summary is written; empty if it was stopped."""
+
+    text: str
+
+
+@dataclass
+class SummaryFailed(Message):
+    """A summary could not be written."""
+
+    error: SlipstreamError
+    died: bool  # whether the engine has to be started again
+
+
+@dataclass
 class MachineAwaited(Message):
     """A load or a reply waits for other machines, which are silent."""
 
@@ -215,6 +237,15 @@ class EngineService(Widget):
         self.busy = True
         self._reply(generate, message, before)
 
+    def summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
+        """Has a summary written and keeps nothing; ``SummaryDone`` or ``SummaryFailed`` follows.
+
+        Args:
+            write: Asks for replies, and returns the summary.
+        """
+        self.busy = True
+        self._summarize(write)
+
     def prepare(self, make: Callable[[], Prepare]) -> None:
         """Has the engine count what is typed, and read it unless that is off or the machine runs on its battery.
 
@@ -267,8 +298,26 @@ class EngineService(Widget):
         except SlipstreamError as error:
             self._tell(ReplyFailed(error, begun, isinstance(error, EngineDiedError)))
 
+    @work(thread=True, exclusive=True, exit_on_error=False, group="engine", description="summary")
+    def _summarize(self, write: Callable[[Callable[[Generate], Done]], str]) -> None:
+        try:
+            self._tell(SummaryDone(write(self._asked)))
+        except SlipstreamError as error:
+            self._tell(SummaryFailed(error, isinstance(error, EngineDiedError)))
+
+    def _asked(self, generate: Generate) -> Done:
+        """Has a part of a summary written."""
+        done = None
+        for event in self._engine.reply(generate):  # to its end: an event that is not read would stop the reply
+            if isinstance(event, Done):
+                done = event
+            else:
+                self._tell(SummaryStreamed(event))
+        assert done  # or an error
+        return done
+
     def _tell(self, message: Message) -> None:
-        if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed):
+        if isinstance(message, ModelReady | LoadFailed | ReplyDone | ReplyFailed | SummaryDone | SummaryFailed):
             self.busy = False
         self.post_message(message)
 
@@ -276,5 +325,5 @@ class EngineService(Widget):
         """Shows a fault of the program itself as an error of the reply or the load, instead of ending the chat."""
         if event.state is WorkerState.ERROR and event.worker.group == "engine":
             error = SlipstreamError(f"Internal error: {event.worker.error!r}.", "Please report this.")
-            loading = event.worker.description == "load"
-            self._tell(LoadFailed(error) if loading else ReplyFailed(error, True, True))
+            failed = {"load": LoadFailed(error), "summary": SummaryFailed(error, True)}
+            self._tell(failed.get(event.worker.description, ReplyFailed(error, True, True)))

@@ -31,7 +31,7 @@ from slipstream.app.protocol import (
     Stop,
     Watch,
 )
-from slipstream.models.errors import EngineDiedError, SlipstreamError
+from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError
 from slipstream.models.llama.broken_install import check_install
 
 _WAITS: Final = 5.0  # seconds without any work after which another machine is said to be waited for
@@ -234,7 +234,8 @@ class Engine:
             if not isinstance(event, Failed):
                 return event
             if event.request == request:
-                refusal = SlipstreamError(event.title, event.hint)
+                kind = ContextFullError if event.full else SlipstreamError
+                refusal = kind(event.title, event.hint)
                 refusal.code = event.code
                 raise refusal
 

@@ -40,7 +40,7 @@ from slipstream.app.protocol import (
     Stop,
     Watch,
 )
-from slipstream.models.errors import EvaluationError, ModelChangedError, SlipstreamError
+from slipstream.models.errors import ContextFullError, EvaluationError, ModelChangedError, SlipstreamError
 
 _SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _SET_DUMPABLE: Final = 4
@@ -116,7 +116,7 @@ class Worker:
                     print(f"Error: {'the GPU failed: ' if lost else ''}{error.title}", file=sys.stderr, flush=True)
                     os._exit(1)
                 number = task.request if isinstance(task, Generate) else 0
-                answer = Failed(error.title, error.hint, error.code, number)
+                answer = Failed(error.title, error.hint, error.code, number, isinstance(error, ContextFullError))
             self._answered += 1
             self._tell(answer)
         if self._session:

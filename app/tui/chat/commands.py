@@ -62,6 +62,7 @@ class Commands:
             "seed": guidance.take_seed,
             "temp": guidance.take_temperature,
             "model": downloads.use_named,
+            "compact": replying.compact,
             "context": self._take_context,
             "models": lambda _: downloads.open_manager(),
             "drafter": drafters.use,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from slipstream.app.chats.records import Figures, StoredMessage
 from slipstream.app.protocol import Counted, Done, Prefilling, Stepped
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.parts.format import plural
+
+_FULL: Final = {
+    "stop": "The context is full: a message would not be sent. /compact makes room.",
+    "compact": "The context is full: the older messages are summarized before the next reply.",
+}
 
 
 class ContextMeter:
@@ -17,6 +23,7 @@ class ContextMeter:
         self._page = page
         self._prompt_tokens = 0  # of the reply that is being written
         self._left_out = 0  # messages that the model no longer reads
+        self._full = False  # whether it was said that the chat no longer fits
 
     async def clear(self) -> None:
         self._left_out = 0
@@ -29,9 +36,19 @@ class ContextMeter:
         if kept.dropped_messages:
             self._left_out = kept.dropped_messages
             await self._leave_out(kept.dropped_messages, kept.dropped_tokens)
+        elif any(message.summary for message in messages):
+            await self._leave_out(0, 0)
 
     async def counted(self, counted: Counted) -> None:
         """Updates it from a count of the chat and the typed text."""
+        overflow = self._page.conversation.overflow
+        if counted.dropped_messages and overflow != "drop":
+            self._page.top_bar.used = counted.tokens + counted.dropped_tokens
+            if not self._full:
+                self._page.hint(_FULL[overflow])
+            self._full = True
+            return
+        self._full = False
         self._page.top_bar.used = counted.tokens
         await self._leave_out(counted.dropped_messages, counted.dropped_tokens)
 
@@ -52,8 +69,9 @@ class ContextMeter:
     async def _leave_out(self, messages: int, tokens: int) -> None:
         """Marks what the model no longer reads; says so when it becomes more."""
         first = self._page.conversation.first_read(messages) if messages else None
+        summarized = self._page.conversation.summarized() if first is None else None
         if messages > self._left_out:
             counts = f"{plural(messages, 'message')}, {plural(tokens, 'token')}"
             self._page.hint(f"To make room, the model no longer reads the oldest {counts}. The chat keeps them.")
         self._left_out = messages
-        await self._page.transcript.forget(first, messages, tokens)
+        await self._page.transcript.forget(*(summarized or (first, messages)), tokens)

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from slipstream.app.chats.compaction import Ask, Compaction, asking, compaction
 from slipstream.app.chats.images import AttachedImage
-from slipstream.app.chats.recording import history, turns
+from slipstream.app.chats.recording import history, last_summary, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import (
@@ -229,7 +230,7 @@ class Conversation:
         numbers = [kept.id for kept in said]
         if message in numbers:
             said = said[: numbers.index(message) + 1]
-        while said and said[-1].role != "user":
+        while said and (said[-1].role != "user" or said[-1].summary):
             said.pop()
         if not said:
             return None
@@ -256,7 +257,52 @@ class Conversation:
             sampling = dataclasses.replace(sampling, reasoning_budget=before.figures.thoughts_closed)
         messages = history([*said[:-1], before], loaded.fingerprint, images=self._store.images.found)
         generate = self._generate(said[-1].chat, request, messages, sampling, drafter)
+        if self.overflow == "compact":  # a summary would end the reply that goes on
+            generate = dataclasses.replace(generate, overflow="drop")
         return Turn(said[-2], before, generate, again=True, before=before)
+
+    @property
+    def overflow(self) -> str:
+        """What is done when the chat outgrows the context, see ``ReplySettings``."""
+        return self._reply.overflow
+
+    def compaction(self) -> Compaction:
+        """What of the chat a summary would stand for.
+
+        Raises:
+            UsageError: If there is too little to summarize.
+        """
+        return compaction(self._store.messages(self.chat.id) if self.chat else [])
+
+    def asking(self, loaded: Loaded, drafter: str, request: int, messages: list[Message]) -> Generate:
+        """The request for a summary."""
+        like = Generate(request, [], self.sampling, drafter, frame_ms=FRAME)
+        return asking(request, messages, like, loaded.reasoning)
+
+    def summary(self, plan: Compaction, ask: Ask, loaded: Loaded) -> str:
+        """Has a summary written, see ``Compaction.summary``."""
+        return plan.summary(ask, loaded.fingerprint, self._store.images.found)
+
+    def compact(self, done: Compaction, summary: str, loaded: Loaded) -> None:
+        """Lets a summary stand for the older messages."""
+        self._store.add_summary(done.chat, done.parent, summary, len(done.kept), loaded.fingerprint)
+
+    def undo_compact(self) -> bool:
+        """Takes the last summary of the shown branch out; returns whether there was one."""
+        said = self.messages()
+        at = last_summary(said)
+        if at is not None:
+            self._store.remove_summary(said[at].id)
+        return at is not None
+
+    def summarized(self) -> tuple[int, int] | None:
+        """The first message that the model reads as it is, and how many before it the last summary stands for."""
+        said = self.messages()
+        at = last_summary(said)
+        if at is None:
+            return None
+        first = max(0, at - said[at].keeps)
+        return said[first].id, sum(1 for message in said[:first] if not message.summary)
 
     def withdraw(self, turn: Turn) -> None:
         """Takes a question that the engine refused out of the chat."""
@@ -279,7 +325,16 @@ class Conversation:
 
     def _generate(self, chat: str, request: int, messages: list[Message], sampling: Sampling, drafter: str) -> Generate:
         most = self._reply.max_tokens
-        return Generate(request, messages, sampling, drafter, most, state=self._state(chat), frame_ms=FRAME)
+        return Generate(
+            request,
+            messages,
+            sampling,
+            drafter,
+            most,
+            state=self._state(chat),
+            frame_ms=FRAME,
+            overflow="drop" if self.overflow == "drop" else "stop",
+        )
 
     def _state(self, chat: str) -> str | None:
         """Where the chat's KV cache is kept, so that it is not read again when it is opened."""

@@ -87,6 +87,25 @@ class Said(Widget):
         self.can_focus = self.is_attached and self.screen.focused is self
 
 
+class Summary(Said):
+    """What stands for the older messages where the model reads the chat."""
+
+    def __init__(self, message: int, text: str, keeps: int) -> None:
+        """Makes it.
+
+        Args:
+            keeps: Messages directly above that the model still reads as they are.
+        """
+        super().__init__(message)
+        self.text = text
+        stays = f"; it still reads the last {keeps} as they are" if keeps else ""
+        head = f"▲ summary: the model reads this in place of the messages above{stays} · /compact undo"
+        self._content = Content(head).stylize("bold $secondary").append(Content(f"\n{clean(text).expandtabs(4)}"))
+
+    def render(self) -> Content:
+        return self._content.append(Content("\n")).append(self.fork_label()) if self.beside else self._content
+
+
 MOST_LINES = 40  # lines of a message that are shown at first: drawing ten thousand takes seconds
 MOST_CHARACTERS = 6000  # characters of a message that are shown at first
 

@@ -7,7 +7,9 @@ from contextlib import suppress
 from functools import partial
 
 from slipstream.app.chats.records import Figures
+from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Done, Loaded, Prefilling, Stepped
+from slipstream.app.tui.chat.compacting import Compacting
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.conversation import Turn
 from slipstream.app.tui.chat.model import ChatModel
@@ -16,7 +18,7 @@ from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.chat.selection import Editing
 from slipstream.app.tui.engine_service import EngineService, ReplyFailed
 from slipstream.app.tui.parts.format import footnote
-from slipstream.models.errors import SlipstreamError
+from slipstream.models.errors import ContextFullError, SlipstreamError, UsageError
 
 AsyncCallback = Callable[[], Awaitable[None]]
 
@@ -31,6 +33,7 @@ class Replying:
         model: ChatModel,
         editing: Editing,
         context: ContextMeter,
+        compacting: Compacting,
         show_chat: AsyncCallback,
     ) -> None:
         """Writes no reply yet.
@@ -39,15 +42,18 @@ class Replying:
             editing: The message that the next question takes the place of.
         """
         self._page, self._engine, self._model, self._editing = page, engine, model, editing
-        self._context, self._show_chat = context, show_chat
+        self._context, self._compacting, self._show_chat = context, compacting, show_chat
         self.turn: Turn | None = None  # the question that is being answered; None while nothing is written
         self.widget: Reply | None = None  # the reply that is being written
         self._then: AsyncCallback | None = None  # what follows the end of the reply
         self._retried = False  # whether the engine was started again for this question
+        self._compacted = False  # whether the chat was summarized for this question
+        self._edited = False  # whether this question takes the place of an earlier one
 
     @property
     def writing(self) -> bool:
-        return self.turn is not None
+        """Whether the model writes: a reply, or a summary."""
+        return self.turn is not None or self._compacting.active
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -66,6 +72,7 @@ class Replying:
             except SlipstreamError as error:
                 await self._page.notice(error)
                 return
+            self._edited = beside is not None
             self._page.prompt.remember(text)
             self._page.prompt.put("")
             self._page.adopt_prompt()
@@ -110,6 +117,32 @@ class Replying:
         else:
             self._page.hint(otherwise)
 
+    async def compact(self, word: str = "") -> None:
+        """Has the older messages summarized, or brings them back: ``undo``."""
+        if word not in ("", "undo"):
+            raise UsageError(f"/compact takes nothing, or undo: {one_line(word)}.", "Nothing was changed.")
+        if self.refuses():
+            return
+        if word:
+            await self._compacting.undo()
+        elif self._model.loaded is None:
+            self._page.conversation.compaction()  # what cannot be is said at once
+            self._model.need(self.compact)
+        else:
+            await self._compacting.begin(self._model.loaded, self._model.drafter)
+
+    async def _make_room(self, turn: Turn) -> bool:
+        """Summarizes the older messages and asks again; returns whether that has begun."""
+        loaded, self._compacted = self._model.loaded, True
+        if loaded is None:
+            return False
+        try:
+            await self._compacting.begin(loaded, self._model.drafter, lambda: self.send(turn.asked.content))
+        except SlipstreamError:  # there is nothing to summarize: the message itself is too long
+            return False
+        self._page.hint("The context is full: the older messages are summarized first.")
+        return True
+
     def refuses(self) -> bool:
         """Whether a reply is being written; says what to do then."""
         if self.writing:
@@ -117,6 +150,8 @@ class Replying:
         return self.writing
 
     def stop(self) -> None:
+        if self._compacting.active:
+            self._compacting.stop()
         if self.turn and self.widget:
             self._engine.stop()
             self.widget.note("stopping")
@@ -131,7 +166,9 @@ class Replying:
 
     async def after(self, then: AsyncCallback) -> None:
         """Stops the reply that is being written, and calls ``then`` once it has ended."""
-        if self.writing:
+        if self._compacting.active:
+            self._compacting.leave(then)
+        elif self.writing:
             self._then = then
             self._engine.stop()
         else:
@@ -173,7 +210,7 @@ class Replying:
             self._page.status.step(step)
 
     async def done(self, done: Done) -> None:
-        self._retried = False
+        self._retried = self._compacted = False
         self._page.status.end(done.speed)
         if self.turn and self.widget:
             before, figures, text = self.turn.before, Figures.of(done), done.text
@@ -213,6 +250,19 @@ class Replying:
                 with suppress(SlipstreamError):  # the error that is shown below came first
                     self._page.conversation.withdraw(turn)
                 await self._show_chat()
+        makes_room = (
+            turn
+            and not turn.again
+            and not (self._compacted or self._edited or self._then)
+            and isinstance(message.error, ContextFullError)
+            and self._page.conversation.overflow == "compact"
+        )
+        self._compacted = False
+        if turn and makes_room:
+            await self._end()
+            if not await self._make_room(turn):
+                await self._page.notice(message.error)
+            return
         await self._page.notice(message.error)
         await self._end()
 

@@ -20,6 +20,7 @@ from slipstream.app.settings.values import Settings
 from slipstream.app.tui.chat.benchmark import Benchmark
 from slipstream.app.tui.chat.chat_list import ChatList
 from slipstream.app.tui.chat.commands import Commands
+from slipstream.app.tui.chat.compacting import Compacting
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.conversation import Conversation
 from slipstream.app.tui.chat.downloads import Downloads
@@ -50,6 +51,9 @@ from slipstream.app.tui.engine_service import (
     ReplyFailed,
     ReplyPrefilling,
     ReplyStreamed,
+    SummaryDone,
+    SummaryFailed,
+    SummaryStreamed,
 )
 from slipstream.app.tui.jobs import Jobs
 from slipstream.app.tui.keys import named
@@ -140,7 +144,8 @@ class ChatScreen(Screen[None]):
         self.editing, self.context = Editing(page), ContextMeter(page)
         self.guidance = Guidance(page, lambda: self.model.loaded)
         self.model = ChatModel(page, engine, models, load, model, self.show_chat)
-        self.reply = Replying(page, engine, self.model, self.editing, self.context, self.show_chat)
+        self.compacting = Compacting(page, engine, self.context)
+        self.reply = Replying(page, engine, self.model, self.editing, self.context, self.compacting, self.show_chat)
         self.typing = TypingPrefill(page, engine, self.model, self.editing, self.reply)
         self.selection = Selection(page)
         self.chats = ChatList(page, store, self.reply, self.show_chat)
@@ -304,6 +309,22 @@ class ChatScreen(Screen[None]):
     async def _failed(self, message: ReplyFailed) -> None:
         self.drafts.end(None)
         await self.reply.failed(message)
+        self.typing.read()
+
+    @on(SummaryStreamed)
+    def _summary_streamed(self, message: SummaryStreamed) -> None:
+        self.compacting.streamed(message)
+
+    @on(SummaryDone)
+    async def _summary_done(self, message: SummaryDone) -> None:
+        await self.compacting.done(message.text)
+        self.typing.read()
+
+    @on(SummaryFailed)
+    async def _summary_failed(self, message: SummaryFailed) -> None:
+        if message.died:
+            self.model.died()
+        await self.compacting.failed(message.error)
         self.typing.read()
 
     @on(Worker.StateChanged)

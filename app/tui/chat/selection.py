@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual import events
 
 from slipstream.app.platform.safe_text import clean
-from slipstream.app.tui.chat.message import Question, Said
+from slipstream.app.tui.chat.message import Question, Said, Summary
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.models.errors import SlipstreamError
@@ -141,7 +141,7 @@ class Selection:
         self._page.hint("Copied the code.")
 
     def _copy(self, said: Said, what: str) -> None:
-        if isinstance(said, Question | Reply):
+        if isinstance(said, Question | Reply | Summary):
             self._page.screen.app.copy_to_clipboard(clean(said.answer if isinstance(said, Reply) else said.text))
             self._page.hint(f"Copied {what}.")
 

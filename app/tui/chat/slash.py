@@ -54,6 +54,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("seed", "Seed", "of the next replies", argument="N"),
     Command("temp", "Temperature", "of the next replies; 0 takes the likeliest", argument="T"),
     Command("model", "Use a model by name", "as `slipstream models list` names it", argument="NAME"),
+    Command("compact", "Summarize", "the older messages, to make room; undo brings them back", argument="[undo]"),
     Command("context", "Context", "of this model, in tokens; auto takes its own", argument="[TOKENS]"),
     Command("models", "Models", "use, find, fetch, remove", key="Ctrl-L"),
     Command("drafter", "All drafters", "choose one, or see why not", argument="[NAME]", key="Ctrl-D"),

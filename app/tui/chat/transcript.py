@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from slipstream.app.chats.records import StoredMessage
-from slipstream.app.tui.chat.message import Question, Said
+from slipstream.app.tui.chat.message import Question, Said, Summary
 from slipstream.app.tui.chat.reply import Reply
 from slipstream.app.tui.parts.format import kept_footnote, plural
 
@@ -236,6 +236,8 @@ class Transcript(VerticalScroll, can_focus=False):
             await self.column.mount(self._line, before=wanted[0])
 
     def _widget_of(self, message: StoredMessage) -> Said:
+        if message.summary:
+            return Summary(message.id, message.content, message.keeps)
         if message.role == "user":
             return Question(message.id, message.content)
         speed = message.figures.speed if message.figures else None
