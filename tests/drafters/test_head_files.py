@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.drafters import block_file, gemma4_file, mtp_file
@@ -48,11 +48,11 @@ class Pair:
         return tokens
 
 
-def _block(kind: str, architecture: str = "qwen3") -> Pair:
+def _block(kind: str, architecture: str = "qwen3", keys: Mapping[str, Any] = {}) -> Pair:
     return Pair(
         "dspark" if kind == "dspark" else "dflash",
         lambda path: block_file.write_target(path, architecture),
-        lambda path, right: block_file.write_head(path, kind, right),
+        lambda path, right: block_file.write_head(path, kind, right, keys=keys),
         block_file.follower,
         block_file.FIRST,
     )
@@ -71,6 +71,11 @@ def _mtp(architecture: str) -> Pair:
 PAIRS: Final = {
     "dflash2": _block("dflash2"),
     "dspark": _block("dspark"),
+    "dspark that guesses behind its first row": _block("dspark", keys={"sample_from_anchor": False}),
+    "dflash with M-RoPE": _block("dflash", keys={"rope.dimension_sections": [32, 0, 0, 0]}),
+    "dflash with a sliding window": _block(
+        "dflash", keys={"attention.sliding_window": 24, "attention.sliding_window_pattern": [True]}
+    ),
     "dflash": _block("dflash"),
     "dflash on llama": _block("dflash", "llama"),
     **{f"mtp on {architecture}": _mtp(architecture) for architecture in mtp_file.ARCHITECTURES},
@@ -159,6 +164,25 @@ def test_an_assistant_that_is_opened_in_mid_chat_reads_the_targets_cache(
     assert texts[0] == texts[1]
     drafted = [step for step in steps if len(step.draft.tree)]
     assert len(drafted) > 15 and all(len(step.path) == 1 for step in drafted)
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dflash2", "dspark"])
+def test_a_hybrid_target_gets_chains(tmp_path: Path, kind: str) -> None:
+    """Qwen3.5 takes back few rows, and counts positions in sections, as its heads do."""
+    keys = {"target_layers": [0, 1], "rope.dimension_sections": [32, 0, 0, 0]}
+    pair = Pair(
+        _block(kind).method,
+        lambda path: mtp_file.write_mtp(path, "qwen35", part="target"),
+        lambda path, right: block_file.write_head(path, kind, right, keys=keys),
+        mtp_file.follower,
+        5,
+    )
+    target, head = pair.write(tmp_path)
+    plain, _, _ = two_turns(pair, target, head, "none", 0.8, 1)
+    text, steps, failed = two_turns(pair, target, head, pair.method, 0.8, 1)
+    assert (text, failed) == (plain, {})
+    assert sum(len(step.draft.tree) for step in steps) > 10
+    assert all(step.draft.tree.leaves == 1 for step in steps)
 
 
 def test_a_file_of_mtp_layers_is_no_model(tmp_path: Path) -> None:
