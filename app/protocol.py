@@ -130,6 +130,8 @@ class Load:
     # decode so that every drafter gives the same text, bit for bit: Q8_0 KV cache, cells kept in order
     same_text: bool = False
     gpu_layers: int = -1  # layers on the GPU; -1 for all that fit
+    # first layers whose experts stay in the machine's memory while the rest is on GPUs; -1 for as few as fit
+    cpu_experts: int = -1
     draft_gpu_layers: int = -1  # layers of the draft model on the GPU; -1 for all
     devices: Devices = field(default_factory=Devices)
     spare_cores: int = 0  # cores that a small model leaves free, for the screen that shows what it writes

@@ -109,7 +109,9 @@ def _model(fitting: Fitting) -> tuple[str, str, str]:
     about = "about " if model.foreign else ""
     where = {
         "gpu": f"whole on {_gpus(chosen)}",
-        "split": f"{chosen.gpu_layers} layers on {_gpus(chosen)}, the rest in memory",
+        "split": f"{chosen.gpu_layers} layers on {_gpus(chosen)}, the rest in memory"
+        if not chosen.cpu_experts
+        else f"on {_gpus(chosen)}, the experts of {chosen.cpu_experts} layers in memory",
         "memory": "in memory",
     }[chosen.verdict]
     return name, size, f"fits {where}: {about}{gigabytes(chosen.need.total)} with a context of {chosen.n_ctx:,} tokens"

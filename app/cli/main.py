@@ -238,6 +238,7 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
         _say(options, f"{model}, {chosen}, cannot be used: {error.title} Using {BUNDLED} instead.")
         load = choose(paths, BUNDLED, options.draft_model, drafter, settings.context)
     check_placement(options.gpu_layers, options.rpc)
+    check_placement(options.cpu_experts, None, "cpu-experts")
     check_placement(options.draft_gpu_layers, None, "draft-gpu-layers")
     load = replace(load, lora=[Lora.read(each) for each in options.lora or ()])
     load = replace(load, mmproj=str(options.mmproj)) if options.mmproj else load

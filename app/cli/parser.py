@@ -167,6 +167,9 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         help="when a chat outgrows the context: drop the oldest messages, compact them to a summary, or stop (drop)",
     )
     option("--gpu-layers", type=int, metavar="N", help="the model's layers on the GPU (-1: all that fit)")
+    option(
+        "--cpu-experts", type=int, metavar="N", help="its first layers whose experts stay in memory (-1: few as fit)"
+    )
     option("--rpc", metavar="HOST:PORT,…", help="also use the devices that these machines lend (slipstream lend)")
     add_lora(parser, argparse.SUPPRESS if inherit else None)
     option(

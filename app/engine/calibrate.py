@@ -15,6 +15,23 @@ from slipstream.models.types import EMPTY_TREE, Floats, Token, TokenTree
 
 SAME_TEXT: Final = "same text"
 SAME_DISTRIBUTION: Final = "same distribution"
+SAMPLE_TEXT: Final = """The lighthouse had stood on the rock for two hundred years before anyone asked who built it. Its
+lamp was lit each evening at dusk, and the keeper wrote the weather into a book: wind from the west, 14 knots, rain
+after midnight. On clear days one could see the islands, and on most days one could not.
+
+Here is how to read such a book with a program:
+
+def rows(path):
+    with open(path) as file:
+        for line in file:
+            date, wind, note = line.split(";")
+            yield date, float(wind), note.strip()
+
+1. Read every line. 2. Leave out what is empty. 3. Count how often the wind came from each direction, and compare it
+with the year before. Most keepers rounded their numbers, so small differences mean little; a storm, however, was never
+forgotten, and its name stands in capital letters at the top of the page.
+"""
+"""What the cost of passes is measured with: prose, a list and a program."""
 _PROMISE: Final = "promise"
 _PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
 _WIDTHS: Final = (2, 3, 5, 9, 17)

@@ -96,7 +96,7 @@ def placement(request: Load, fit: Fit) -> Placement:
     wanted, names = request.devices, tuple(fit.shares)
     mode: SplitMode = "row" if wanted.split_mode == "row" else "layer"
     main = wanted.main_gpu if mode == "row" and wanted.main_gpu < len(names) else 0
-    return Placement(fit.gpu_layers, names, tuple(fit.shares.values()), mode, main)
+    return Placement(fit.gpu_layers, names, tuple(fit.shares.values()), mode, main, fit.cpu_experts)
 
 
 def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placement:
@@ -128,6 +128,7 @@ def words(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | 
     whole = sum(held.values()) >= layers
     said = next(iter(held)) if whole and len(held) == 1 else ", ".join(f"{name} {n}" for name, n in held.items())
     said += "" if whole and len(held) == 1 else f" of {layers} layers"
+    said += f", experts of {fit.cpu_experts} layers on CPU" if fit.cpu_experts else ""
     on = draft.devices[0] if draft and draft.devices else PROCESSOR
     if draft and on not in fit.shares:
         said += f", draft on {_label(by_name[on]) if on in by_name else PROCESSOR}"

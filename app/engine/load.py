@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import llama_cpp
 
 from slipstream.app.chats.reading import ChatReader
-from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, kept_promise, measure_plain
+from slipstream.app.engine.calibrate import SAME_DISTRIBUTION, SAMPLE_TEXT, kept_promise, measure_plain
 from slipstream.app.engine.devices import (
     Found,
     draft_device,
@@ -110,6 +110,7 @@ def fitted(
         draft_device=draft_device(request.devices, found),
         longest=longest,
         drafts=request.drafter != PLAIN,
+        cpu_experts=request.cpu_experts,
     )
     chosen = choose(draft=draft)
     used = room_of(found.devices).used(chosen.need)
@@ -312,7 +313,8 @@ def load(
         disabled: Callable[[], frozenset[str]] = frozenset
         if request.left_out:
             disabled = partial(known_left_out, Path(request.left_out), header.fingerprint)
-        drafters = Drafters(parts, target, milliseconds, Profile(memory, machine_key), disabled)
+        profile = Profile(memory, machine_key, model.tokenize(SAMPLE_TEXT, special=False))
+        drafters = Drafters(parts, target, milliseconds, profile, disabled)
         chat_model = ChatModel(target, model, prompts, PlainClock(), threads, model.new_remarks)
 
         def beside() -> Session:

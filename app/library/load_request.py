@@ -174,7 +174,7 @@ def check_placement(gpu_layers: int | None, rpc: str | None, name: str = "gpu-la
         UsageError: If one makes none.
     """
     if (gpu_layers or 0) < -1:
-        raise UsageError(f"{name} is {gpu_layers}; it must be -1 (all) or more.")
+        raise UsageError(f"{name} is {gpu_layers}; it must be -1 or more.")
     if rpc:
         from slipstream.models.llama.remote import endpoints
 

@@ -182,6 +182,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "context": "model.context",
         "kv_type": "model.kv_type",
         "gpu_layers": "model.gpu_layers",
+        "cpu_experts": "model.cpu_experts",
         "rpc": "devices.rpc",
         "split_mode": "devices.split_mode",
         "tensor_split": "devices.tensor_split",

@@ -56,6 +56,14 @@ class ModelSettings:
         when=_LOAD,
         check=lambda text: adapters_of(text),
     )
+    cpu_experts: int = setting(
+        -1,
+        "of a model with experts: its first layers whose experts stay in memory beside a GPU; -1 takes as few as fit",
+        low=-1,
+        high=1000,
+        when=_LOAD,
+        named=(-1, "auto"),
+    )
     threads: int = setting(0, "threads of every pass; 0 takes as many as help", high=512, when=_LOAD, named=(0, "auto"))
 
 
@@ -222,6 +230,7 @@ class Settings:
             n_ctx=self.contexts.get(Path(load.model).name, model.context),
             kv_type=model.kv_type,
             gpu_layers=model.gpu_layers,
+            cpu_experts=model.cpu_experts,
             devices=self.devices.devices(),
             threads=model.threads,
             states_limit=limit,

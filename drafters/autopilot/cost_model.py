@@ -135,7 +135,11 @@ class CostModel:
 
 
 def measure_costs(
-    target: Target, single: float, seconds: float = settings.MEASURE_SECONDS, clock: Callable[[], float] = perf_counter
+    target: Target,
+    single: float,
+    seconds: float = settings.MEASURE_SECONDS,
+    clock: Callable[[], float] = perf_counter,
+    text: Sequence[Token] = (),
 ) -> CostModel:
     """Times passes of several widths, with little text in the cache, and with more where there is time.
 
@@ -147,6 +151,9 @@ def measure_costs(
         single: Milliseconds of a pass of one row, about.
         seconds: Least time to take.
         clock: Time in seconds.
+        text: What is evaluated, from the start again where it ends: a pass of a model with experts reads all that any
+            of its rows is routed to, so that rows of real text cost more than equal ones and less than random ones.
+            Random tokens if empty.
     """
     until = clock() + max(seconds, settings.MEASURE_PASSES * single / 1e3)
     most, n_ctx, few = target.abilities.max_rows, target.abilities.n_ctx, target.abilities.widths
@@ -154,17 +161,24 @@ def measure_costs(
     long_at = min(settings.LONG_TEXT, n_ctx - most - 1)
     try:
         short_until = clock() + settings.SHORT_SHARE * (until - clock())
-        short = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock)
+        short = _measure(target, settings.SHORT_TEXT, widths, single, short_until, clock, text)
         long = dict[int, float]()
         if long_at > settings.LONG_LEAST:
-            long = _measure(target, long_at, [n for n in settings.LONG_WIDTHS if n in widths], single, until, clock)
+            some = [n for n in settings.LONG_WIDTHS if n in widths]
+            long = _measure(target, long_at, some, single, until, clock, text)
     finally:
         target.rewind(0)
     return CostModel({1: single} | short, long if 1 in long and 1 in short else {}, long_at, most, few)
 
 
 def _measure(
-    target: Target, length: int, widths: Sequence[int], single: float, until: float, clock: Callable[[], float]
+    target: Target,
+    length: int,
+    widths: Sequence[int],
+    single: float,
+    until: float,
+    clock: Callable[[], float],
+    text: Sequence[Token],
 ) -> dict[int, float]:
     """The median milliseconds of passes by rows, with ``length`` tokens in the cache.
 
@@ -176,7 +190,7 @@ def _measure(
     alike = {1, *target.abilities.widths}  # measured after a pass of the same width
     if length >= target.abilities.n_ctx:
         return {}
-    start = [_token(target, at) for at in range(length)]
+    start = _run(target, text, 0, length)
     if not target.prefill(start, cancelled=lambda: clock() > until).complete:
         return {}
     took: dict[int, list[tuple[float, float]]] = {}
@@ -191,13 +205,14 @@ def _measure(
                 expected = median(undisturbed(took[below])) * width / below if below else single / 1e3 * width
             if clock() + (2 if width in alike else 1) * expected > until:
                 continue
-            tree = TokenTree.chain([_token(target, 3 * at + turn) for at in range(width - 1)])
+            before, (last, *others) = (_run(target, text, length + (2 * turn + n) * width, width) for n in range(2))
             if width in alike:
-                target.evaluate(_token(target, turn), tree)
+                target.evaluate(before[0], TokenTree.chain(before[1:]))
                 target.keep(())
                 target.rewind(length)
+            tree = TokenTree.chain(others)
             began, processor_began = clock(), process_time()
-            target.evaluate(_token(target, width), tree)
+            target.evaluate(last, tree)
             target.keep(())
             took.setdefault(width, []).append((clock() - began, process_time() - processor_began))
             target.rewind(length)
@@ -221,6 +236,7 @@ def _interpolated(known: Mapping[int, float], most: int) -> list[float]:
     return values
 
 
-def _token(target: Target, at: int) -> Token:
-    """A run of ordinary tokens that does not repeat itself soon."""
-    return (at * 7919 + 4099) % target.abilities.n_vocab
+def _run(target: Target, text: Sequence[Token], start: int, size: int) -> list[Token]:
+    """A stretch of the text, or of ordinary tokens that do not repeat themselves soon."""
+    places = range(start, start + size)
+    return [text[at % len(text)] if text else (at * 7919 + 4099) % target.abilities.n_vocab for at in places]

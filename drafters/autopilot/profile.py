@@ -28,14 +28,15 @@ _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, 
 class Profile:
     """What was measured of a target and its drafters; it holds for one machine and one build."""
 
-    def __init__(self, memory: Memory | None, key: str) -> None:
+    def __init__(self, memory: Memory | None, key: str, text: Sequence[Token] = ()) -> None:
         """Names where it is kept.
 
         Args:
             memory: Its files; None to keep nothing.
             key: Names the model, the build, the device and the settings for which it holds.
+            text: See ``measure_costs``.
         """
-        self._memory, self._key = memory, key
+        self._memory, self._key, self._text = memory, key, text
 
     def autopilot(
         self, drafters: Mapping[str, Drafter], target: Target, plain_ms: float, on_progress: Callable[[float], None]
@@ -71,7 +72,7 @@ class Profile:
         kept = CostModel.load(packed, self._key, plain_ms, most, widths) if packed else None
         if kept:
             return kept
-        costs = measure_costs(target, plain_ms)
+        costs = measure_costs(target, plain_ms, text=self._text)
         if self._memory:
             self._memory.write(_COSTS, costs.dump(self._key))
         return costs

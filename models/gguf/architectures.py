@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+EXPERTS: Final = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+"""In the names of the tensors that hold a layer's experts, one behind the other, biases included; shared experts and
+the router are not among them. As ``LLM_FFN_EXPS_REGEX`` of ``common/common.h``."""
+
 LAYER_INPUTS: Final = frozenset(
     {
         "llama",

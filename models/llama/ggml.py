@@ -92,6 +92,7 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_dev_backend_reg": (_P, (_P,)),
     "backend_reg_get_proc_address": (_P, (_P, ctypes.c_char_p)),
     "backend_buft_name": (ctypes.c_char_p, (_P,)),
+    "backend_cpu_buffer_type": (_P, ()),
     "backend_buft_alloc_buffer": (_P, (_P, _SIZE)),
     "backend_free": (None, (_P,)),
     "backend_alloc_ctx_tensors": (_P, (_P, _P)),

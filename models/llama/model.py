@@ -78,7 +78,7 @@ class LlamaModel:
         self.header: Header = read_header(path)
         self.placement = placement
         C.llama_backend_init()
-        params = weight_params(self.header, repack and not vocabulary_only)
+        params = weight_params(self.header, repack and not vocabulary_only, placement)
         placement.fill(params)
         self.mtp = params.load_mtp = not without_mtp(self.header)
         params.vocab_only = vocabulary_only

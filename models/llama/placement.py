@@ -26,11 +26,18 @@ class Placement:
     shares: tuple[int, ...] = ()  # layers of each of ``devices``; empty to leave that to llama.cpp
     mode: SplitMode = "layer"  # how they share the model
     main: int = 0  # place in ``devices`` of the GPU that keeps what is not split by rows
+    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, wherever the rest of them lies
 
     @property
     def machines(self) -> list[str]:
         """The other machines that lend its devices."""
         return [machine for name in self.devices or () if (machine := name.rpartition("/")[0])]
+
+    def before_gpus(self, layers: int) -> int:
+        """How many of a model's layers, the output counted as one, lie on the processor: the first ones."""
+        if self.devices == () or (self.devices is None and not own_gpus()):
+            return layers
+        return max(0, layers - self.gpu_layers) if self.gpu_layers >= 0 else 0
 
     def beside(self) -> Placement:
         """For a small model that reads what the model of this placement computes: whole on its devices."""

@@ -1,4 +1,4 @@
-"""Weights repacked for the processor where AMX has to stay unused.
+"""Where single weights go: experts into the machine's memory, and others repacked where AMX has to stay unused.
 
 llama.cpp repacks weights (``ggml/src/ggml-cpu/repack.cpp``) only together with AMX, by one switch. A build whose
 AMX code crashes goes without both, unless it is told by name which weights go where, as is done here.
@@ -12,9 +12,11 @@ from collections import defaultdict
 from functools import cache
 from typing import Any, Final
 
+from slipstream.models.gguf.architectures import EXPERTS
 from slipstream.models.gguf.reader import Header
 from slipstream.models.llama import ggml
 from slipstream.models.llama.library import amx_is_miscompiled, model_params
+from slipstream.models.llama.placement import Placement
 
 _WEIGHT: Final = re.compile(r"(?:blk\.(\d+)\.((?:attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)))|output)\.weight")
 """Weights that are multiplied, and nothing else."""
@@ -27,38 +29,46 @@ class _Override(ctypes.Structure):
     _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
-def weight_params(header: Header, repack: bool = True) -> Any:
+def weight_params(header: Header, repack: bool = True, placement: Placement = Placement()) -> Any:  # noqa: B008
     """llama.cpp's parameters of a model, made safe for this machine and build, and the weights laid out as it can.
 
     Args:
         header: The model's, checked.
         repack: Whether weights may be repacked, which takes memory of their own.
+        placement: Where its layers lie, and its experts.
     """
     params = model_params()
     params.use_extra_bufts = params.use_extra_bufts and repack
-    named = overrides(header) if repack and amx_is_miscompiled() and not ggml.own_gpus() else None
-    if named:
+    places = list[tuple[str, int | None]]()
+    if placement.cpu_experts:
+        numbers = "|".join(map(str, range(placement.cpu_experts)))
+        # this type stands for all of the processor's: llama.cpp repacks them where it repacks others
+        places.append((rf"^blk\.({numbers}){EXPERTS}", ggml.calls().backend_cpu_buffer_type()))
+    if repack and amx_is_miscompiled() and not ggml.own_gpus():
+        places += [(pattern, buffer_type()) for pattern in repacked(header, placement)]
+    if places:  # one array, of which the first match holds
+        named = (_Override * (len(places) + 1))(*(_Override(pattern.encode(), where) for pattern, where in places))
         params.tensor_buft_overrides = ctypes.addressof(named)
         params.named = named  # lives as long as the parameters
     return params
 
 
-def overrides(header: Header) -> Any:
-    """Names the weights of a model that are better repacked: an array for llama.cpp, or None if there are none."""
+def repacked(header: Header, placement: Placement) -> list[str]:
+    """Patterns of the weights of a model that are better repacked, of the layers that lie on the processor."""
+    here = placement.before_gpus(1 + (header.n_layer or 0))
     layers: dict[str, list[str]] = defaultdict(list)
     patterns = []
     for tensor in header.tensors:
         found = _WEIGHT.fullmatch(tensor.name)
-        if not found or not gains(tensor.type, tensor.shape):
+        number = int(found[1] or header.n_layer or 0) if found else here
+        if not found or number >= here or not gains(tensor.type, tensor.shape):
             continue
         if found[1]:
             layers[found[2]].append(found[1])
         else:
             patterns.append(r"^output\.weight$")
     patterns += [rf"^blk\.({'|'.join(numbers)})\.{part}\.weight$" for part, numbers in layers.items()]
-    if not patterns:
-        return None
-    return (_Override * (len(patterns) + 1))(*(_Override(pattern.encode(), buffer_type()) for pattern in patterns))
+    return patterns
 
 
 @cache

@@ -147,6 +147,7 @@ class Fit:
     why: str  # the numbers in a sentence or two, and for "too big" what would fit
     # ``Device.name`` of each GPU that is used, to the layers on it, in order
     shares: Mapping[str, int] = field(default_factory=dict)
+    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, beside GPUs
 
     @property
     def machines(self) -> list[str]:
@@ -165,6 +166,8 @@ class _Case:
     scores: bool = False
     draft_on: int | None = 0
     drafts: bool = True
+    cpu_experts: int = 0
+    borrows: bool = True
 
     @property
     def layers(self) -> int:
@@ -173,7 +176,8 @@ class _Case:
 
     def need(self, n_ctx: int, kv: KvType, shares: Sequence[int], rows: int = 64, leaves: int = 16) -> Need:
         context, measured = self._context(n_ctx, kv, any(shares), rows, leaves)
-        return need_of(self.shape, context, shares, measured) + self._drafter(n_ctx, any(shares), rows)
+        own = need_of(self.shape, context, shares, measured, self.cpu_experts, self.borrows)
+        return own + self._drafter(n_ctx, any(shares), rows)
 
     def spread(self, n_ctx: int, kv: KvType, count: int, room: Room, split: Sequence[float]) -> tuple[int, ...]:
         """Shares so many layers out among the GPUs: in the proportions of ``split``, or as they have room."""
@@ -182,17 +186,17 @@ class _Case:
         if len(room.gpus) == 1:
             return (count,)
         context, measured = self._context(n_ctx, kv, True)
-        graph = compute_bytes(self.shape, context) if measured is None else measured
+        graph = compute_bytes(self.shape, context, self.cpu_experts) if measured is None else measured
         beside = self._drafter(n_ctx, True).on
         pairs = zip_longest(room.gpus, beside[: len(room.gpus)], fillvalue=0)
         rooms = [round(free / MARGIN) - taken for free, taken in pairs]
-        return shared_out(offloaded(self.shape, context)[self.layers - count :], rooms, graph)
+        return shared_out(offloaded(self.shape, context, self.cpu_experts)[self.layers - count :], rooms, graph)
 
     def _context(
         self, n_ctx: int, kv: KvType, on_gpu: bool, rows: int = 64, leaves: int = 16
     ) -> tuple[ContextSize, int | None]:
         scores = self.scores and not on_gpu
-        measured = self.measure(n_ctx, kv, scores) if self.measure else None
+        measured = self.measure(n_ctx, kv, scores) if self.measure and not self.cpu_experts else None
         rollback = ROLLBACK if self.drafts else 0
         return ContextSize(n_ctx, kv, rows, leaves, rollback, flash=not scores or kv in PACKED), measured
 
@@ -247,10 +251,12 @@ def fit(
     draft_device: str = "",
     longest: Sequence[int] = (),
     drafts: bool = True,
+    cpu_experts: int = -1,
 ) -> Fit:
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
-    The order: whole on this machine's GPUs, whole on them and those of other machines, split, in memory. Each place
+    The order: whole on this machine's GPUs, whole on them and those of other machines, the same without the experts of
+    as few layers as possible, split by layers, in memory. Each place
     gets the longest context that fits, at most 8,192 tokens unless ``want_ctx`` is given, with a KV cache of F16 before
     one of Q8_0. A place with room for fewer than 4,096 tokens is skipped if another one has more.
 
@@ -265,6 +271,7 @@ def fit(
         draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
         longest: Longest contexts of the model and of the draft model, where those are not what the files say.
         drafts: Whether anything drafts for it, so that a recurrent model keeps copies of its state.
+        cpu_experts: First layers whose experts stay in memory, as the owner asks for; -1 for as few as fit.
     """
     room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
     place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
@@ -273,7 +280,8 @@ def fit(
     for at, tokens in enumerate(longest[: len(shapes)]):
         shapes[at] = replace(shapes[at], longest=tokens)
     case = _Case(shapes[0], shapes[1] if draft else None, measure, heads, scores, place, drafts)
-    chosen = _fit(case, room, want_ctx, kv_type, split)
+    case = replace(case, cpu_experts=min(max(0, cpu_experts), len(case.shape.layers)), borrows=room.own > 0)
+    chosen = _fit(case, room, want_ctx, kv_type, split, chooses=cpu_experts < 0 and gpu_layers < 0)
     if gpu_layers < 0 or chosen.verdict == "too big":
         return chosen
     count = min(gpu_layers, case.layers)
@@ -283,6 +291,7 @@ def fit(
         gpu_layers=gpu_layers,
         need=case.need(chosen.n_ctx, chosen.kv_type, shares),
         shares=_named(room, shares),
+        cpu_experts=case.cpu_experts if any(shares) else 0,
     )
 
 
@@ -307,12 +316,20 @@ def estimate(
     return _fit(_Case(shape, draft, draft_on=0 if room.own else None), room, want_ctx, None)
 
 
-def _fit(case: _Case, room: Room, want_ctx: int | None, kv_type: KvType | None, split: Sequence[float] = ()) -> Fit:
+def _fit(
+    case: _Case,
+    room: Room,
+    want_ctx: int | None,
+    kv_type: KvType | None,
+    split: Sequence[float] = (),
+    chooses: bool = False,
+) -> Fit:
+    """``chooses``: whether experts may stay in memory as it needs."""
     top = want_ctx or min(case.shape.n_ctx_train or USUAL_CONTEXT, USUAL_CONTEXT)
     contexts = [top] if want_ctx else [top, *(n for n in _SHORTER if n < top)]
     floor = min(_COMFORTABLE, top)
     for group in ([n for n in contexts if n >= floor], [n for n in contexts if n < floor]):
-        for place in _places(room, split):
+        for place in _places(room, split, chooses and any(layer.experts for layer in case.shape.layers)):
             for n_ctx in group:
                 for kv in _kv_types(case.shape, kv_type):
                     found = _placed(case, place, n_ctx, kv)
@@ -335,15 +352,19 @@ class _Place:
     whole: Room
     room: Room
     split: Sequence[float] = ()
+    experts: bool = False  # whether the experts of some layers stay in memory
 
 
-def _places(room: Room, split: Sequence[float]) -> Iterator[_Place]:
+def _places(room: Room, split: Sequence[float], experts: bool = False) -> Iterator[_Place]:
     if sum(room.gpus):
+        whole = [_Place("gpu", room, room, split)]
         if 0 < room.own < len(room.gpus) and not split:
             own = slice(0, room.own)
             used = replace(room, gpus=room.gpus[own], names=room.names[own], machines=room.machines[own])
-            yield _Place("gpu", room, used)
-        yield _Place("gpu", room, room, split)
+            whole.insert(0, _Place("gpu", room, used))
+        yield from whole
+        if experts:
+            yield from (replace(place, verdict="split", experts=True) for place in whole)
         yield _Place("split", room, room, split)
     yield _Place("memory", room, room)
 
@@ -356,8 +377,10 @@ def _kv_types(shape: Shape, kv_type: KvType | None) -> list[KvType]:
 
 def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
     """The fit of a model in one place; None if it does not fit there."""
-    count = case.layers if place.verdict == "gpu" else 0
-    if place.verdict == "split":
+    count = case.layers if place.verdict == "gpu" or place.experts else 0
+    if place.experts:
+        case = _fewest_experts(case, place, n_ctx, kv)
+    elif place.verdict == "split":
         low, high = 1, case.layers - 1  # 1 is the output alone, which is no faster
         while low < high:
             middle = (low + high + 1) // 2
@@ -371,10 +394,25 @@ def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
     need = case.need(n_ctx, kv, shares)
     if place.room.used(need) > 1:
         return None
-    layers = {"gpu": -1, "memory": 0}.get(place.verdict, count)
+    layers = -1 if count == case.layers else count
     where = _where(place, shares, case.layers)
+    kept = case.cpu_experts if count else 0
+    where += f", but the experts of {kept} layers in memory" if kept else ""
     why = f"{parts(need)}{', ' if where else ''}{where}; {spare(place.whole)}."
-    return Fit(place.verdict, layers, n_ctx, kv, need, why, _named(place.room, shares))
+    verdict = "split" if kept else place.verdict
+    return Fit(verdict, layers, n_ctx, kv, need, why, _named(place.room, shares), kept)
+
+
+def _fewest_experts(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> _Case:
+    """The model with the experts of as few layers in memory as its GPUs ask for; of all, if that is not enough."""
+    low, high = 1, len(case.shape.layers)
+    while low < high:
+        middle = (low + high) // 2
+        tried = replace(case, cpu_experts=middle)
+        on = tried.need(n_ctx, kv, tried.spread(n_ctx, kv, case.layers, place.room, place.split)).on
+        fits = all(MARGIN * taken <= free for taken, free in zip(on, place.room.gpus, strict=False))
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return replace(case, cpu_experts=low)
 
 
 def _named(room: Room, shares: Sequence[int]) -> Mapping[str, int]:
@@ -392,7 +430,7 @@ def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
         name = machine or ("the GPU" if room.own == 1 else f"the {room.own} GPUs")
         on[name] = on.get(name, 0) + count
     held = [(name, count) for name, count in on.items() if count]
-    if place.verdict == "gpu" and len(held) == 1:
+    if sum(shares) == layers and len(held) == 1:
         return f"all on {held[0][0]}"
     return f"{' and '.join(f'{count} of {layers} layers on {name}' for name, count in held)}"
 

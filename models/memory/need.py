@@ -66,14 +66,20 @@ def kv_bytes(layer: Layer, shape: Shape, context: ContextSize) -> int:
     return context.cells * per_cell + 4 * layer.state * copies
 
 
-def compute_bytes(shape: Shape, context: ContextSize) -> int:
-    """Bytes of the compute buffer: its peak, in a layer or where the logits are computed."""
+def compute_bytes(shape: Shape, context: ContextSize, cpu_experts: int = 0) -> int:
+    """Bytes of the compute buffer: its peak, in a layer or where the logits are computed.
+
+    Args:
+        cpu_experts: First layers whose experts are computed elsewhere.
+    """
     batch, rows = context.batch, max(context.rows, context.leaves)
     copies = 1 + context.rollback if shape.copies else 1
     attends = any(layer.keys for layer in shape.layers)
     scores = 0 if context.flash or not attends else shape.heads * context.cells * batch
-    peaks = [batch * layer.network for layer in shape.layers[:-1]]
-    peaks += [min(rows, batch) * layer.network for layer in shape.layers[-1:]]  # only rows with logits
+    away = [layer.experts and number < cpu_experts for number, layer in enumerate(shape.layers)]
+    networks = [layer.around if gone else layer.network for layer, gone in zip(shape.layers, away, strict=True)]
+    peaks = [batch * network for network in networks[:-1]]
+    peaks += [min(rows, batch) * network for network in networks[-1:]]  # only rows with logits
     peaks += [batch * layer.attending + scores for layer in shape.layers]
     peaks += [batch * layer.mixing + copies * layer.state for layer in shape.layers]
     mask = shape.caches * context.cells * batch * (2 if context.flash else 4) if attends else 0
@@ -86,7 +92,14 @@ def logits_bytes(shape: Shape, context: ContextSize) -> int:
     return 4 * max(context.rows, 1 if shape.recurrent else context.leaves) * shape.vocabulary
 
 
-def need_of(shape: Shape, context: ContextSize, shares: Sequence[int] = (), measured: int | None = None) -> Need:
+def need_of(
+    shape: Shape,
+    context: ContextSize,
+    shares: Sequence[int] = (),
+    measured: int | None = None,
+    cpu_experts: int = 0,
+    borrows: bool = True,
+) -> Need:
     """Adds up a model with some of its layers on GPUs.
 
     llama.cpp offloads the output first, then the last layers; the embedding stays in the machine's memory. Every GPU
@@ -97,31 +110,41 @@ def need_of(shape: Shape, context: ContextSize, shares: Sequence[int] = (), meas
     Args:
         shares: Layers on each GPU, in order, the output counted as the last one.
         measured: Bytes of the compute buffer as measured by llama.cpp, if known.
+        cpu_experts: First layers whose experts stay in the machine's memory.
+        borrows: Whether the first GPU copies those for large passes; one of another machine does not.
     """
-    graph = compute_bytes(shape, context) if measured is None else measured
+    graph = compute_bytes(shape, context, cpu_experts if any(shares) else 0) if measured is None else measured
     logits = logits_bytes(shape, context)
     weights, kv = shape.weights, sum(kv_bytes(layer, shape, context) for layer in shape.layers)
     if not any(shares):
         return Need(weights, kv, graph + logits, (0,) * len(shares))
     first = len(shape.layers) + 1 - sum(shares)
-    sizes = offloaded(shape, context)[first:]
+    sizes = offloaded(shape, context, cpu_experts)[first:]
+    apart = [layer for layer in shape.layers[first:cpu_experts] if layer.experts]
     inputs = 4 * context.batch * shape.width + shape.caches * context.cells * context.batch * 2
-    held = graph + ((_COPIES - 1) * inputs if not first and sum(map(bool, shares)) > 1 else 0)
+    held = graph + ((_COPIES - 1) * inputs if not first and not apart and sum(map(bool, shares)) > 1 else 0)
     on, at = [], 0
     for share in shares:
         on.append(sum(sizes[at : at + share]) + (held if share else 0))
         at += share
     near = shape.layers[:first]
-    borrowed = max((layer.weights for layer in near), default=0) // 2
+    lent = [layer.weights for layer in near] + [layer.experts for layer in apart if borrows]
+    borrowed = max(lent, default=0) // 2
     on[0] += borrowed
-    beside = graph if near else min(graph, inputs)
+    few = min(context.batch, max(context.rows, context.leaves))  # rows with logits, all that the last layer computes
+    routed = 4 * max(
+        ((few if layer is shape.layers[-1] else context.batch) * layer.apart for layer in apart), default=0
+    )
+    beside = graph if near else max(min(graph, inputs), routed + inputs - 4 * context.batch * shape.width)
     graphs = sum(held for share in shares if share)
     return Need(weights + shape.copied, kv, graphs + beside + borrowed + logits, tuple(on))
 
 
-def offloaded(shape: Shape, context: ContextSize) -> list[int]:
+def offloaded(shape: Shape, context: ContextSize, cpu_experts: int = 0) -> list[int]:
     """Bytes that each layer takes on a GPU, cells of its KV cache included; the output is the last one."""
     layers = [layer.weights + kv_bytes(layer, shape, context) for layer in shape.layers]
+    for number, layer in enumerate(shape.layers[:cpu_experts]):
+        layers[number] -= layer.experts
     return [*layers, shape.output + shape.copied]
 
 

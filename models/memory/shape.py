@@ -20,7 +20,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from slipstream.models.gguf.architectures import ROLLS_BACK
+from slipstream.models.gguf.architectures import EXPERTS, ROLLS_BACK
 from slipstream.models.gguf.mtp import without_mtp
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
@@ -63,6 +63,21 @@ def feed_forward(shapes: Shapes, width: int, query: int, used: int) -> int:
     return max(found)
 
 
+def apart_experts(shapes: Shapes, width: int, used: int) -> tuple[int, int]:
+    """Peaks where the experts are computed on another device than the rest of their layer.
+
+    Args:
+        shapes: The layer's tensors.
+        width: Width of a hidden state.
+        used: Experts used per token.
+
+    Returns:
+        On the layer's device, which gets each expert's output and sums them; on the experts'.
+    """
+    inner, outer = used * shapes.get("ffn_down_exps.weight", (0,))[0], used * width
+    return outer + 3 * width, max(3 * inner, inner + outer) + width
+
+
 def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
     """Peak of a recurrent part; its states are not counted per token.
 
@@ -86,6 +101,7 @@ def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
 
 
 _BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
+_EXPERTS: Final = re.compile(EXPERTS)
 _LAYERS_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
 """How many of the first layers have their own keys and values, where the file does not say it."""
 _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
@@ -103,6 +119,9 @@ class Layer:
     network: int = 0  # peak numbers alive per token of a pass, in the feed-forward part
     attending: int = 0  # the same in its attention
     mixing: int = 0  # the same in its recurrent part
+    experts: int = 0  # bytes of its weights that are experts
+    around: int = 0  # like ``network``, on the device of the layer where its experts are computed on another one
+    apart: int = 0  # the same on that other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +205,10 @@ def _layer(header: Header, tensors: Sequence[TensorInfo], number: int, heads: Se
     attending = attention(width, query or keys, keys, values, latent) if keys else 0
     groups, ranks = header.number("ssm.group_count") or 1, header.number("ssm.time_step_rank") or 1
     mixing = recurrent(shapes, width, groups, ranks)
-    return Layer(sum(tensor.nbytes for tensor in tensors), keys, values, state, network, attending, mixing)
+    experts = sum(tensor.nbytes for tensor in tensors if _EXPERTS.search(tensor.name))
+    around, apart = apart_experts(shapes, width, header.number("expert_used_count") or 0) if experts else (0, 0)
+    weights = sum(tensor.nbytes for tensor in tensors)
+    return Layer(weights, keys, values, state, network, attending, mixing, experts, around, apart)
 
 
 def _kept(header: Header, shapes: Shapes, heads: int, number: int) -> tuple[int, int]:

@@ -116,3 +116,9 @@ def test_without_splitting_the_main_gpu_is_the_only_one(monkeypatch: pytest.Monk
     assert [device.name for device in found.devices] == ["CUDA1", "CPU"]
     with pytest.raises(UsageError, match="main-gpu is 2"):
         find(Load(model="", devices=Devices(split_mode="none", main_gpu=2)))
+
+
+def test_experts_in_memory_are_named() -> None:
+    fit = replace(fitting(CUDA0=9), cpu_experts=4)
+    assert words(fit, FOUND, 2, 9) == "CUDA, experts of 4 layers on CPU"
+    assert placement(Load("m"), fit).cpu_experts == 4

@@ -105,6 +105,23 @@ def test_a_single_row_is_measured_after_another_one() -> None:
     assert costs.rows[2] == pytest.approx(DEAR[2] + 0.5 * DEAR[1])
 
 
+def test_passes_are_measured_with_the_text_that_is_given() -> None:
+    """A model with experts reads more of them for different rows; what was in the pass before lies in a cache."""
+    clock, seen = Clock(), list[list[Token]]()
+
+    class Routed(TimedTarget):
+        def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
+            seen.append([last, *tree.tokens])
+            return super().evaluate(last, tree)
+
+    text = [5, 9, 2, 30, 7, 11, 3]
+    measure_costs(Routed(clock, DEAR), 10.0, 4.0, clock, text)
+    joined = [*text, *text, *text, *text, *text, *text, *text, *text, *text, *text]
+    assert max(map(len, seen)) >= 32
+    assert all(any(joined[at : at + len(run)] == run for at in range(len(text))) for run in seen)
+    assert all(run != before for run, before in zip(seen[1:], seen, strict=False) if len(run) > 1)
+
+
 def test_padded_passes_cost_what_their_width_takes() -> None:
     costs = CostModel({1: 10.0, 4: 22.0, 8: 37.0}, {}, 0, 8, (1, 4, 8))
     assert costs.rows[1:] == pytest.approx([10, 22, 22, 22, 37, 37, 37, 37])

@@ -12,15 +12,17 @@ from llama_cpp import llama_cpp as C
 
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.inflate.requantize import derive
-from slipstream.models.llama import library, repack
+from slipstream.models.llama import ggml, library, repack
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import process_log
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import Floats, TokenTree
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf"
 OPTIONS = ContextOptions(n_ctx=512, kv="f32", flash=False, threads=1)
+HERE = Placement(0, ())
 Q4_0 = 2
 TOLERANCE = 1.5  # times; both layouts round what they multiply with to 8 bits, so both are a little off
 WEIGHTS = r"blk\.\d+\.(attn_(q|k|v|output)|ffn_(gate|up|down))\.weight|output\.weight"
@@ -60,7 +62,7 @@ def said(path: Path, repacks: bool) -> tuple[Floats, bool]:
 @pytest.mark.usefixtures("wrong_amx")
 @pytest.mark.parametrize("kind", ["q4_0", "q4_k"])
 def test_the_numbers_are_as_right_as_before(kind: str, files: dict[str, Path], tmp_path: Path) -> None:
-    if not repack.overrides(read_header(files[kind])):
+    if not repack.repacked(read_header(files[kind]), HERE):
         pytest.skip("this processor has no kernels for them")
     exact = tmp_path / "exact.gguf"
     derive(files[kind], exact, "f32")
@@ -74,18 +76,40 @@ def test_the_numbers_are_as_right_as_before(kind: str, files: dict[str, Path], t
 @pytest.mark.parametrize("kind", ["q4_0", "q4_k"])
 def test_matrices_are_named_and_nothing_else(kind: str, files: dict[str, Path]) -> None:
     header = read_header(files[kind])
-    named = repack.overrides(header)
-    if not named:
+    patterns = repack.repacked(header, HERE)
+    if not patterns:
         pytest.skip("this processor has no kernels for them")
-    *entries, end = named
-    assert (end.pattern, end.buffer_type) == (None, None)
-    assert len({entry.buffer_type for entry in entries}) == 1
     for tensor in header.tensors:
-        found = any(re.search(entry.pattern.decode(), tensor.name) for entry in entries)
+        found = any(re.search(pattern, tensor.name) for pattern in patterns)
         wanted = re.fullmatch(WEIGHTS, tensor.name) and repack.gains(tensor.type, tensor.shape)
         assert found == bool(wanted), tensor.name
-    assert not any(re.search(entry.pattern.decode(), "output_norm.weight") for entry in entries)
-    assert not any(re.search(entry.pattern.decode(), "blk.99.attn_q.weight") for entry in entries)
+    assert not any(re.search(pattern, "output_norm.weight") for pattern in patterns)
+    assert not any(re.search(pattern, "blk.99.attn_q.weight") for pattern in patterns)
+    lent = Placement(2, ("mac:50052/0",))  # the output and the last layer lie there
+    last = f"blk.{(header.n_layer or 0) - 1}.attn_q.weight"
+    assert not any(
+        re.search(pattern, name) for pattern in repack.repacked(header, lent) for name in ("output.weight", last)
+    )
+
+
+@pytest.mark.usefixtures("wrong_amx")
+def test_experts_and_repacked_weights_share_one_array(files: dict[str, Path]) -> None:
+    header = read_header(files["q4_0"])
+    params = repack.weight_params(header, placement=Placement(0, (), cpu_experts=12))
+    first, *others = params.named[:-1]
+    end = params.named[-1]
+    assert (end.pattern, end.buffer_type) == (None, None)
+    assert params.tensor_buft_overrides and first.buffer_type == ggml.calls().backend_cpu_buffer_type()
+    for name, held in (
+        ("blk.11.ffn_up_exps.weight", True),
+        ("blk.1.ffn_gate_up_exps.weight", True),
+        ("blk.0.ffn_down_exps.bias", True),
+        ("blk.12.ffn_up_exps.weight", False),
+        ("blk.1.ffn_up_shexp.weight", False),
+        ("blk.1.ffn_gate_inp.weight", False),
+    ):
+        assert bool(re.search(first.pattern.decode(), name)) == held, name
+    assert [other.pattern.decode() for other in others] == repack.repacked(header, HERE)
 
 
 def test_ggml_says_what_it_can_multiply() -> None:
@@ -104,7 +128,7 @@ def test_where_nothing_can_be_laid_out_llama_cpp_is_told_nothing(
     assert repack.weight_params(header, repack=False).tensor_buft_overrides is None
     repack.gains.cache_clear()
     monkeypatch.setattr(repack, "buffer_type", lambda: None)
-    assert repack.overrides(header) is None
+    assert repack.repacked(header, HERE) == []
     assert repack.weight_params(header).tensor_buft_overrides is None
     repack.gains.cache_clear()
 

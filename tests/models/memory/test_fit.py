@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 from tests.models.conftest import RawModel
-from tests.models.sparse import Model, dense, qwen35, write_sparse
+from tests.models.sparse import Model, dense, qwen3moe, qwen35, write_sparse
 
 from slipstream.models.gguf.parse import Value
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.llama.devices import Device, Kind
-from slipstream.models.memory.fit import Fit, estimate, fit, need
+from slipstream.models.memory.fit import MARGIN, Fit, estimate, fit, need
+from slipstream.models.memory.shape import shape_of
 
 GB = 10**9
+_KEPT_FREE = 512 << 20  # of each GPU
 
 
 def cpu(total: float, free: float | None = None) -> Device:
@@ -227,6 +229,36 @@ def test_a_draft_model_is_put_where_the_target_is(four: Header, tiny: Header) ->
     assert chosen.verdict == "gpu"
     assert chosen.need.gpu > alone.need.gpu
     assert fit(four, [cpu(16)], draft=tiny).need.total == need(four, 8192, draft=tiny).total
+
+
+@pytest.fixture
+def routed(made: Callable[[Model], Header]) -> Header:
+    """A model of 8 layers with experts, which are nearly all of it."""
+    return made(qwen3moe(2048, 8, 32, 128, 32, 8, 768))
+
+
+def test_experts_stay_in_memory_before_whole_layers_do(routed: Header) -> None:
+    whole = fit(routed, [gpu(64), cpu(64)], want_ctx=2048)
+    assert (whole.verdict, whole.cpu_experts) == ("gpu", 0)
+    experts = [layer.experts for layer in shape_of(routed).layers]
+    assert sum(experts) > 0.5 * whole.need.weights
+    before = 9
+    for share in (0.9, 0.7, 0.5):
+        room = gpu(64, (share * whole.need.gpu * MARGIN + _KEPT_FREE) / GB)
+        chosen = fit(routed, [room, cpu(64)], want_ctx=2048)
+        assert (chosen.verdict, chosen.gpu_layers) == ("split", -1) and 0 < chosen.cpu_experts <= 8
+        assert MARGIN * chosen.need.gpu <= room.free_bytes - _KEPT_FREE
+        assert f"experts of {chosen.cpu_experts} layers in memory" in chosen.why
+        fewer = fit(routed, [room, cpu(64)], want_ctx=2048, cpu_experts=chosen.cpu_experts - 1)
+        assert fewer.cpu_experts == 0 or fewer.gpu_layers > 0 or fewer.verdict == "memory", "fewer would have fit"
+        assert chosen.cpu_experts <= 8 and (before == 9 or chosen.cpu_experts >= before)
+        before = chosen.cpu_experts
+    assert fit(routed, [gpu(64), cpu(64)], want_ctx=2048, cpu_experts=3).cpu_experts == 3
+    assert fit(routed, [cpu(64)], want_ctx=2048, cpu_experts=3).cpu_experts == 0
+
+
+def test_a_model_without_experts_is_split_by_layers(four: Header) -> None:
+    assert fit(four, [gpu(4), cpu(16)]).cpu_experts == 0
 
 
 def test_a_hybrid_keeps_no_copies_where_nothing_drafts(made: Callable[[Model], Header]) -> None:
