@@ -50,7 +50,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         " or prompt and reply; .txt for prose; plain or packed; --limit counts texts of a domain",
     )
     parser.add_argument("--peer-python", type=path, metavar="PATH", help="a Python with xllamacpp, for llama-server")
-    parser.set_defaults(model=None, draft_model=None, typical=None, gpu_layers=None, rpc=None, draft_device=None, lora=None)
+    parser.set_defaults(
+        model=None, draft_model=None, typical=None, gpu_layers=None, rpc=None, draft_device=None, lora=None
+    )
     return parser.parse_args(arguments)
 
 
