@@ -27,7 +27,10 @@ MOST_SCALE: Final = 100  # of a LoRA adapter
 
 STATES_LIMIT: Final = 4 << 30  # bytes that all kept KV caches take together, by default
 
-NO_MMPROJ: Final = "If it is a model that sees, put its mmproj file beside it, or name it with --mmproj FILE."
+NO_MMPROJ: Final = (
+    "If it is a model that sees, put its mmproj file beside it (slipstream models pull fetches both), or name it with "
+    "--mmproj FILE."
+)
 
 PAUSE: Final = 0.25  # seconds without a key after which what is typed is worth reading, see ``Prepare``
 

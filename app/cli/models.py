@@ -262,8 +262,13 @@ def _fetched(manager: ModelManager, offer: QuantOffer, reference: str) -> Instal
     if offer.installed:
         model = manager.store.find(offer.installed)
         if not model.problem:
+            if manager.lacking(quant):
+                with Bar("mmproj") as bar:
+                    manager.pull_projector(quant, lambda at: bar.bytes(at.done, at.total), bar.cancelled)
             notice(f"{model.name} is here already.")
             return model
+    if quant.projector:
+        notice(f"it sees images: its mmproj file comes along, {models_words.size(quant.projector.size)}")
     runs = "" if quant.drafts else f", runs {shown_fit(offer.fit)}"
     notice(f"{quant.repo}:{quant.label}, {models_words.size(quant.size)}{runs}")
     last = Progress(0, quant.size)

@@ -51,6 +51,7 @@ from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
 from slipstream.models.heads.matching_heads import HEAD_METHODS, companions
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
+from slipstream.models.library.projectors import projector_bytes
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import built, physical_cores
 from slipstream.models.llama.model import LlamaModel
@@ -66,8 +67,6 @@ from slipstream.models.types import PACKED, KvType
 if TYPE_CHECKING:
     from slipstream.models.vision.projector import Projector
 
-_VISION: Final = 1.4
-"""Bytes that encoding images takes for each byte of the mmproj file."""
 _TIGHT: Final = (0.7, 1.3)
 """Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
 
@@ -97,13 +96,14 @@ def fitted(
     """
     beside = [*heads, *(Path(each.path) for each in request.lora)]
     longest = [contexts_of(each).longest for each in (header, draft) if each]
+    vision = projector_bytes(Path(request.mmproj) if request.mmproj else None)
     choose = partial(
         fit,
         header,
         found.devices,
         want_ctx=request.n_ctx or None,
         kv_type=_kv_type(request, header),
-        heads=sum(path.stat().st_size for path in beside if path.exists()) + _vision_bytes(request),
+        heads=sum(path.stat().st_size for path in beside if path.exists()) + vision,
         scores=scores,
         gpu_layers=request.gpu_layers,
         split=proportions(request.devices, found),
@@ -125,12 +125,6 @@ def fitted(
         why = " ".join((*found.lacking, chosen.why))
         raise SlipstreamError(f"{shown_path(header.path)}{asked} does not fit this machine.", why)
     return chosen
-
-
-def _vision_bytes(request: Load) -> int:
-    """The need of the projector: its weights, and buffers that grow with the image."""
-    path = Path(request.mmproj) if request.mmproj else None
-    return int(_VISION * path.stat().st_size) if path and path.exists() else 0
 
 
 def contexts_of(header: Header) -> ContextRange:

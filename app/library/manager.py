@@ -27,6 +27,7 @@ from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import DRAFT, PairOffer
+from slipstream.models.library.projectors import projector_beside, projector_bytes
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask_all
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # the hub's library is loaded at the first request
     from slipstream.models.hub.downloads import Downloads
     from slipstream.models.hub.progress import Discarded, Job, Progress
     from slipstream.models.hub.repositories import Hub
-    from slipstream.models.hub.types import Quant, RepoSummary, Sort
+    from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort
 
 __all__ = ["CatalogOffer", "ModelManager", "QuantOffer", "Removal"]
 
@@ -128,7 +129,8 @@ class ModelManager:
 
     def fit_of(self, model: Installed) -> Fit:
         """How an installed model runs here; raises ``ModelFileError`` if it cannot be read."""
-        return fit(checked_header(model), self.devices())
+        seeing = projector_bytes(projector_beside(model.path))
+        return fit(checked_header(model), self.devices(), heads=seeing)
 
     def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:
         """How fast an installed model writes here, alone and with a drafter; None where that cannot be told."""
@@ -269,7 +271,7 @@ class ModelManager:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Installed | None:
-        """Downloads, verifies and installs a quantization; a stop keeps the bytes fetched.
+        """Downloads, verifies and installs a quantization, its mmproj file first; a stop keeps the bytes fetched.
 
         Args:
             quant: A result of :meth:`quants`.
@@ -281,12 +283,27 @@ class ModelManager:
         from slipstream.models.hub.downloads import Download
 
         private_folder(self.paths.models)
+        if not self.pull_projector(quant, on_progress, cancelled):
+            return None
         path = Download(self.hub, quant.files, self.paths.models).run(on_progress, cancelled)
         return None if path is None else self.store.adopt(path, quant.files)
 
+    def pull_projector(
+        self, quant: Quant, on_progress: Callable[[Progress], None], cancelled: Callable[[], bool]
+    ) -> bool:
+        """Downloads the mmproj file of a quantization, unless it is here; returns False if it was stopped."""
+        from slipstream.models.hub.downloads import Download
+
+        projector = self.lacking(quant)
+        if projector is None:
+            return True
+        return Download(self.hub, (projector,), self.paths.models).run(on_progress, cancelled) is not None
+
     def fetch(self, quant: Quant) -> Job:
-        """Queues a download; a finished one is verified and installed."""
+        """Queues a download, and that of its mmproj file; a finished one is verified and installed."""
         private_folder(self.paths.models)
+        if projector := self.lacking(quant):
+            self.downloads.add((projector,), self.paths.models)
         return self.downloads.add(quant.files, self.paths.models)
 
     def fetch_pair(self, pair: CatalogPair) -> list[Job]:
@@ -322,6 +339,11 @@ class ModelManager:
 
     def _pairs(self, model: Installed, installed: list[Installed]) -> list[PairOffer]:
         return offers_for(model, checked_header(model), installed, self.catalog(), self.paths)
+
+    def lacking(self, quant: Quant) -> RemoteFile | None:
+        """The mmproj file of a quantization, if it is not here."""
+        file = quant.projector
+        return file if file and not file.path_in(self.paths.models).exists() else None
 
     def _offer(self, wanted: Reference) -> QuantOffer:
         offers = self.quants(wanted.repo, wanted.revision)

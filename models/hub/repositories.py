@@ -27,7 +27,7 @@ from slipstream.models.hub.address import (
     repo_in,
     safe_name,
 )
-from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort
+from slipstream.models.hub.types import Quant, RemoteFile, RepoSummary, Sort, is_projector, projector_rank
 from slipstream.models.hub.words import odd_answer, offline
 from slipstream.models.outside import count_of
 
@@ -63,8 +63,12 @@ def label_of(name: str) -> str:
 def quants_of(files: Iterable[RemoteFile]) -> list[Quant]:
     """Groups files into quantizations, smallest first.
 
-    Incomplete split models, projectors (``mmproj``), importance matrices and LoRA adapters are left out.
+    Incomplete split models, importance matrices and LoRA adapters are left out; of projectors (``mmproj``), the best
+    one in the first folder belongs to each model.
     """
+    files = list(files)
+    projectors = [file for file in files if is_projector(file.name) and "/" not in file.name]
+    projector = min(projectors, key=lambda file: projector_rank(file.name), default=None)
     groups: dict[tuple[str, int], dict[int, RemoteFile]] = {}
     for file in files:
         if not file.name.lower().endswith(".gguf") or _NO_MODEL.search(file.name.rpartition("/")[2]):
@@ -79,18 +83,18 @@ def quants_of(files: Iterable[RemoteFile]) -> list[Quant]:
     ]
     whole.sort(key=lambda group: (group[0].count("/"), len(group[0]), group[0]))
     taken: set[str] = set()
-    quants = [_quant(stem, parts, taken) for stem, parts in whole]
+    quants = [_quant(stem, parts, taken, projector) for stem, parts in whole]
     return sorted(quants, key=lambda quant: (quant.drafts, quant.size, quant.label))
 
 
-def _quant(stem: str, parts: tuple[RemoteFile, ...], taken: set[str]) -> Quant:
+def _quant(stem: str, parts: tuple[RemoteFile, ...], taken: set[str], projector: RemoteFile | None) -> Quant:
     drafts = bool(_DRAFTS.search(stem))
     label, base = label_of(stem), stem.rpartition("/")[2]
     for choice in ("" if drafts else label, base, stem):  # the shortest label that is not taken
         if choice and choice not in taken:
             break
     taken.add(choice)
-    return Quant(choice, parts, sum(file.size for file in parts), drafts)
+    return Quant(choice, parts, sum(file.size for file in parts), drafts, None if drafts else projector)
 
 
 __all__ = ["Hub", "Quant", "RemoteFile", "RepoSummary", "Sort"]

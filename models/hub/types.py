@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 Sort = Literal["downloads", "likes", "trending", "updated"]  # how found repositories are ordered, the most of it first
 
@@ -40,6 +41,21 @@ class RemoteFile:
         return folder.joinpath(*self.repo.split("/"), *self.name.split("/"))
 
 
+_PROJECTOR: Final = re.compile(r"(^|[-_.])mmproj([-_.])", re.IGNORECASE)
+_PRECISIONS: Final = ("f16", "bf16", "q8_0", "f32")  # of one projector, best first: F16 is what most makers test
+
+
+def is_projector(name: str) -> bool:
+    """Whether a file is called as mmproj files are, which encode images for a model."""
+    return name.lower().endswith(".gguf") and bool(_PROJECTOR.search(name.rpartition("/")[2]))
+
+
+def projector_rank(name: str) -> tuple[int, str]:
+    """Sorts the files of one projector, best first."""
+    words = re.split(r"[-.]", name.rpartition("/")[2].lower())
+    return next((rank for rank, kind in enumerate(_PRECISIONS) if kind in words), len(_PRECISIONS)), name
+
+
 @dataclass(frozen=True, slots=True)
 class Quant:
     """One quantization of a model, which is downloaded as a whole."""
@@ -48,6 +64,7 @@ class Quant:
     files: tuple[RemoteFile, ...]  # its file, or the parts of a split one in order
     size: int  # bytes of all files
     drafts: bool = False  # whether it only drafts: heads for MTP, EAGLE-3, DFlash
+    projector: RemoteFile | None = None  # the mmproj file that lets it see images, which comes along
 
     @property
     def repo(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -10,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from slipstream.models.errors import ModelFileError
+from slipstream.models.hub.types import is_projector, projector_rank
 
 if TYPE_CHECKING:
     from slipstream.models.gguf.reader import Header
 
 ARCHITECTURE: Final = "clip"  # of every mmproj file
-_NAMED: Final = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
 _WIDTH: Final = "clip.vision.projection_dim"
 _MOST_FILES: Final = 2_000  # of a folder
-_BEST: Final = ("f16", "bf16", "q8_0", "f32")  # of several files of one projector; F16 is what most makers publish
+_WORK: Final = 1.4  # bytes that encoding takes for each byte of the file: weights, and buffers that grow with the image
 
 
-def is_projector(path: Path) -> bool:
-    """Whether a file is called as mmproj files are."""
-    return path.suffix.lower() == ".gguf" and bool(_NAMED.search(path.stem))
+def projector_bytes(path: Path | None) -> int:
+    """Memory that an mmproj file takes; 0 for none."""
+    return int(_WORK * path.stat().st_size) if path and path.exists() else 0
 
 
 def projector_beside(model: Path) -> Path | None:
@@ -33,7 +32,7 @@ def projector_beside(model: Path) -> Path | None:
     apart.
     """
     with suppress(OSError):
-        files = [path for path in islice(model.parent.iterdir(), _MOST_FILES) if is_projector(path)]
+        files = [path for path in islice(model.parent.iterdir(), _MOST_FILES) if is_projector(path.name)]
         return best_projector(model, sorted(files))
     return None
 
@@ -55,16 +54,10 @@ def best_projector(model: Path, files: Iterable[Path]) -> Path | None:
     named = [header for header in fitting if _names(header) & _names(own)]
     if not named and len({frozenset(_names(header)) for header in fitting}) > 1:
         return None
-    return min(named or fitting, key=_precision).path
+    return min(named or fitting, key=lambda header: projector_rank(header.path.name)).path
 
 
 def _names(header: Header) -> set[str]:
     """What a header says which model the file is of."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
     return {str(name).casefold() for key in keys if (name := header.metadata.get(key))}
-
-
-def _precision(header: Header) -> tuple[int, str]:
-    name = header.path.stem.lower()
-    ranks = (rank for rank, kind in enumerate(_BEST) if re.search(rf"(^|[-_.]){kind}($|[-_.])", name))
-    return next(ranks, len(_BEST)), name

@@ -101,17 +101,21 @@ class QuantsView(TableView):
             heading(offer.quant.label, "best for this machine" if offer.best else ""),
             expected(offer.speed),
             fit_block(offer.fit),
-            Content("" if offer.quant.drafts else self._along()),
+            Content("" if offer.quant.drafts else self._along(at)),
             Content(names).stylize("$foreground 60%"),
             Content(f"It is here: {clean(offer.installed)}" if offer.installed else "").stylize("$success"),
         ]
 
-    def _along(self) -> str:
+    def _along(self, at: int) -> str:
         """What is fetched along with a model."""
-        if self._drafter is None:
-            return ""
-        amount = f", {size(self._drafter.about)}" if self._drafter.about else ""
-        return f"Its drafter comes along: {clean(self._drafter.model)}{amount}"
+        parts = []
+        if self._drafter:
+            amount = f", {size(self._drafter.about)}" if self._drafter.about else ""
+            parts.append(f"Its drafter comes along: {clean(self._drafter.model)}{amount}")
+        projector = self.offers[at].quant.projector
+        if projector:
+            parts.append(f"It sees images: its mmproj file comes along, {size(projector.size)}")
+        return "\n".join(parts)
 
 
 LONGEST = 12_000

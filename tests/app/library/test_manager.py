@@ -16,6 +16,7 @@ from tests.models.hub_models import tiny_gguf
 from tests.models.hub_server import HubServer
 from tests.models.kinds import write_kind
 from tests.models.other_servers import LOOPBACK, free_port, lending, serving
+from tests.models.tiny_mmproj import write_mmproj
 
 from slipstream.app.chats.records import Figures
 from slipstream.app.chats.store import ChatStore
@@ -32,6 +33,7 @@ from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.hub.progress import Job
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
+from slipstream.models.library.projectors import projector_beside
 from slipstream.models.llama.devices import Device
 from slipstream.models.llama.throughput import ROWS, TYPES, Throughput
 
@@ -101,6 +103,26 @@ def test_a_pair_is_fetched_in_the_queue_and_installed_when_it_has_come(
     assert installed["large:Q8_0"].sha256 and installed["small:Q8_0"].repo == "acme/Small-GGUF"
     assert manager.fetch_pair(PAIR) == []
     assert not manager.verify("large").problem
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_model_that_sees_comes_with_its_mmproj_file(
+    server: HubServer, manager: ModelManager, paths: Paths, tmp_path: Path, queued: bool
+) -> None:
+    mmproj = write_mmproj(tmp_path / "mmproj-Eye-f16.gguf", "mlp", 32)
+    server.add("acme/Eye-GGUF", {"Eye-F32.gguf": tiny_gguf(), mmproj.name: mmproj.read_bytes()})
+    quant = manager.quants("acme/Eye-GGUF")[0].quant
+    if queued:
+        manager.fetch(quant)
+        assert {manager.downloads.wait(job.id).state for job in manager.jobs()} == {"done"}
+        manager.close()
+    else:
+        assert manager.pull(quant)
+    (eye,) = [model for model in manager.installed() if model.role == "chat" and model.origin == "ours"]
+    beside = projector_beside(eye.path)
+    assert beside and beside.read_bytes() == mmproj.read_bytes() and manager.lacking(quant) is None
+    assert manager.load_of(eye).mmproj == str(beside)
+    assert manager.fit_of(eye).need.total > mmproj.stat().st_size + eye.size
 
 
 def test_what_an_earlier_run_began_is_in_the_queue_and_goes_on(

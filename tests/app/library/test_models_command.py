@@ -62,7 +62,7 @@ def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
                 "Tiny-Q8_0.gguf": tiny_gguf(q8_0=True),
                 "Tiny-F32.gguf": tiny_gguf(),
                 "Tiny-Q4_K_M.gguf": tiny_gguf("qwen3") + bytes(PADDING),
-                "mmproj-Tiny.gguf": tiny_gguf(),
+                "Tiny.imatrix.gguf": tiny_gguf(),
                 **{f"BF16/{name}": content for name, content in split_gguf("Tiny-BF16").items()},
             },
             downloads=5,

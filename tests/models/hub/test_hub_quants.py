@@ -54,6 +54,17 @@ def test_what_is_no_model_is_left_out() -> None:
     assert quants(**dict.fromkeys(names, 1)) == {}
 
 
+def test_the_best_projector_of_the_first_folder_comes_along_with_models() -> None:
+    names = ["M-Q8_0.gguf", "mtp-M.gguf", "mmproj-M-f32.gguf", "mmproj-M-BF16.gguf", "old/mmproj-M-f16.gguf"]
+    files = [RemoteFile("a/b", "main", name, 1) for name in names]
+    model, heads = quants_of(files)
+    assert model.projector and model.projector.name == "mmproj-M-BF16.gguf" and heads.projector is None
+    assert model.size == 1
+    assert quants_of([*files, RemoteFile("a/b", "main", "M.mmproj-F16.gguf", 1)])[0].projector == RemoteFile(
+        "a/b", "main", "M.mmproj-F16.gguf", 1
+    )
+
+
 def test_labels_are_unique_and_heads_come_last() -> None:
     found = quants(
         **{"M-Q8_0.gguf": 9, "other/M-long-Q8_0.gguf": 8, "mtp-M-Q8_0.gguf": 1, "MTP/M-Q8_0.gguf": 1, "M.gguf": 7}
