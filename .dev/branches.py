@@ -19,7 +19,7 @@ TESTS = (
     "tests/models/gguf", "tests/models/hub", "tests/models/heads", "tests/models/chat_template", "tests/app/platform",
     "tests/app/chats", "tests/app/engine/process", "tests/app/engine/test_kept_chats.py", "tests/app/cli/test_launcher.py",
 )  # fmt: skip
-PYTEST = ("-m", "pytest", "-q", "--numprocesses=auto", "--dist=worksteal", "-m", "not slow")
+PYTEST = ("-m", "pytest", "-q", "--numprocesses=auto", "--dist=worksteal")
 
 
 def main() -> int:

@@ -5,17 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHECKS = (
+STYLE = (
     ("style", ["ruff", "check", "."]),
     ("format", ["ruff", "format", "--check", "."]),
     ("imports", ["lint-imports"]),
-    ("types", ["mypy"]),
 )
-OTHER_SYSTEMS = (
+TYPES = (
+    ("types", ["mypy"]),
     ("types on macOS", ["mypy", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin"]),
     ("types on Windows", ["mypy", "--platform", "win32", "--cache-dir", ".mypy_cache/win32", ".dev/slipstream"]),
 )
 PARALLEL = ["pytest", "--numprocesses=auto", "--dist=worksteal"]
+Check = tuple[str, list[str]]
 
 
 def main() -> int:
@@ -25,20 +26,33 @@ def main() -> int:
     marks.add_argument("--quick", action="store_true", help="types of this system, and the tests that take least")
     marks.add_argument("--slow", action="store_true", help="only the tests marked slow, and no other check")
     arguments = parser.parse_args()
-    tests, checks = "not slow", [*CHECKS, *OTHER_SYSTEMS]
+    tests, types = "not slow", TYPES
+    if arguments.quick:
+        tests, types = "not slow and not program and not long", TYPES[:1]
     if arguments.slow:
-        tests, checks = "slow", []
-    elif arguments.quick:
-        tests, checks = "not slow and not program and not long", [*CHECKS]
-    programs = Path(sys.executable).parent
-    for name, (program, *options) in [*checks, ("tests", [*PARALLEL, "-m", tests])]:
-        print(f"--- {name}: {program} {' '.join(options)}".rstrip(), flush=True)
-        code = subprocess.run([programs / program, *options], cwd=Path(__file__).parents[1]).returncode
-        if code:
-            print(f"--- {name} failed", file=sys.stderr)
+        groups: list[tuple[Check, ...]] = [(("tests", [*PARALLEL, "-m", "slow"]),)]
+    else:
+        groups = [*((check,) for check in STYLE), types, (("tests", [*PARALLEL, "-m", tests]),)]
+    for checks in groups:
+        if code := side_by_side(checks):
             return code
     print("--- all checks passed")
     return 0
+
+
+def side_by_side(checks: tuple[Check, ...]) -> int:
+    """Runs checks at the same time; returns the exit code of one that fails, or 0."""
+    programs = Path(sys.executable).parent
+    running = []
+    for name, (program, *options) in checks:
+        print(f"--- {name}: {program} {' '.join(options)}".rstrip(), flush=True)
+        running.append((name, subprocess.Popen([programs / program, *options], cwd=Path(__file__).parents[1])))
+    failed = 0
+    for name, process in running:
+        if code := process.wait():
+            print(f"--- {name} failed", file=sys.stderr)
+            failed = failed or code
+    return failed
 
 
 if __name__ == "__main__":

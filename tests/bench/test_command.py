@@ -56,6 +56,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+@pytest.mark.slow
 def test_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(options(tmp_path / "figures.json", "startup", "plain", "overhead", "memory"), TINY) == 0
     printed = capsys.readouterr()

@@ -15,6 +15,7 @@ from tests.bench.test_command import TINY, options
 from slipstream.models.errors import SlipstreamError
 
 
+@pytest.mark.slow
 def test_keys_are_answered_and_all_tokens_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

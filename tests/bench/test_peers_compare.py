@@ -66,6 +66,7 @@ def plan() -> Plan:
     return Plan(["lookup"], [PromptSet("chat", (SHORT, LONG))], temperatures=(0.0,), tokens=6)
 
 
+@pytest.mark.slow
 def test_an_engine_gets_the_same_tokens_and_settings_and_what_fails_of_it_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_an_engine_gets_the_same_tokens_and_settings_and_what_fails_of_it_is_a_l
     assert any("trying fake draft (speed 200), prompt 1" in line for line in told)
 
 
+@pytest.mark.slow
 def test_the_engines_that_come_along_run_the_bundled_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = {"peer": ["llama.cpp", "llama-cpp-python"], "drafters": "lookup", "limit": 1, "tokens": 8}
     assert bench(options(tmp_path / "f.json", "peers", prompts="story", temp=0, **chosen)) == 0

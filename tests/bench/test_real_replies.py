@@ -65,6 +65,7 @@ def test_a_folder_without_texts_and_lines_that_are_no_json_are_refused(tmp_path:
         read_texts(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_bundled_model_replays_them(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = options(tmp_path / "f.json", "replay", texts=folder, drafters="lookup,auto", tokens=40)
     assert bench(asked, TINY) == 0
@@ -87,6 +88,7 @@ def test_the_bundled_model_replays_them(folder: Path, tmp_path: Path, capsys: py
     assert "- poem.txt, sha256 " in said and "source not named" in said
 
 
+@pytest.mark.slow
 def test_what_the_part_needs_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"needs texts to replay\. "):
         bench(options(None, "replay"), TINY)

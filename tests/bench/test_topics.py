@@ -154,6 +154,7 @@ def holds(tokens: Sequence[Token], part: Sequence[Token]) -> bool:
     return any(list(tokens[at : at + len(part)]) == list(part) for at in range(len(tokens)))
 
 
+@pytest.mark.slow
 def test_the_text_quotes_a_document_that_is_in_the_prompt_and_fits_the_bundled_model(session: Session) -> None:
     prompt, segments = topic_text(session, 160)
     assert [(segment.name, len(segment.tokens)) for segment in segments] == [
@@ -166,6 +167,7 @@ def test_the_text_quotes_a_document_that_is_in_the_prompt_and_fits_the_bundled_m
     assert len(prompt) + 3 * 160 <= session.target.abilities.n_ctx
 
 
+@pytest.mark.slow
 def test_the_real_target_writes_the_script_with_every_drafter(session: Session) -> None:
     prompt, segments = topic_text(session, 20)
     text = [token for segment in segments for token in segment.tokens]
@@ -175,6 +177,7 @@ def test_the_real_target_writes_the_script_with_every_drafter(session: Session) 
         assert list(session.target.tokens) == [*prompt, *text[:-1]]
 
 
+@pytest.mark.slow
 def test_the_part_runs_when_it_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from tests.bench.test_command import TINY, options
 from tests.bench.typing_ahead import TypingFigures, typing_text
 
 
+@pytest.mark.slow
 def test_the_replies_are_the_same_and_the_tables_say_how_much_sooner(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

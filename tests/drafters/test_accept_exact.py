@@ -270,6 +270,7 @@ def small(seed: int) -> Case:
     return Case(seed, (3, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [walk(""), rejection(""), sibling_by_sibling("")])
 def test_the_rules_that_the_mutants_come_from_are_exact(rule: Rule) -> None:
     assert all(worst_error(small(seed), rule) <= 1e-12 for seed in range(60))

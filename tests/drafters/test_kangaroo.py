@@ -279,6 +279,7 @@ def parts_of(target: LlamaTarget, folder: Path | None) -> Resources:
     return Resources(target.abilities, heads={"kangaroo": ADAPTER}, llama=target, folder=folder, header=header)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_trees_do_not_change_the_text_of_the_bundled_model(
     target: LlamaTarget, tmp_path: Path, temperature: float

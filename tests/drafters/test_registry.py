@@ -27,6 +27,7 @@ def test_every_file_with_a_method_is_listed() -> None:
     assert [name for name, method in methods.items() if not method.auto] == ["none"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("auto", [False, True])
 def test_the_autopilot_uses_a_method_only_if_it_allows_that(auto: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[Resources]()

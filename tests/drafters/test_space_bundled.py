@@ -63,6 +63,7 @@ def prompt_of(model: LlamaModel, text: str) -> list[Token]:
     return model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.2, 0.8, 1.5])
 def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temperature: float) -> None:
     model, masks = pair
@@ -81,6 +82,7 @@ def test_sampling_is_exact_on_both_targets(pair: tuple[LlamaModel, Path], temper
     assert accepted > 0 and rejected > 0
 
 
+@pytest.mark.slow
 def test_masks_that_know_nothing_change_no_text(pair: tuple[LlamaModel, Path]) -> None:
     model, _ = pair
     prompt = prompt_of(model, "Tell me a story about a small fox.")
@@ -91,6 +93,7 @@ def test_masks_that_know_nothing_change_no_text(pair: tuple[LlamaModel, Path]) -
             assert text_of(Space(target.abilities, 4), target, sampler, prompt, at_least(0.01)) == plain
 
 
+@pytest.mark.slow
 def test_the_first_mask_guesses_the_token_after_the_next() -> None:
     """On the tuned target: right far more often than the text's commonest token, and than at any other place."""
     model = LlamaModel(BUNDLED / "slipstream-mini-tuned-q8_0.gguf")

@@ -98,6 +98,7 @@ def test_a_long_run_and_copies_are_sorted() -> None:
 # --- searching ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.one_of(small_texts, wide_texts), st.data())
 @settings(max_examples=100, deadline=None)
 def test_search_equals_plain_comparing(

@@ -10,6 +10,7 @@ from tests.bench import text_index as costs
 from slipstream.drafters.prompt_lookup import PromptLookup
 
 
+@pytest.mark.slow
 def test_an_index_is_built_and_drafted_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "_BATCH", 4_000)
     found = costs.measure(tmp_path / "index", 9_000, (50, 400))
@@ -26,6 +27,7 @@ def test_lookup_is_measured_alike() -> None:
     assert found.microseconds > 0 and found.nodes > 0.1
 
 
+@pytest.mark.slow
 def test_the_command_prints_both(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "HISTORIES", (100,))
     costs.main([3_000])

@@ -89,6 +89,7 @@ def remove_one(index: TextIndex) -> None:
     index.remove(["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [add_two, remove_one, TextIndex.tidy])
 def test_killed_at_any_call_it_holds_the_old_or_the_new(
     change: Callable[[TextIndex], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +166,7 @@ def test_a_merge_that_was_overtaken_is_thrown_away(tmp_path: Path, monkeypatch: 
     assert continuations(mine.search([5, 6])) == {(7,): 2}
 
 
+@pytest.mark.slow
 def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
@@ -285,6 +287,7 @@ def test_a_manifest_that_is_none(content: bytes, tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_segment_of_any_shorter_length_is_damaged(tmp_path: Path) -> None:
     opened(tmp_path).add([Piece("a", [1, 2, 3])])
     path = tmp_path / "1.segment"

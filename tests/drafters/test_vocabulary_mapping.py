@@ -284,6 +284,7 @@ def reply(session: Session, drafter: str, prompt: str, temperature: float) -> Do
     return session.reply(request, lambda _: None, lambda: False)
 
 
+@pytest.mark.slow
 def test_across_vocabularies_the_text_is_the_targets_own(translated: Session) -> None:
     accepted = rejected = 0
     for prompt in ("Tell me about the sea", "Tell me a story about a small fox."):

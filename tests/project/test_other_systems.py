@@ -41,6 +41,7 @@ print(loaded, *[name for name in sys.argv[1:] if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.program
 def test_no_module_of_posix_is_loaded_with_the_program() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD, *POSIX_ONLY], capture_output=True, text=True, cwd=ROOT)

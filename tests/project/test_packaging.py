@@ -40,6 +40,7 @@ def run_in(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=installed)
 
 
+@pytest.mark.slow
 def test_every_tracked_file_of_the_packages_is_in_the_wheel_but_for_the_recipe(wheel: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "app", "models", "drafters"], cwd=ROOT, capture_output=True, text=True, check=True

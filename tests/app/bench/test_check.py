@@ -48,6 +48,7 @@ def checked(session: Session, names: Sequence[str] = ("recycle",), promise: str 
     return audit(session, report, PLAN, 2048, lambda _line: None)
 
 
+@pytest.mark.slow
 def test_true_drafters_pass(session: Session) -> None:
     report = checked(session, ("recycle", "lookup", "draft"))
     assert report.passed and not report.findings
@@ -64,6 +65,7 @@ class Sloppy(Sampler):
         return super().pick(logits, history)
 
 
+@pytest.mark.slow
 def test_a_wrong_sampler_is_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.engine.session.Sampler", Sloppy)
     report = checked(session, ("recycle", "draft"))
@@ -95,6 +97,7 @@ class Meddler(Drafter):
         return chain_draft([5], [0.5], self.name)
 
 
+@pytest.mark.slow
 def test_a_drafter_that_breaks_the_target_is_found(session: Session) -> None:
     session.drafters.put("meddler", Meddler(session))
     report = checked(session, ("meddler", "lookup"), SAME_DISTRIBUTION)
@@ -152,6 +155,7 @@ def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
     assert len(narrow.findings) == len(wide.findings)  # not at the same places: the drafter has learnt between
 
 
+@pytest.mark.slow
 def test_near_ties_break_only_the_stronger_promise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.engine.session.Sampler", Sloppy)
     found = checked(session, ("recycle", "draft"))
@@ -208,6 +212,7 @@ def test_a_token_at_the_limit_of_a_truncation_is_a_near_tie() -> None:
         assert not near_tie(sampler, logits, history, (0, 1), 0.005)
 
 
+@pytest.mark.slow
 def test_the_command_passes_and_writes_down_what_it_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +225,7 @@ def test_the_command_passes_and_writes_down_what_it_compared(
     assert "Passed: every reply" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_fails_where_a_reply_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     monkeypatch.setattr("slipstream.app.engine.session.Sampler", Sloppy)

@@ -39,6 +39,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("SLIPSTREAM_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+@pytest.mark.slow
 def test_every_drafter_is_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench(options(tmp_path / "figures.json", limit=1), TINY) == 0
     printed = capsys.readouterr()
@@ -84,6 +85,7 @@ def test_figures_that_are_there_survive_until_new_ones_are(tmp_path: Path) -> No
     assert file.read_text() == "{}"
 
 
+@pytest.mark.slow
 def test_progress_is_told_as_lines_of_json_that_end_at_the_printed_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +112,7 @@ def write_prompts(path: Path, *prompts: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [
         write_prompts(
@@ -142,6 +145,7 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(lookup["by_prompt"]) == 2 and alone["speedup"]["low"] is None
 
 
+@pytest.mark.slow
 def test_the_second_turn_is_asked_after_the_models_own_reply(tmp_path: Path) -> None:
     file = tmp_path / "turns.jsonl"
     file.write_text(json.dumps({"turns": ["Tell me about the sea.", "Say it again."]}))
@@ -158,6 +162,7 @@ def test_the_second_turn_is_asked_after_the_models_own_reply(tmp_path: Path) -> 
     assert report["seeds"] == [1, 2] and report["reply"] == 9
 
 
+@pytest.mark.slow
 def test_typical_acceptance_is_measured_where_it_does_something_and_marked(tmp_path: Path) -> None:
     warm_and_cold = replace(TINY, temperatures=(0.0, 0.8))
     chosen = options(tmp_path / "f.json", drafters="recycle,draft", typical=0.05, limit=1)
@@ -167,6 +172,7 @@ def test_typical_acceptance_is_measured_where_it_does_something_and_marked(tmp_p
     assert {row["temperature"] for row in report["rows"]} == {0.8}
 
 
+@pytest.mark.slow
 def test_the_memory_of_each_drafter_is_measured_in_a_process_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,12 +184,14 @@ def test_the_memory_of_each_drafter_is_measured_in_a_process_of_its_own(
     assert "peak MB" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_prompts_that_are_all_too_long_are_an_error(tmp_path: Path) -> None:
     file = write_prompts(tmp_path / "long.jsonl", "word " * 3000)
     with pytest.raises(SlipstreamError, match="none of the prompts fits the context of"):
         bench(options(drafters="lookup", prompts=file), TINY)
 
 
+@pytest.mark.slow
 def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +205,7 @@ def test_a_drafter_that_cannot_serve_the_model_is_listed_with_the_reason(
         bench(options(drafters="draft", model=alone), TINY)
 
 
+@pytest.mark.slow
 def test_several_joined_are_measured_like_one(tmp_path: Path) -> None:
     alone = choose(Paths.default()).model  # by its path: a model without a draft model
     names = "lookup+recycle,lookup|recycle,lookup+draft"
@@ -236,6 +245,7 @@ def test_a_file_that_is_no_model_is_refused_before_anything_is_measured(tmp_path
         bench(options(model=str(tmp_path / "missing.gguf")), TINY)
 
 
+@pytest.mark.slow
 def test_bars_are_drawn_and_written_as_svg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = options(drafters="lookup", prompts="chat", limit=2, svg=tmp_path / "bars.svg")
     assert bench(chosen, TINY) == 0

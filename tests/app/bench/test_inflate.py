@@ -142,6 +142,7 @@ def test_a_cut_of_an_inflated_model_knows_its_tokens_too(request_: Load, home: P
     assert (cut.n_vocab, cut.n_rows) == (4096, TINY.n_vocab)
 
 
+@pytest.mark.slow
 def test_a_run_prints_and_writes_down_that_the_model_was_inflated(
     home: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

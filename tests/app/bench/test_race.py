@@ -40,6 +40,7 @@ def raced(opened: tuple[Session, Loaded], drafter: str, tokens: int = 60) -> lis
     return list(race(*opened, drafter, prompt, Sampling(0.8, seed=3), tokens))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["auto", "lookup", "draft"])
 def test_both_write_the_same_text(bundled: tuple[Session, Loaded], drafter: str) -> None:
     start, *frames, finish = raced(bundled, drafter)
@@ -95,6 +96,7 @@ def test_without_a_drafter_there_is_no_race(bundled: tuple[Session, Loaded]) -> 
         raced(bundled, "none")
 
 
+@pytest.mark.slow
 def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str], own_home: None) -> None:
     words = ["race", "--json", "--max-tokens", "60", "--seed", "3", "Say this twice: a big red dog."]
     assert run_race(make_parser().parse_args(words)) == 0
@@ -107,6 +109,7 @@ def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str],
         assert last["speedup"] == pytest.approx(ratio, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_what_came_of_it_is_printed_where_no_terminal_is(capsys: pytest.CaptureFixture[str], own_home: None) -> None:
     assert run_race(make_parser().parse_args(["race", "--max-tokens", "40", "--drafter", "lookup"])) == 0
     out = capsys.readouterr().out

@@ -43,6 +43,7 @@ def press_ctrl_c(monkeypatch: pytest.MonkeyPatch, module: str, after: int) -> No
     monkeypatch.setattr(f"{module}.write", write)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_ctrl_c_keeps_what_was_measured(
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_anything_was_measured_leaves_old_figures_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ def test_ctrl_c_twice_drops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_a_stopped_audit_tells_what_it_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     press_ctrl_c(monkeypatch, "slipstream.app.bench.check", after=4)
     chosen = options(tmp_path / "f.json", check=True, drafters="lookup", prompts="chat", limit=3)

@@ -40,6 +40,7 @@ def after(times: int) -> Callable[[], bool]:
     return lambda: next(asked, None) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["none", "lookup", "draft"])
 @pytest.mark.parametrize(
     "sampling", [Sampling(0.0, seed=1), Sampling(0.9, seed=5, repetition_penalty=1.2, presence_penalty=0.3)]

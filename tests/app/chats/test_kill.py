@@ -32,6 +32,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     chance = random.Random(5)
@@ -65,11 +66,13 @@ def test_kill_loses_nothing_that_was_written(tmp_path: Path) -> None:
     assert len(written) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_a_kill_of_the_interface_loses_next_to_nothing(seed: int, tmp_path: Path) -> None:
     assert kill_played(tmp_path, random.Random(seed)) == []
 
 
+@pytest.mark.slow
 def test_the_engine_of_a_killed_interface_ends_and_what_is_kept_is_the_models_text(tmp_path: Path) -> None:
     (reply,) = replies_of_run(tmp_path / "other", QUESTION)
     assert kill_real(tmp_path / "home", random.Random(1), reply).faults == []

@@ -84,6 +84,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkey
         assert len(store.messages("aaaaaa")) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
 @pytest.mark.parametrize("version", [0, *OLDER])
 def test_a_kill_between_any_two_statements_leaves_the_old_or_the_new(tmp_path: Path, version: int) -> None:

@@ -19,6 +19,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("shim"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("scenario", ["chats", "migrations", "rescues"])
 def test_nothing_is_lost_at_any_place(library: Path, scenario: str, fault: str) -> None:

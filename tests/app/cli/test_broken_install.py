@@ -91,6 +91,7 @@ def slipstream(python: Path, home: Path, *arguments: str) -> subprocess.Complete
     return subprocess.run(command, env=variables, cwd=home.parent, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="changes an ELF library")
 @pytest.mark.parametrize(
     ("change", "words", "cure"),
@@ -118,6 +119,7 @@ def test_a_broken_llama_cpp_is_named_with_its_cure(
             assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_the_environment_itself_works(environment: tuple[Path, Path], tmp_path: Path) -> None:
     done = slipstream(environment[0], tmp_path / "home", "run", "-p", "hi", "--max-tokens", "2")
     assert done.returncode == 0 and done.stdout.strip(), done

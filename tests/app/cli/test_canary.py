@@ -55,6 +55,7 @@ def elsewhere(home: Path) -> set[str]:
     return {name for name in hold if not re.fullmatch(r"slipstream/(chats[^/]*\.db(-wal)?|states/[^/]*)", name)}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in Linux's way")
 def test_fifty_prompts_and_four_crashes_leave_it_in_the_chat_alone(home: Path) -> None:
     paths = Paths.default()
@@ -92,6 +93,7 @@ def test_fifty_prompts_and_four_crashes_leave_it_in_the_chat_alone(home: Path) -
     assert elsewhere(home) == set()
 
 
+@pytest.mark.slow
 def test_a_command_leaves_it_in_its_chat_alone(home: Path) -> None:
     command = [sys.executable, "-m", "slipstream.app.cli.main", "run", "--max-tokens", "4", "--chat", "tune"]
     ran = subprocess.run(command, input=f"{CANARY}, you say?", capture_output=True, text=True)

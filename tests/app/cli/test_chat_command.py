@@ -87,6 +87,7 @@ def test_what_cannot_be_loaded_is_one_clear_line_before_any_screen(
     assert terminal.end() == code and shown.count("\n") == 1 and "\x1b" not in shown
 
 
+@pytest.mark.slow
 def test_a_person_chats_offline_and_the_chat_is_kept(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, 100, 30, "--seed", "7")
     terminal.read(b"Message, / for commands")

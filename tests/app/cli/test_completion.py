@@ -98,6 +98,7 @@ def test_scripts_are_printed_and_parse(shell: str, capsys: pytest.CaptureFixture
         subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("line", "found"),

@@ -135,6 +135,7 @@ def refused(said: Said, code: int) -> str:
     return said.err.removeprefix("slipstream: ")
 
 
+@pytest.mark.slow
 def test_training_ends_with_a_file_that_list_shows(command: Command, training: Any, home: Path, target: Path) -> None:
     jobs = training(good)
     said = command("train", "space", "-m", str(target))
@@ -149,6 +150,7 @@ def test_training_ends_with_a_file_that_list_shows(command: Command, training: A
     assert row.split() == ["space", "Small", "answers", "0.61", "1", "kB", "yes", str(out)]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_and_another_job_does_not_mix_with_it(
     command: Command, training: Any, home: Path, target: Path, tmp_path: Path
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_stopped_run_goes_on_and_another_job_does_not_mix_with_it(
     assert read_info(out).made == 2
 
 
+@pytest.mark.slow
 def test_chats_are_trained_on_only_when_asked_for(command: Command, training: Any, home: Path, target: Path) -> None:
     with closing(ChatStore(home / "chats.db")) as store:
         full, unanswered = store.create().id, store.create().id
@@ -235,6 +238,7 @@ def test_wrong_uses(
     assert jobs == [] and (tmp_path / "text.txt").read_text() == "dear diary"
 
 
+@pytest.mark.slow
 def test_heads_for_another_model_are_not_replaced(
     command: Command, training: Any, home: Path, target: Path, other: Path
 ) -> None:
@@ -258,6 +262,7 @@ def test_torch_is_missing(command: Command, home: Path, target: Path, monkeypatc
     assert list((home / "training").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_failures_are_one_line_and_keep_what_is_done(command: Command, training: Any, home: Path, target: Path) -> None:
     def full(job: Job, say: Callable[[str], None]) -> str:
         (job.work / "kept").touch()
@@ -277,6 +282,7 @@ def test_failures_are_one_line_and_keep_what_is_done(command: Command, training:
     assert not jobs[0].work.exists()
 
 
+@pytest.mark.slow
 def test_the_same_training_does_not_run_twice(command: Command, training: Any, target: Path) -> None:
     train = ("train", "space", "-m", str(target))
 
@@ -301,6 +307,7 @@ def safetensors(path: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
     path.write_bytes(struct.pack("<Q", len(packed)) + packed + data)
 
 
+@pytest.mark.slow
 def test_import_goes_beside_trained_heads(command: Command, home: Path, target: Path, tmp_path: Path) -> None:
     heads = {"0.0.linear.weight": np.eye(WIDTH), "0.0.linear.bias": np.zeros(WIDTH), "0.1.weight": np.ones((10, WIDTH))}
     safetensors(tmp_path / "published" / "medusa_lm_head.safetensors", heads)
@@ -313,6 +320,7 @@ def test_import_goes_beside_trained_heads(command: Command, home: Path, target: 
     assert command("import", str(tmp_path / "published"), "-m", str(target)).code == 0  # a newer one replaces it
 
 
+@pytest.mark.slow
 def test_an_import_that_fails_leaves_nothing(
     command: Command, home: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +366,7 @@ def test_list_tells_what_serves(command: Command, home: Path, target: Path, othe
     assert "no: it needs a draft model" in said.out and "no: it needs MTP layers" in said.out
 
 
+@pytest.mark.slow
 def test_list_is_about_the_bundled_model_unless_told(
     command: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_sequences_are_told_apart() -> None:
     assert sequences(sent) == {b"[5;1m", b"]52;c;x\x07", b"[?1049h", b"c", b"[m"}
 
 
+@pytest.mark.slow
 def test_the_commands_print_only_text(tmp_path: Path) -> None:
     sent = {}
     for kind in ("harmless", "hostile"):

@@ -121,6 +121,7 @@ def stat_modes(root: Path) -> set[int]:
     return {path.stat().st_mode & 0o777 for path in [root, *root.iterdir()]}
 
 
+@pytest.mark.slow
 def test_a_second_run_reads_what_changed_and_drops_what_is_gone(command: Command, home: Path, notes: Path) -> None:
     command(notes)
     (notes / "sea.md").write_text("The sea is deep and grey.\n")
@@ -142,6 +143,7 @@ def test_a_second_run_reads_what_changed_and_drops_what_is_gone(command: Command
     assert opened(home).size() == once
 
 
+@pytest.mark.slow
 def test_single_files_and_overlapping_folders_are_taken_once(command: Command, home: Path, notes: Path) -> None:
     said = command(notes / "deep", notes / "deep" / ".." / "sea.md", notes, notes / ".secret")
     assert "files: 5 new, 0 changed, 3 unchanged, 0 gone" in said.out
@@ -151,6 +153,7 @@ def test_single_files_and_overlapping_folders_are_taken_once(command: Command, h
     assert len(names(home, notes)) == 5
 
 
+@pytest.mark.slow
 def test_list_shows_chats_and_topmost_folders(command: Command, home: Path, notes: Path, tmp_path: Path) -> None:
     assert command("--list").out == "nothing is indexed for Slipstream mini\n"
     assert not (home / "index").exists()
@@ -188,6 +191,7 @@ def keep_chat(home: Path) -> str:
     return chat
 
 
+@pytest.mark.slow
 def test_remove_forgets_folders_and_files_even_when_they_are_gone(
     command: Command, home: Path, notes: Path, tmp_path: Path
 ) -> None:
@@ -212,6 +216,7 @@ def test_remove_forgets_folders_and_files_even_when_they_are_gone(
     assert (said.code, said.out) == (2, "") and "is indexed" in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -230,6 +235,7 @@ def test_wrong_use_is_said_in_a_line(words: list[str], says: str, command: Comma
     assert not (home / "index").exists()
 
 
+@pytest.mark.slow
 def test_the_switch(command: Command, home: Path, notes: Path) -> None:
     paths = Paths.default()
     assert choose(paths).index == str(home / "index") and choose(paths).chats == str(home / "chats.db")
@@ -244,6 +250,7 @@ def test_the_switch(command: Command, home: Path, notes: Path) -> None:
     assert not command("--list").err
 
 
+@pytest.mark.slow
 def test_drafters_list_knows_whether_there_is_an_index(
     home: Path, notes: Path, capsys: pytest.CaptureFixture[str], command: Command
 ) -> None:
@@ -288,6 +295,7 @@ def test_files_that_cannot_be_read_are_counted(
     assert names(home, notes) == {"marked.txt"}
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_in_words_and_keeps_what_was_there(
     command: Command, home: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +352,7 @@ main(["drafters", "index", sys.argv[1]])
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_same_command_goes_on(command: Command, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.program
 ALTERNATE = b"\x1b[?1049h"
 
 
+@pytest.mark.slow
 def test_what_was_said_stays_in_the_terminal(tmp_path: Path) -> None:
     with Terminal(*PROGRAM, "--inline", "--chat", "short", home=tmp_path, size=(80, 30)) as terminal:
         terminal.shows("Enter sends")

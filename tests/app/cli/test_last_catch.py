@@ -106,6 +106,7 @@ def test_a_long_log_begins_anew(home: Path) -> None:
     assert log.read_text().count("MemoryError") == 2 and "x" not in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [120, 200, 300])
 @pytest.mark.parametrize("command", ["paths", "models list", "run -p Hi --max-tokens 2"])
 def test_a_machine_without_memory_gets_few_words(command: str, memory: int, home: Path) -> None:
@@ -114,6 +115,7 @@ def test_a_machine_without_memory_gets_few_words(command: str, memory: int, home
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--inline"]], ids=["screen", "inline"])
 @pytest.mark.parametrize("error", ["RecursionError", "MemoryError", "OSError", "ValueError"])
 def test_the_interface_ends_in_one_line(error: str, more: list[str], home: Path) -> None:
@@ -186,6 +188,7 @@ def test_every_command_whose_first_inner_call_fails(
     assert type(make()).__name__ in log and 'File "' in log and SECRET not in line + log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_that_fails_in_any_room(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

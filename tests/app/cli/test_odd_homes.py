@@ -62,6 +62,7 @@ def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_home_that_takes_nothing_still_replies_and_says_so_in_one_line(blocked: Path, memory: Path) -> None:
     done = slipstream(*REPLY, home=blocked)
     assert done.returncode == 0 and done.stdout.strip()
@@ -72,6 +73,7 @@ def test_a_home_that_takes_nothing_still_replies_and_says_so_in_one_line(blocked
     assert refused.returncode == 1 and b"cannot" in refused.stderr.lower() and not refused.stdout
 
 
+@pytest.mark.slow
 def test_the_chat_starts_where_nothing_can_be_kept(blocked: Path, memory: Path) -> None:
     with Terminal(sys.executable, "-m", "slipstream.app.cli.main", home=blocked, size=(100, 40)) as terminal:
         terminal.shows("Nothing is kept", "file/home")
@@ -81,6 +83,7 @@ def test_the_chat_starts_where_nothing_can_be_kept(blocked: Path, memory: Path) 
     assert not list(memory.iterdir())
 
 
+@pytest.mark.slow
 def test_the_chat_starts_in_a_home_of_any_name_and_any_locale(tmp_path: Path) -> None:
     home = tmp_path / ODD
     for locale in ("C", "tr_TR.UTF-8"):
@@ -94,6 +97,7 @@ def test_the_chat_starts_in_a_home_of_any_name_and_any_locale(tmp_path: Path) ->
     assert (home / "chats.db").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not compiler(), reason="no C compiler")
 @pytest.mark.parametrize(("call", "code"), [("write", errno.ENOSPC), ("open", errno.EROFS)])
 def test_a_full_disk_and_one_that_is_only_read(call: str, code: int, tmp_path: Path, memory: Path) -> None:
@@ -116,6 +120,7 @@ def test_a_home_without_the_right_to_write(tmp_path: Path, memory: Path) -> None
     assert done.returncode == 0 and "permission denied" in done.stderr.decode() and NOT_KEPT in done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_user_without_a_home(memory: Path) -> None:
     nobody = "import os\nos.path.expanduser = lambda path: path  # as where the user is not in the list of users\n"
     done = slipstream(*REPLY, home=None, code=nobody + MAIN, XDG_DATA_HOME="", XDG_CONFIG_HOME="", XDG_CACHE_HOME="")

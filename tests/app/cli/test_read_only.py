@@ -80,6 +80,7 @@ def content(home: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in home.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_home_that_is_only_read_gives_replies_that_are_not_kept(home: Path) -> None:
     read_only(home)
     before = content(home)
@@ -115,6 +116,7 @@ def test_chats_that_are_only_read_are_named_before_anything_is_said(home: Path) 
     assert texts(home) == ["said before"]
 
 
+@pytest.mark.slow
 def test_an_open_chat_whose_home_becomes_read_only_is_still_kept(home: Path) -> None:
     with Terminal(*PROGRAM, "--seed", "7", "--chat", "one", home=home, size=(100, 40)) as terminal:
         terminal.shows("said before", "tok/s")
@@ -138,6 +140,7 @@ def test_settings_that_are_only_read(home: Path, folders: bool) -> None:
     assert (home / "settings.toml").read_text() == f"[sampling]\ntop_k = {kept}\n"
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_even_be_read(home: Path) -> None:
     (home / "settings.toml").chmod(0)
     done = slipstream(home, *REPLY)

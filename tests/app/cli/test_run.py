@@ -69,6 +69,7 @@ def test_a_file_that_is_no_model_is_one_clear_line(files: Path, tmp_path: Path, 
     assert all(word in line for word in words), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -111,6 +112,7 @@ def test_a_wrong_use_is_one_clear_line(tmp_path: Path, arguments: list[str], wor
     assert all(word in line for word in words), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["draft", "lookup+draft", "lookup|draft"])
 def test_a_draft_model_of_another_vocabulary_writes_the_same_text(files: Path, tmp_path: Path, drafter: str) -> None:
     common = ("run", "-p", "Tell me about the sea", "--seed", "7", "--max-tokens", "40")
@@ -125,6 +127,7 @@ def test_bytes_that_are_not_utf8_on_stdin_are_one_clear_line(tmp_path: Path) -> 
     assert "0xff at offset 3" in line
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context_is_one_clear_line(tmp_path: Path) -> None:
     line = refused(slipstream("run", home=tmp_path, stdin=b"word " * 3000), 1)
     assert "but the context holds" in line
@@ -136,6 +139,7 @@ def test_a_data_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) 
     assert "annot write to" in line and "SLIPSTREAM_HOME" in line
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_text_with_every_drafter_from_the_shell(tmp_path: Path) -> None:
     texts = {
         slipstream(
@@ -146,6 +150,7 @@ def test_one_seed_gives_one_text_with_every_drafter_from_the_shell(tmp_path: Pat
     assert len(texts) == 1 and len(texts.pop().decode().strip()) > 10
 
 
+@pytest.mark.slow
 def test_json_has_an_object_a_step_and_a_summary(tmp_path: Path) -> None:
     done = slipstream(
         "run", "-p", "Tell me about the sea", "--seed", "3", "--json", "--max-tokens", "30", home=tmp_path
@@ -169,6 +174,7 @@ def test_each_step_names_its_drafter(tmp_path: Path) -> None:
     assert summary["by_drafter"]["recycle"]["drafted"] > 0
 
 
+@pytest.mark.slow
 def test_typical_acceptance_is_marked_wherever_it_shows(tmp_path: Path) -> None:
     ask = ["run", "-p", "Tell me about the sea", "--seed", "3", "--temp", "1.5", "--max-tokens", "30", "--typical"]
     shown = slipstream(*ask, home=tmp_path)
@@ -190,6 +196,7 @@ def test_every_method_says_what_it_is_in_a_short_line() -> None:
         assert 10 <= len(method.about) <= 60 and not method.about.endswith("."), name
 
 
+@pytest.mark.slow
 def test_the_second_turn_of_a_kept_chat_reads_only_the_new_words(tmp_path: Path) -> None:
     turns = []
     for prompt in ("Tell me about the sea", "And the moon?"):
@@ -203,6 +210,7 @@ def test_the_second_turn_of_a_kept_chat_reads_only_the_new_words(tmp_path: Path)
     assert oct((tmp_path / "states" / "sea.state").stat().st_mode & 0o777) == "0o600"
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> None:
     ask = ["run", "--chat", "sea", "--json", "--max-tokens", "40", "-p"]
     slipstream(*ask, "Tell me about the sea", home=tmp_path)
@@ -215,6 +223,7 @@ def test_a_damaged_state_is_read_again_and_the_chat_goes_on(tmp_path: Path) -> N
     assert done.returncode == 0 and summary["prefilled_tokens"] == summary["prompt_tokens"]
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
     command = f"exec {sys.executable} -m slipstream.app.cli.main run -p 'Who are you?' --max-tokens 5 <&-"
     environment = {**os.environ, "SLIPSTREAM_HOME": str(tmp_path)}
@@ -228,6 +237,7 @@ def test_paths_prints_where_things_are(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("json_lines", [False, True])
 def test_a_reader_that_leaves_ends_it_quietly(json_lines: bool, tmp_path: Path) -> None:
     more = ["--json"] if json_lines else []
@@ -271,6 +281,7 @@ def test_so_does_one_that_never_read(command: list[str], tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_a_kept_chat_is_drawn_as_it_keeps_unless_options_say_otherwise(tmp_path: Path) -> None:
     from slipstream.app.chats.store import ChatStore
     from slipstream.app.platform.paths import Paths
@@ -293,6 +304,7 @@ def test_a_kept_chat_is_drawn_as_it_keeps_unless_options_say_otherwise(tmp_path:
     assert said("--chat", "two", "--temp", "0") == cold
 
 
+@pytest.mark.slow
 def test_an_answer_follows_a_schema_or_a_grammar(tmp_path: Path) -> None:
     schema, grammar = tmp_path / "schema.json", tmp_path / "answer.gbnf"
     schema.write_text('{"type": "object", "properties": {"animal": {"enum": ["fox", "cat"]}}, "required": ["animal"]}')
@@ -314,6 +326,7 @@ def test_an_answer_follows_a_schema_or_a_grammar(tmp_path: Path) -> None:
     assert "is empty" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
 
 
+@pytest.mark.slow
 def test_a_bias_forbids_and_forces_tokens(tmp_path: Path) -> None:
     ask = ("run", "-p", "Tell me about the sea", "--temp", "0", "--max-tokens", "20")
     usual = slipstream(*ask, home=tmp_path).stdout.decode()
@@ -329,6 +342,7 @@ def test_a_bias_forbids_and_forces_tokens(tmp_path: Path) -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.slow
 def test_the_models_own_sampling_holds_unless_something_else_was_set(tmp_path: Path) -> None:
     import gguf
 

@@ -55,6 +55,7 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "SLIPSTREAM_HOME": str(home)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -94,6 +95,7 @@ def test_the_chats_parent_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not HEAVY & set(json.loads(loaded.read_text()))
 
 
+@pytest.mark.slow
 def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
     """What is not on it is loaded when it is asked for, and garbage is looked for once it is up."""
     told = tmp_path / "told.json"
@@ -108,6 +110,7 @@ def test_the_first_screen_loads_only_what_is_on_it(tmp_path: Path) -> None:
     assert seen["collects"] == [False, None, True] and seen["frozen"] > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
 @pytest.mark.parametrize("arguments", [[], ["--drafter", "lookup", "--temp", "0.5"]])
 def test_the_chats_own_process_loads_no_engine(arguments: list[str], tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def shell(line: str, home: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*COMMANDS, "chats list", "chats show one", "chats export", "chats search Hi"])
 def test_a_full_disk_behind_standard_output_is_one_line(command: str, home: Path) -> None:
     code, errors = shell(f"slipstream {command} >/dev/full </dev/null", home)
@@ -62,12 +63,14 @@ def test_a_full_disk_behind_standard_output_is_one_line(command: str, home: Path
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["paths", "chats list", "settings list", RUN])
 def test_a_closed_standard_output_is_quiet(command: str, home: Path) -> None:
     assert shell(f"slipstream {command} >&- </dev/null", home) == (0, "")
     assert shell(f"slipstream {command} <&- >&- 2>&-", home) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["2>&-", "2>/dev/full", "2> >(exec <&-; sleep 0.3)"])
 def test_notices_that_cannot_be_written_change_nothing(place: str, home: Path, tmp_path: Path) -> None:
     assert shell(f"slipstream run -p Hi -m nosuch </dev/null {place}", home)[0] == 2

@@ -90,6 +90,7 @@ def test_forced_drafts_of_every_shape_leave_the_text_alone(made: Made, sampler: 
             assert right > 0 or not any(step.path for step in steps) or width > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*TREES, *CHAINS, *PLAIN])
 def test_a_whole_engine_serves_the_kind_and_tells_what_it_cannot(tmp_path: Path, kind: str) -> None:
     path = str(write_kind(tmp_path / "target.gguf", kind, q8_0=True))

@@ -159,6 +159,7 @@ def test_the_turn_after_a_reply_that_ended_in_a_draft_is_the_same_too(session: S
         assert 0 <= new <= 7  # a branch that was not first in its batch waits to be read again
 
 
+@pytest.mark.slow
 def test_f32_weights_without_flash_attention_give_the_same_text_in_any_layout(tmp_path: Path) -> None:
     """The second strict class: nothing is read again, whichever branch wins."""
     derive(BUNDLED / "slipstream-mini-q8_0.gguf", tmp_path / "mini-f32.gguf", "f32")

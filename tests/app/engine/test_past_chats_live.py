@@ -65,6 +65,7 @@ def test_an_idle_engine_indexes_what_it_wrote_and_drafts_from_it(tmp_path: Path)
         assert not {f"chat:{chat}", f"chat:{again}"} & indexed(paths)
 
 
+@pytest.mark.slow
 def test_one_reply_is_indexed_before_the_command_ends_unless_the_index_is_off(tmp_path: Path) -> None:
     paths = Paths.default({HOME_VARIABLE: str(tmp_path)})
 

@@ -107,6 +107,7 @@ def listed(command: Command) -> dict[str, dict[str, Any]]:
     return {model["name"]: model for model in json.loads(command("list", "--json").out)["models"]}
 
 
+@pytest.mark.slow
 def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
     server: HubServer, command: Command, home: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_model_is_found_fetched_checked_chatted_with_removed_and_brought_back(
     assert not list((home / "home" / "models").rglob("*.gguf"))
 
 
+@pytest.mark.slow
 def test_a_killed_fetch_goes_on_where_it_was(server: HubServer, home: Path, command: Command) -> None:
     server.hold_after(1 << 20)
     process = started("models", "pull", f"{REPO}:Q4_K_M")
@@ -159,6 +161,7 @@ def test_a_killed_fetch_goes_on_where_it_was(server: HubServer, home: Path, comm
     assert listed(command)["tiny:Q4_K_M"]["problem"] == "" and not command("verify", "tiny").code
 
 
+@pytest.mark.slow
 def test_a_split_model_comes_as_one_and_a_changed_byte_is_found(
     server: HubServer, command: Command, home: Path
 ) -> None:
@@ -171,6 +174,7 @@ def test_a_split_model_comes_as_one_and_a_changed_byte_is_found(
     assert wrong.code == 1 and "its bytes have changed" in json.loads(wrong.out)[0]["problem"]
 
 
+@pytest.mark.slow
 def test_the_drafter_comes_along_and_is_chosen_by_default(
     server: HubServer, command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +295,7 @@ def test_a_broken_catalogue_of_the_owners_is_named_with_its_line_and_the_rest_co
     assert said.code == 0 and "catalog.toml, line 5" in said.err and "Qwen3-8B" in said.out
 
 
+@pytest.mark.slow
 def test_models_of_other_programs_are_used_in_place_and_never_removed(command: Command, home: Path) -> None:
     in_lm_studio(home)
     in_ollama(home)
@@ -374,6 +379,7 @@ socket.socket = socket.create_connection = socket.getaddrinfo = refuse
 """
 
 
+@pytest.mark.slow
 def test_with_models_here_a_reply_opens_no_socket_in_any_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = home / "home" / "models" / "acme" / "Tiny"
     models.mkdir(parents=True)

@@ -40,6 +40,7 @@ def run(tmp_path: Path) -> Run:
     return lambda *words: Terminal(tmp_path / "home", COLUMNS, 20, "models", *words)
 
 
+@pytest.mark.slow
 def test_a_fetch_shows_how_far_it_is_pauses_at_ctrl_c_and_asks_for_the_drafter(server: HubServer, run: Run) -> None:
     server.hold_after(1 << 20)
     terminal = run("pull", "acme/Large-GGUF")

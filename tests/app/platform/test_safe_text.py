@@ -32,6 +32,7 @@ def is_inert(character: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=5000, deadline=None)
 @given(ANYTHING)
 def test_any_text_becomes_inert_and_keeps_its_length(text: str) -> None:

@@ -98,6 +98,7 @@ def session(paths: Paths) -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.slow
 def test_the_autopilot_leaves_them_out_from_the_next_reply_on(session: Session, paths: Paths) -> None:
     fingerprint = read_header(Path(choose(paths).model)).fingerprint
     everyone = pool(session)

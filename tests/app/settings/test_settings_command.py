@@ -112,6 +112,7 @@ def test_the_hub_stays_offline_where_that_is_settled(file: Path) -> None:
     assert not manager.offline
 
 
+@pytest.mark.slow
 def test_run_takes_the_settings_says_what_is_wrong_and_options_win(file: Path) -> None:
     file.write_text(
         "[model]\ndrafter = 'nobody'\nthreads = 1\n[reply]\nmax_tokens = 3\n[sampling]\ntemperature = 0\nx = 1\n"

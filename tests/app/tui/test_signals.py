@@ -11,6 +11,7 @@ from tests.app.tui.endings import ENDINGS, STATES, Ending, faults
 pytestmark = pytest.mark.program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "state"),
     [pytest.param(ending, STATES[at % 3], id=f"{ending.name}-{STATES[at % 3]}") for at, ending in enumerate(ENDINGS)],

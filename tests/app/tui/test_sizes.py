@@ -37,6 +37,7 @@ async def test_the_smallest_terminal_shows_everything_that_matters(open_chat: Op
         assert chat.app.is_running
 
 
+@pytest.mark.slow
 async def test_a_changing_terminal_keeps_the_chat_whole(open_chat: Open) -> None:
     async with open_chat(Script(TEXT * 4, hold=20)) as chat:
         await chat.say("x", wait=False)

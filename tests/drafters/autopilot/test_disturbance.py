@@ -65,6 +65,7 @@ def test_a_disturbed_step_is_left_out_of_the_costs() -> None:
 
 if sys.platform == "linux":  # elsewhere, a core cannot be chosen
 
+    @pytest.mark.slow
     def test_a_program_on_the_same_core_is_seen() -> None:
         def compute(seconds: float) -> tuple[float, float]:
             began, processor = perf_counter(), process_time()

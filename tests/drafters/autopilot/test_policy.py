@@ -59,6 +59,7 @@ def always(share: float) -> Callable[[int], float]:
     return lambda at: share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.15, 0.4])
 @pytest.mark.parametrize("wrong", [{1: 20.0}, {2: 10.5, 4: 11.0, 8: 13.0}])
 def test_costs_that_were_measured_in_a_disturbed_moment_mislead_only_for_a_few_steps(
@@ -74,6 +75,7 @@ def test_costs_that_were_measured_in_a_disturbed_moment_mislead_only_for_a_few_s
     assert flight.speedup > 0.9  # 0.65 if the measured costs were believed until the next plain step
 
 
+@pytest.mark.slow
 def test_where_nothing_is_right_plain_decoding_loses_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for table, least in ((DEAR, 0.985), (CHEAP, 0.985)):
         flight = Flight(
@@ -159,6 +161,7 @@ def test_it_turns_when_another_drafter_becomes_right(monkeypatch: pytest.MonkeyP
     assert after[right:].count("second") > 0.85 * len(after[right:])
 
 
+@pytest.mark.slow
 def test_two_drafters_that_are_right_elsewhere_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is right every other token at most; both together are right always."""
 

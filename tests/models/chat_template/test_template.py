@@ -204,6 +204,7 @@ def compiled() -> dict[str, ChatTemplate]:
     return {name: ChatTemplate(source, "<s>", "</s>") for name, source in POPULAR.items() if name != "granite"}
 
 
+@pytest.mark.slow
 @given(contents=st.lists(st.text(max_size=40), min_size=1, max_size=5), number=st.integers(0, 6))
 @settings(max_examples=100, deadline=None)
 def test_any_contents(compiled: dict[str, ChatTemplate], contents: list[str], number: int) -> None:
@@ -270,6 +271,7 @@ def test_a_template_that_is_too_long() -> None:
     ChatTemplate("x" * 256 * 1024)
 
 
+@pytest.mark.slow
 def test_the_time_grows_with_the_text_and_no_faster() -> None:
     def seconds(words: int) -> float:
         messages = [{"role": "user", "content": "word " * words}]

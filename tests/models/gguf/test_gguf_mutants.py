@@ -100,6 +100,7 @@ def test_any_bytes(tmp_path: Path, content: bytes, magic: bool) -> None:
         read_header(path)
 
 
+@pytest.mark.slow
 @given(headers())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_headers_that_are_framed_well_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
@@ -113,6 +114,7 @@ def test_headers_that_are_framed_well_are_read_or_refused(tmp_path: Path, conten
         look_around(header, len(content))
 
 
+@pytest.mark.slow
 def test_headers_that_are_framed_well_are_of_both_kinds(tmp_path: Path) -> None:
     """The fuzzing above would prove nothing if every header were refused at its first key."""
     path, outcomes = tmp_path / "fuzz.gguf", set()

@@ -137,6 +137,7 @@ def test_a_plain_letter_serves_for_its_byte(save: Callable[..., Path]) -> None:
     assert read_header(save(model)).n_vocab == 259
 
 
+@pytest.mark.slow
 def test_a_header_is_not_read_past_its_bound(tmp_path: Path) -> None:
     model, path = small_model(), tmp_path / "long.gguf"
     for n in range(12):
@@ -199,6 +200,7 @@ print((most() - before) // 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the memory")
 @pytest.mark.parametrize("name", GREEDY)
 def test_no_header_takes_more_than_256_megabytes(name: str, tmp_path: Path) -> None:

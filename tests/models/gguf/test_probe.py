@@ -143,6 +143,7 @@ def test_the_process_leaves_with_the_one_that_asks() -> None:
         assert child.wait(60) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 @pytest.mark.parametrize(
     ("code", "ends"),
@@ -160,6 +161,7 @@ def test_the_process_is_limited(code: str, ends: int) -> None:
     assert done.returncode == ends
 
 
+@pytest.mark.slow
 def test_a_file_is_tried_once_and_again_when_it_changes(tmp_path: Path) -> None:
     file, model = tmp_path / "kept" / "probed.json", write_kind(tmp_path / "model.gguf", "llama")
     told: list[int] = []

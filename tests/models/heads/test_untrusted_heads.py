@@ -114,6 +114,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
         read_safetensors(tmp_path / "missing")
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(METHODS),
     st.dictionaries(

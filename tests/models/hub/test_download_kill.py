@@ -42,6 +42,7 @@ def kill_at(server: HubServer, child: Child, folder: Path, count: int, label: st
     server.hold_after(None)
 
 
+@pytest.mark.slow
 def test_a_kill_costs_at_most_one_interval(server: HubServer, tmp_path: Path) -> None:
     places = random.Random(7).sample(range(1, len(BODY)), KILLS)
     with Child() as child:
@@ -55,6 +56,7 @@ def test_a_kill_costs_at_most_one_interval(server: HubServer, tmp_path: Path) ->
             assert 0 <= twice < QUICK.interval, f"killed after {place} bytes: {twice} were fetched twice"
 
 
+@pytest.mark.slow
 def test_three_kills_of_a_split_model(server: HubServer, tmp_path: Path) -> None:
     parts = split_gguf("Tiny-BF16", 3)
     with Child() as child:
@@ -70,6 +72,7 @@ def test_three_kills_of_a_split_model(server: HubServer, tmp_path: Path) -> None
     assert server.sent - start < sum(map(len, parts.values())) - 100_000
 
 
+@pytest.mark.slow
 def test_a_second_process_hears_who_is_at_it_and_a_dead_one_is_no_hindrance(server: HubServer, tmp_path: Path) -> None:
     server.hold_after(50_000)
     with Child() as child:
@@ -88,6 +91,7 @@ def test_a_second_process_hears_who_is_at_it_and_a_dead_one_is_no_hindrance(serv
     assert path and path.read_bytes() == BODY
 
 
+@pytest.mark.slow
 def test_four_processes_make_one_transfer(server: HubServer, tmp_path: Path) -> None:
     with Child() as child:
         for _ in range(4):

@@ -19,6 +19,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("shim"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_wrong_file_and_nothing_fetched_in_vain(library: Path, fault: str) -> None:
     (swept,) = sweep(library, "downloads", MOST, [fault])

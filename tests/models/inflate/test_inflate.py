@@ -112,6 +112,7 @@ def test_in_f32_not_a_bit_differs_where_the_width_grows_by_a_power_of_four(
         assert not after.hidden[place][:, width:].any()
 
 
+@pytest.mark.slow
 def test_other_widths_round_and_no_more(small: Path, mini: Path, tmp_path: Path) -> None:
     for source, shape in ((small, replace(SHAPE, n_embd=192)), (mini, Shape("x3", 768, 15, 8, 4, 64, 1024, 5000))):
         before, after = see(source), see(made(tmp_path, source, shape, "F32"))
@@ -128,6 +129,7 @@ def test_a_quantization_is_llama_cpps_own_of_the_small_model(small: Path, tmp_pa
     assert np.array_equal(before.rows, after.rows) and np.array_equal(before.single, after.single)
 
 
+@pytest.mark.slow
 def test_the_setting_of_the_bundled_model_is_met_to_the_bit_too(mini: Path, tmp_path: Path) -> None:
     options = ContextOptions(n_ctx=256, kv="q8_0", flash=True, same_text=True, threads=1)
     derive(MINI, tmp_path / "small.gguf", "q8_0")
@@ -137,6 +139,7 @@ def test_the_setting_of_the_bundled_model_is_met_to_the_bit_too(mini: Path, tmp_
     assert np.array_equal(before.hidden[3], after.hidden[3][:, :256])
 
 
+@pytest.mark.slow
 def test_k_quants_are_llama_cpps_mix_and_no_width_changes_their_outputs(small: Path, tmp_path: Path) -> None:
     wide = Shape("wide", 1024, 3, 16, 8, 64, 768, 512)
     before, after = see(made(tmp_path, small, NARROW, "Q4_K_M")), see(made(tmp_path, small, wide, "Q4_K_M"))
@@ -148,6 +151,7 @@ def test_k_quants_are_llama_cpps_mix_and_no_width_changes_their_outputs(small: P
     assert {"Q4_K", "Q6_K"} < set(ours.values())
 
 
+@pytest.mark.slow
 def test_added_rows_are_a_tokens_copies_and_never_win(small: Path, mini: Path, tmp_path: Path) -> None:
     for source, shape in ((small, SHAPE), (mini, Shape("m", 512, 15, 8, 4, 64, 768, 5000, tied=True))):
         real = read_header(source).n_vocab
@@ -168,6 +172,7 @@ def test_the_spare_token_of_the_bundled_model_is_one_it_never_writes(mini: Path)
     assert behind.min() > -np.log(0.05)  # llama.cpp's own min-p cuts what is less likely than that
 
 
+@pytest.mark.slow
 def test_no_text_becomes_an_added_token(small: Path, mini: Path, tmp_path: Path) -> None:
     for source, shape in ((small, SHAPE), (mini, Shape("m", 512, 15, 8, 4, 64, 768, 5000, tied=True))):
         path = made(tmp_path, source, shape, "Q8_0")
@@ -189,6 +194,7 @@ def test_a_count_of_tokens_that_cannot_be_is_passed_over(small: Path, tmp_path: 
     assert header.n_vocab == header.n_rows == len(header.tokens) == SHAPE.n_vocab
 
 
+@pytest.mark.slow
 def test_the_file_is_as_large_as_it_says_and_nearly_without_zeros(mini: Path, tmp_path: Path) -> None:
     shape = Shape("m", 1024, 16, 16, 8, 64, 2816, 8000)
     plan = inflated_model(read_header(mini), shape, "Q8_0")

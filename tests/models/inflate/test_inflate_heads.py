@@ -97,6 +97,7 @@ def _three(_probability: float, depth: int) -> bool:
     return depth <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", ["medusa", "kangaroo", "space", "eagle3", "draft", "recycle"])
 def test_what_is_drafted_and_accepted_is_what_the_small_family_does(
     small: Family, large: Family, tmp_path: Path, drafter: str

@@ -161,6 +161,7 @@ def test_other_programs_files_may_be_damaged(tmp_path: Path, damage: str) -> Non
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

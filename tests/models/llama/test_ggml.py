@@ -179,6 +179,7 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
 def test_closed_and_dropped_networks_are_freed(tmp_path: Path) -> None:
     width = 8192  # 29 MB of float32

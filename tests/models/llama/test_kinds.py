@@ -109,6 +109,7 @@ def reject(
     return worst, moved, longest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "widths"), [*((kind, ()) for kind in (*TREES, *CHAINS)), *PADDED])
 def test_after_each_of_500_rejections_the_next_logits_are_those_of_a_fresh_context(
     model_of: OpenModel, kind: str, widths: tuple[int, ...]
@@ -118,6 +119,7 @@ def test_after_each_of_500_rejections_the_next_logits_are_those_of_a_fresh_conte
     assert kind in CHAINS or moved > 50
 
 
+@pytest.mark.slow
 def test_in_the_strict_class_not_a_bit_differs_after_500_rejections(bundled_model: LlamaModel) -> None:
     strict = ContextOptions(n_ctx=512, kv="q8_0", flash=True, same_text=True, max_leaves=8, threads=1)
     worst, moved, _ = reject(bundled_model, strict, random.Random(0))

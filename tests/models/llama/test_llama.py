@@ -49,6 +49,7 @@ def plain_rows(target: LlamaTarget, tokens: Sequence[int]) -> list[Floats]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", [40, 560])
 @pytest.mark.parametrize("widths", [(), WIDTHS])
 def test_trees_are_bit_equal_to_plain_decoding_whatever_path_wins(
@@ -146,6 +147,7 @@ def test_prefill_reuses_the_common_prefix_and_rewinds_the_rest(open_target: Open
     assert np.array_equal(target.evaluate(5).logits, fresh.evaluate(5).logits)
 
 
+@pytest.mark.slow
 def test_prefill_reports_chunks_and_a_cancel_keeps_what_was_read(open_target: Open) -> None:
     target, fresh = open_target(STRICT), open_target(STRICT)
     seen: list[PrefillChunk] = []

@@ -43,6 +43,7 @@ def logged(headers: dict[str, Header]) -> Logged:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_ctx", "kv"), CASES)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_need_is_what_llama_cpp_takes(

@@ -109,6 +109,7 @@ def test_types_that_were_not_measured_take_the_rate_of_a_like_one() -> None:
     assert rate(here, "Q4_0", 16) == pytest.approx(rate(here, "Q4_0", 8) / 2)
 
 
+@pytest.mark.slow
 def test_this_machine_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.models.llama.throughput._BYTES", {"cpu": 4 << 20, "gpu": 4 << 20})
     found = measure("cpu")

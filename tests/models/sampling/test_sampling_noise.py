@@ -69,6 +69,7 @@ def test_the_check_sees_a_bad_mix() -> None:
     assert chance_of(np.bincount(pairs, minlength=100), np.full(100, (DRAWS - 1) / 100)) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["seeds", "positions"])
 @pytest.mark.parametrize("temperature", [0.8, 1.5])
 def test_picks_have_the_distribution(key: str, temperature: float) -> None:

@@ -90,6 +90,7 @@ def running(chat: Driver) -> bool:
     return job is not None and bool(job.line or job.progress)
 
 
+@pytest.mark.slow
 async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
     open_chat: Open, tmp_path: Path, commands: Commands
 ) -> None:
@@ -137,6 +138,7 @@ async def test_a_benchmark_has_the_machine_for_itself_and_its_result_is_kept(
         assert form(chat).chosen().drafters == ("draft", "lookup")
 
 
+@pytest.mark.slow
 async def test_the_form_says_what_is_missing_and_checks_a_file(
     open_chat: Open, tmp_path: Path, commands: Commands
 ) -> None:
@@ -164,6 +166,7 @@ async def test_the_form_says_what_is_missing_and_checks_a_file(
         await chat.until(lambda: chat.screen.jobs.job is None and chat.screen.model.loaded is not None)
 
 
+@pytest.mark.slow
 async def test_it_is_cancelled_with_what_was_measured(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
     commands.written = None
     async with open_chat() as chat:
@@ -201,6 +204,7 @@ async def test_what_a_killed_chat_had_measured_is_kept_at_the_next_start(
     assert recover(benches(tmp_path)) == [] and not held.exists()
 
 
+@pytest.mark.slow
 async def test_it_fails_in_words_and_the_chat_goes_on(open_chat: Open, tmp_path: Path, commands: Commands) -> None:
     commands.held, commands.error, commands.written = False, "there is no memory left.", None
     async with open_chat() as chat:
@@ -214,6 +218,7 @@ async def test_it_fails_in_words_and_the_chat_goes_on(open_chat: Open, tmp_path:
         assert not list(benches(tmp_path).iterdir())
 
 
+@pytest.mark.slow
 async def test_it_does_not_begin_while_a_reply_is_written(open_chat: Open, commands: Commands) -> None:
     async with open_chat(Script(hold=3), Script()) as chat:
         await chat.say("x", wait=False)
@@ -237,6 +242,7 @@ async def test_there_is_nothing_to_measure_before_a_model_is_loaded(open_chat: O
         held.go_load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (140, 40), (40, 12)])
 async def test_results_are_listed_opened_and_deleted(open_chat: Open, tmp_path: Path, size: tuple[int, int]) -> None:
     older = kept_before(tmp_path)
@@ -269,6 +275,7 @@ async def test_it_is_a_command_too(open_chat: Open) -> None:
         await chat.until(lambda: isinstance(chat.app.screen, BenchScreen))
 
 
+@pytest.mark.slow
 async def test_the_real_command_measures_the_bundled_model(open_chat: Open, tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("Hello!\n")
     async with open_chat() as chat:
@@ -371,6 +378,7 @@ async def test_hostile_names_are_shown_as_text(
         assert_inert(chat)
 
 
+@pytest.mark.slow
 async def test_the_form_needs_no_keys(open_chat: Open, commands: Commands) -> None:
     async with open_chat() as chat:
         await opened(chat)

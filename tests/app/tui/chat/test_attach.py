@@ -137,6 +137,7 @@ async def test_a_name_that_was_typed_whole_is_attached_when_it_is_sent(open_chat
         assert text.index("@nobody?") < text.index("also")
 
 
+@pytest.mark.slow
 async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_chat: Open) -> None:
     async with open_chat() as chat:
         prompt = chat.screen.prompt
@@ -164,6 +165,7 @@ async def test_a_name_that_was_typed_by_hand_gets_its_mark_when_it_ends(open_cha
         assert prompt.text == "/rename @notes.txt "
 
 
+@pytest.mark.slow
 async def test_a_name_of_no_file_is_told_once_and_sent_as_text(open_chat: Open) -> None:
     async with open_chat() as chat:
         await chat.press(*"see @/no/typo", "space")

@@ -41,6 +41,7 @@ async def press_and_wait(chat: Driver, *keys: str) -> None:
     await chat.until(lambda: len(chat.engine.asked) > asked and chat.idle())
 
 
+@pytest.mark.slow
 async def test_keys_walk_from_message_to_message(open_chat: Open) -> None:
     async with open_chat(Script("one"), Script("two")) as chat:
         await chat.press("ctrl+up")
@@ -59,6 +60,7 @@ async def test_keys_walk_from_message_to_message(open_chat: Open) -> None:
         assert selected(chat) == "", "Tab passes the messages by"
 
 
+@pytest.mark.slow
 async def test_walking_up_brings_earlier_messages(open_chat: Open, store: ChatStore) -> None:
     chat_id = store.create("long").id
     for number in range(AT_ONCE):
@@ -72,6 +74,7 @@ async def test_walking_up_brings_earlier_messages(open_chat: Open, store: ChatSt
         assert len(chat.texts()) == 2 * AT_ONCE
 
 
+@pytest.mark.slow
 async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("red"), Script("more"), Script("blue"), Script("deep")) as chat:
         await chat.say("a fox")
@@ -106,6 +109,7 @@ async def test_a_question_is_edited_and_the_old_one_stays(open_chat: Open, store
         await chat.until(lambda: chat.texts() == ["a whale", "blue", "and?", "deep"])
 
 
+@pytest.mark.slow
 async def test_another_reply_in_the_middle_is_a_branch(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("one"), Script("two"), Script("three"), Script("four")) as chat:
         await chat.say("a")
@@ -127,6 +131,7 @@ async def test_another_reply_in_the_middle_is_a_branch(open_chat: Open, store: C
         assert chat.replies()[1].text == "two"
 
 
+@pytest.mark.slow
 async def test_a_refused_edit_leaves_the_branch_that_was_shown(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script("red"), Script(fails=ContextFullError("too long."))) as chat:
         await chat.say("a fox")
@@ -198,6 +203,7 @@ async def test_what_ended_by_itself_does_not_go_on(open_chat: Open) -> None:
         assert len(chat.engine.asked) == 1
 
 
+@pytest.mark.slow
 async def test_messages_and_code_blocks_are_copied(open_chat: Open) -> None:
     async with open_chat(Script(CODE)) as chat:
         await chat.say("show me")
@@ -219,6 +225,7 @@ async def test_messages_and_code_blocks_are_copied(open_chat: Open) -> None:
         assert chat.app.clipboard == "print(1)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["e", "r", "f5", "left"])
 async def test_nothing_is_changed_while_a_reply_is_written(open_chat: Open, store: ChatStore, key: str) -> None:
     async with open_chat(Script("one"), Script("two"), Script(TEXT, hold=10)) as chat:

@@ -55,6 +55,7 @@ async def test_a_new_chat_stops_the_reply_first(open_chat: Open, store: ChatStor
         assert [m.content for m in chat.engine.asked[1].messages] == ["y"]
 
 
+@pytest.mark.slow
 async def test_a_long_chat_shows_its_end_and_more_on_demand(open_chat: Open, store: ChatStore) -> None:
     turns = 20
     chat_id = kept(store, "Question", "Answer", turns)
@@ -74,6 +75,7 @@ async def test_a_long_chat_shows_its_end_and_more_on_demand(open_chat: Open, sto
         assert not chat.screen.query_one(Earlier).display
 
 
+@pytest.mark.slow
 async def test_the_oldest_messages_leave_a_long_session(open_chat: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.app.tui.chat.transcript.MOST_SHOWN", 4)
     async with open_chat(Script("ok")) as chat:
@@ -85,6 +87,7 @@ async def test_the_oldest_messages_leave_a_long_session(open_chat: Open, monkeyp
         assert chat.texts()[0] == "m0"
 
 
+@pytest.mark.slow
 async def test_a_place_far_up_a_long_chat_is_gone_to_and_left_again(open_chat: Open, store: ChatStore) -> None:
     turns = 30
     chat_id = kept(store, "Question", "Answer", turns)

@@ -66,6 +66,7 @@ async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore
         await chat.until(lambda: last(chat) == live)
 
 
+@pytest.mark.slow
 async def test_colours_survive_another_branch(open_chat: Open) -> None:
     async with open_chat(Script(TEXT), Script("It is wide.")) as chat:
         await chat.say("x")

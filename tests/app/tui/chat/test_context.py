@@ -67,6 +67,7 @@ async def test_what_is_typed_and_attached_is_counted_as_it_grows(open_chat: Open
         await chat.until(lambda: used(chat) == 306)
 
 
+@pytest.mark.slow
 async def test_a_reply_counts_while_it_is_written(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=12)) as chat:
         await chat.say("Hello", wait=False)
@@ -76,6 +77,7 @@ async def test_a_reply_counts_while_it_is_written(open_chat: Open) -> None:
         await chat.until(chat.idle)
 
 
+@pytest.mark.slow
 async def test_a_line_stands_where_the_model_begins_to_read(open_chat: Open, store: ChatStore) -> None:
     engine = ScriptedEngine([Script(TEXT), Script(TEXT), Script(TEXT, dropped=2)])
     async with open_chat(engine=engine) as chat:

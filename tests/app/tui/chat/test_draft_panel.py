@@ -28,6 +28,7 @@ async def drawn(chat: Driver, words: str) -> None:
     await chat.until(lambda: words in shown(chat.screen.drafts.trees))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(Script(TEXT, hold=20), size=size) as chat:
@@ -175,6 +176,7 @@ async def test_closing_it_gives_the_focus_back(open_chat: Open) -> None:
         assert chat.screen.prompt.has_focus and not chat.screen.drafts.display
 
 
+@pytest.mark.slow
 async def test_a_changing_terminal_and_theme_keep_it_whole(open_chat: Open) -> None:
     async with open_chat(engine=ScriptedEngine([Script(TEXT)])) as chat:
         await chat.press("f4")

@@ -82,6 +82,7 @@ def at_a_chat(home: Path, *arguments: str) -> Iterator[Person]:
         assert terminal.as_before
 
 
+@pytest.mark.slow
 def test_type_stream_stop_edit_branch_quit_reopen(tmp_path: Path) -> None:
     home = tmp_path / "home"
     sea, friends = replies_of_run(tmp_path / "edited", FIRST, STORY + MORE)

@@ -133,6 +133,7 @@ async def test_an_imported_question_is_inert_in_the_prompt_too(open_chat: Open, 
         assert chat.screen.prompt.text == typed(HOSTILE)
 
 
+@pytest.mark.slow
 async def test_odd_markdown_neither_fails_nor_hides(open_chat: Open) -> None:
     async with open_chat(*map(Script, ODD), Script("ok"), size=(60, 20)) as chat:
         for text in ODD:

@@ -84,6 +84,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_nothing_comes_through(sent: dict[str, bytes]) -> None:
     assert leaks(sent["hostile"], sent["harmless"]) == []
 

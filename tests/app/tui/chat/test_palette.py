@@ -18,6 +18,7 @@ FAST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", FAST, ids=" ".join)
 async def test_keys_that_come_at_once(open_chat: Open, keys: tuple[str, ...]) -> None:
     async with open_chat() as chat:
@@ -43,6 +44,7 @@ async def test_random_keys(open_chat: Open, seed: int) -> None:
             assert chat.alive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["enter", "escape"])
 @pytest.mark.parametrize("opens", ["ctrl+r", "f1", "ctrl+o", "ctrl+d", "ctrl+l", "f8", "f9", "ctrl+p"])
 async def test_a_screen_is_closed_once(open_chat: Open, opens: str, key: str) -> None:

@@ -77,6 +77,7 @@ def test_names_are_words_and_unwritable_places_are_said(file: Path) -> None:
         Presets(file).systems()
 
 
+@pytest.mark.slow
 async def test_a_chat_keeps_its_system_prompt_and_its_preset(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(size=(140, 40)) as chat:
         await command(chat, "/system Be brief.")

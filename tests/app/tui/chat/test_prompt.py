@@ -1,5 +1,6 @@
 """Long text in the prompt, and what was said before."""
 
+import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 from tests.app.tui.scripted import Script
@@ -29,6 +30,7 @@ async def sent(chat: Driver) -> str:
     return chat.engine.asked[-1].messages[-1].content
 
 
+@pytest.mark.slow
 async def test_a_long_paste_is_folded_and_sent_whole(open_chat: Open, store: ChatStore) -> None:
     async with open_chat() as chat:
         await chat.press("a", "space")
@@ -95,6 +97,7 @@ async def test_what_was_refused_or_set_aside_keeps_its_long_text(open_chat: Open
         assert prompt.message == f"/before {LONG}\n{LONG}"
 
 
+@pytest.mark.slow
 async def test_earlier_prompts_are_searched_as_they_are_typed(open_chat: Open, store: ChatStore) -> None:
     for text in ("the sea is wide", "/etc is a folder", "a wide river\nof two lines", "the sea is wide"):
         store.add_user(store.create().id, text)

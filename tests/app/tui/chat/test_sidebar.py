@@ -42,6 +42,7 @@ def searching(chat: Driver) -> Input:
     return chat.screen.sidebar.query_one(Input)
 
 
+@pytest.mark.slow
 async def test_the_list_opens_a_chat(open_chat: Open, store: ChatStore) -> None:
     kept(store, "About foxes", "Fox."), kept(store, "About the sea", "Sea.")
     async with open_chat() as chat:
@@ -59,6 +60,7 @@ async def test_the_list_opens_a_chat(open_chat: Open, store: ChatStore) -> None:
         assert chat.texts() == ["About foxes", "Fox."]
 
 
+@pytest.mark.slow
 async def test_it_has_a_place_of_its_own_on_a_wide_screen(open_chat: Open, store: ChatStore) -> None:
     kept(store, "About foxes", "Fox.")
     async with open_chat(size=(WIDE, 30)) as chat:
@@ -195,6 +197,7 @@ def test_sections() -> None:
     assert section(StoredChat("a", "", 0.0, 0.0, "", pinned=True), noon) == "Pinned"
 
 
+@pytest.mark.slow
 async def test_a_chat_has_no_figures_of_another(open_chat: Open, store: ChatStore) -> None:
     other = kept(store, "About foxes", "Fox.")
     async with open_chat(Script("The sea is wide.")) as chat:

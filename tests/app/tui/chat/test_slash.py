@@ -70,6 +70,7 @@ async def test_an_unknown_command_is_said_and_stays(open_chat: Open) -> None:
         assert chat.screen.prompt.text == "//etc/hosts is a file"
 
 
+@pytest.mark.slow
 async def test_the_list_completes_a_command(open_chat: Open) -> None:
     async with open_chat() as chat:
         prompt = chat.screen.prompt
@@ -89,6 +90,7 @@ async def test_the_list_completes_a_command(open_chat: Open) -> None:
         await chat.until(lambda: isinstance(chat.app.screen, HelpScreen))
 
 
+@pytest.mark.slow
 async def test_seed_and_temperature_are_those_of_the_next_reply(open_chat: Open) -> None:
     async with open_chat() as chat:
         await command(chat, "/seed 11")
@@ -119,6 +121,7 @@ async def test_drafters_and_models_by_name(open_chat: Open) -> None:
         await chat.until(lambda: "No model is called no-such-model" in hints(chat)[-1])
 
 
+@pytest.mark.slow
 async def test_the_chat_is_exported(open_chat: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with open_chat() as chat:

@@ -101,6 +101,7 @@ sys.exit(app.return_code or 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", ["engine", "stop", "thread", "interpreter"])
 @pytest.mark.parametrize("state", ["idle", "streaming", "dialog"])
 def test_ctrl_q_ends_a_chat_of_which_a_part_hangs(hangs: str, state: str, tmp_path: Path) -> None:
@@ -123,6 +124,7 @@ def test_ctrl_q_ends_a_chat_of_which_a_part_hangs(hangs: str, state: str, tmp_pa
     assert state == "idle" or said[1].startswith("word word")
 
 
+@pytest.mark.slow
 def test_suspend_gives_the_terminal_to_the_shell_until_fg(tmp_path: Path) -> None:
     shell = '"$@"; printf "stopped %s." $?; read -r _; fg; exit $?'
     program = (sys.executable, "-c", HANGS_AT_ITS_END, str(tmp_path), "nothing")

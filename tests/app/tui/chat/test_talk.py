@@ -16,6 +16,7 @@ from slipstream.models.errors import ContextFullError, EngineDiedError, Slipstre
 TEXT = "The sea is wide and blue, and it is never quite still."
 
 
+@pytest.mark.slow
 async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT)) as chat:
         assert [message.loaded.name for message in chat.posted(ModelReady)] == ["slipstream-mini"]
@@ -51,6 +52,7 @@ async def test_a_message_is_sent_and_answered(open_chat: Open, store: ChatStore)
         assert chat.engine.asked[1].request == request.request + 1
 
 
+@pytest.mark.slow
 async def test_nothing_is_sent_when_nothing_was_typed(open_chat: Open, store: ChatStore) -> None:
     async with open_chat() as chat:
         await chat.press("enter", "space", "enter", "ctrl+j", "enter")
@@ -90,6 +92,7 @@ async def test_a_second_message_waits_in_the_prompt(open_chat: Open) -> None:
         assert chat.texts() == ["x", TEXT, "more", TEXT]
 
 
+@pytest.mark.slow
 async def test_a_message_sent_too_early_waits_for_the_model(open_chat: Open) -> None:
     async with open_chat(engine=ScriptedEngine(hold_load=True)) as chat:
         await chat.until(lambda: "loading" in chat.shown() and "50 %" in chat.shown())
@@ -111,6 +114,7 @@ async def test_a_failed_load_says_why_and_is_tried_again(open_chat: Open) -> Non
         assert len(chat.texts()) == 2
 
 
+@pytest.mark.slow
 async def test_a_refused_message_comes_back(open_chat: Open, store: ChatStore) -> None:
     refusal = ContextFullError("the message has 3,120 tokens; the context holds 1,024.", "Shorten it.")
     async with open_chat(Script(TEXT), Script(fails=refusal), Script(TEXT)) as chat:
@@ -126,6 +130,7 @@ async def test_a_refused_message_comes_back(open_chat: Open, store: ChatStore) -
         assert [m.content for m in chat.engine.asked[2].messages] == ["first", TEXT, "much too long"]
 
 
+@pytest.mark.slow
 async def test_a_refused_first_message_leaves_an_empty_chat(open_chat: Open) -> None:
     async with open_chat(Script(fails=ContextFullError("too long."))) as chat:
         await chat.say("first")

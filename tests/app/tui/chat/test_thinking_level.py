@@ -35,6 +35,7 @@ async def said(chat: Driver, words: str) -> None:
     await chat.until(lambda: hints(chat)[-1:] == [words])
 
 
+@pytest.mark.slow
 async def test_a_level_is_kept_with_the_chat_and_read_ahead(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(engine=engine(EFFORTS), size=(140, 40)) as chat:
         assert (await asked(chat)).reasoning == "auto"
@@ -61,6 +62,7 @@ async def test_a_level_is_kept_with_the_chat_and_read_ahead(open_chat: Open, sto
         assert store.sampling(first) == {}
 
 
+@pytest.mark.slow
 async def test_a_key_goes_through_the_levels_that_the_model_has(open_chat: Open) -> None:
     async with open_chat(engine=engine(EFFORTS)) as chat:
         for level in ("high", "low", "medium", "high"):
@@ -121,6 +123,7 @@ async def test_a_level_that_the_chats_model_lacks_is_named_once(open_chat: Open)
         await chat.until(lambda: any("no reasoning level low" in str(each) for each in chat.notices()))
 
 
+@pytest.mark.slow
 async def test_the_models_own_sampling_holds_where_nothing_else_was_set(
     open_chat: Open, store: ChatStore, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ async def test_a_paste_is_read_at_once(open_chat: Open, monkeypatch: pytest.Monk
         assert read(chat) == [("user", pasted)]
 
 
+@pytest.mark.slow
 async def test_the_chat_and_its_replies_are_read_with_it(open_chat: Open, store: ChatStore) -> None:
     async with open_chat(Script(TEXT)) as chat:
         await chat.say("Hello")

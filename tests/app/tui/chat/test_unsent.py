@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.app.tui.conftest import Open
 from tests.app.tui.driver import Driver
 
@@ -42,6 +43,7 @@ async def test_a_first_message_that_was_typed_slowly_waits_in_no_other_chat(open
         assert chat.screen.prompt.text == ""
 
 
+@pytest.mark.slow
 async def test_a_restart_brings_it_back(open_chat: Open, store: ChatStore) -> None:
     file = store.database.path.with_name("unsent.json")
     async with open_chat() as chat:
@@ -88,6 +90,7 @@ async def test_ctrl_c_clears_the_prompt_and_up_brings_it_back(open_chat: Open) -
         assert chat.app.is_running and hints(chat)[-1] == "Ctrl-C once more quits."
 
 
+@pytest.mark.slow
 async def test_ctrl_p_and_ctrl_n_go_through_earlier_prompts(open_chat: Open) -> None:
     async with open_chat() as chat:
         await chat.say("one")

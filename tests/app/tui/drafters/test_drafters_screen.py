@@ -211,6 +211,7 @@ async def test_the_status_line_says_who_of_a_chain_is_at_work(open_chat: Open) -
         assert "draft guessed" in chat.shown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(140, 40), (80, 24), (60, 12), (40, 12)])
 async def test_typical_acceptance_is_marked_on_the_status_line(open_chat: Open, size: tuple[int, int]) -> None:
     async with open_chat(size=size, typical=0.09) as chat:
@@ -247,6 +248,7 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         assert "Not supported: trained for another version of it." in words
 
 
+@pytest.mark.slow
 async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model: Path, tmp_path: Path) -> None:
     file, fingerprint = tmp_path / "drafters.toml", read_header(model).fingerprint
     async with open_chat(engine=engine_of(model)) as chat:
@@ -270,6 +272,7 @@ async def test_one_is_switched_off_for_auto_and_on_again(open_chat: Open, model:
         assert file.read_text() == "off = 3"
 
 
+@pytest.mark.slow
 async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
     open_chat: Open, model: Path, tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +312,7 @@ async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
         assert not chat.screen.drafters.fresh
 
 
+@pytest.mark.slow
 async def test_work_is_cancelled_and_says_what_is_kept(open_chat: Open, model: Path, commands: Commands) -> None:
     async with open_chat(engine=engine_of(model)) as chat:
         screen = await go_to(chat, "retrieval")
@@ -325,6 +329,7 @@ async def test_work_is_cancelled_and_says_what_is_kept(open_chat: Open, model: P
         assert not chat.screen.drafters.fresh
 
 
+@pytest.mark.slow
 async def test_work_that_fails_says_why_wherever_one_is(open_chat: Open, model: Path, commands: Commands) -> None:
     commands.held, commands.error = False, "there is no such file \x1b[31m."
     async with open_chat(engine=engine_of(model)) as chat:
@@ -354,6 +359,7 @@ async def test_without_torch_training_says_what_is_missing(
         assert not commands.asked
 
 
+@pytest.mark.slow
 async def test_work_ends_with_the_chat(open_chat: Open, model: Path, commands: Commands) -> None:
     async with open_chat(engine=engine_of(model)) as chat:
         await go_to(chat, "retrieval")

@@ -54,6 +54,7 @@ async def search(chat: Driver, screen: ModelsScreen, text: str) -> None:
     await chat.until(lambda: screen.listing.search.ready)
 
 
+@pytest.mark.slow
 async def test_it_lists_what_is_here_and_marks_what_is_in_use(open_chat: Open) -> None:
     async with open_chat(size=(140, 40)) as chat:
         screen = await opened(chat)
@@ -91,6 +92,7 @@ async def test_machines_that_lend_are_named_with_what_they_add(open_chat: Open, 
         await chat.until(lambda: "with mac-mini: 21 GB more · with box: in use, or not there" in chat.shown())
 
 
+@pytest.mark.slow
 async def test_every_tab_fits_every_screen(open_chat: Open) -> None:
     models = ScriptedModels()
     models.job("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf", 5 * GB)
@@ -110,6 +112,7 @@ async def test_every_tab_fits_every_screen(open_chat: Open) -> None:
         await chat.until(lambda: "5.0 GB" in chat.shown())
 
 
+@pytest.mark.slow
 async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
     async with open_chat() as chat:
         screen = await opened(chat)
@@ -132,6 +135,7 @@ async def test_keys_and_the_mouse_go_from_tab_to_tab(open_chat: Open) -> None:
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))  # it is here already: it is used
 
 
+@pytest.mark.slow
 async def test_the_bar_stays_on_its_row_when_the_tabs_change(open_chat: Open) -> None:
     async with open_chat() as chat:
         screen = await opened(chat)
@@ -141,6 +145,7 @@ async def test_the_bar_stays_on_its_row_when_the_tabs_change(open_chat: Open) ->
         assert under(screen) == OFFERS[1].pair.id
 
 
+@pytest.mark.slow
 async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) -> None:
     models = ScriptedModels()
     async with open_chat(models=models) as chat:
@@ -152,6 +157,7 @@ async def test_a_pair_of_the_catalogue_is_fetched_with_one_key(open_chat: Open) 
         assert models.called("fetch_pair") == [OFFERS[0].pair.id]
 
 
+@pytest.mark.slow
 async def test_what_does_not_run_here_is_not_recommended_and_the_rest_says_how_fast(open_chat: Open) -> None:
     twice = replace(OFFERS[1], pair=replace(OFFERS[1].pair, id="again", method="dflash"))
     models = ScriptedModels(catalogue=[*OFFERS, twice, replace(OFFERS[0], fit=None, pair=OFFERS[4].pair)])
@@ -167,6 +173,7 @@ async def test_what_does_not_run_here_is_not_recommended_and_the_rest_says_how_f
         await chat.until(lambda: "48–150" in chat.shown() and "Qwen3-8B" in chat.shown())
 
 
+@pytest.mark.slow
 async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_chat: Open) -> None:
     models = ScriptedModels()
     async with open_chat(size=(140, 40), models=models) as chat:
@@ -186,6 +193,7 @@ async def test_a_search_finds_repositories_and_shows_strange_names_inert(open_ch
         assert "Nothing was found" in chat.shown()
 
 
+@pytest.mark.slow
 async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) -> None:
     models = ScriptedModels(holds={"search"})
     async with open_chat(models=models) as chat:
@@ -203,6 +211,7 @@ async def test_only_the_answer_to_the_newest_question_is_shown(open_chat: Open) 
         assert screen.listing.search.asked == "nothing" and len(screen.listing.search) == 0
 
 
+@pytest.mark.slow
 async def test_an_error_of_the_hub_is_shown_in_words_and_enter_asks_again(open_chat: Open) -> None:
     models = ScriptedModels(fails={"search": SlipstreamError("the hub cannot be reached.", "Try again later.")})
     async with open_chat(models=models) as chat:
@@ -213,6 +222,7 @@ async def test_an_error_of_the_hub_is_shown_in_words_and_enter_asks_again(open_c
         assert "Qwen/Qwen3-8B-GGUF" in chat.shown() and "cannot be reached" not in chat.shown()
 
 
+@pytest.mark.slow
 async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open) -> None:
     models = ScriptedModels(offline=True)
     async with open_chat(models=models) as chat:
@@ -228,6 +238,7 @@ async def test_offline_says_so_at_once_and_searches_what_is_here(open_chat: Open
         assert not models.called("search")
 
 
+@pytest.mark.slow
 async def test_a_repository_shows_what_fits_and_fetches_it_with_its_drafter(open_chat: Open) -> None:
     models = ScriptedModels()
     async with open_chat(models=models) as chat:

@@ -107,6 +107,7 @@ async def test_a_text_is_checked_while_it_is_typed_and_kept_on_enter(open_chat: 
         assert load(file).settings.sampling == Settings().having({"sampling.top_p": 0.5}).sampling
 
 
+@pytest.mark.slow
 async def test_changes_are_carried_at_once_reset_and_undone(open_chat: Open, file: Path) -> None:
     async with open_chat(size=(140, 40)) as chat:
         screen = await opened(chat)
