@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -21,7 +22,7 @@ from slipstream.app.bench.drafters import compare_drafters
 from slipstream.app.bench.figures import DrafterReport
 from slipstream.app.bench.plan import Plan
 from slipstream.app.bench.report import table
-from slipstream.app.bench.stopping import Stop
+from slipstream.app.bench.stopping import Stop, Stopped
 from slipstream.app.library.load_request import placed
 from slipstream.app.protocol import Load
 from slipstream.models.gguf.reader import read_header
@@ -66,15 +67,18 @@ def compare_networks(
     reports: list[tuple[float, int, DrafterReport]] = []
     with _lender(folder) as lender:
         own_ms = _own_ms(lender)
-        for delay in delays:
-            for there in ((layers + 1) // 2, layers):
-                if stop():
-                    break
-                tell(f"network: {delay:g} ms each way, {there} of {layers} layers there")
+        for delay, there in product(delays, ((layers + 1) // 2, layers)):
+            tell(f"network: {delay:g} ms each way, {there} of {layers} layers there")
+            try:
                 with link(lender.port, delay) as endpoint:
                     far = placed(request, there, endpoint, "CPU")
                     reports.append((delay, there, compare_drafters(far, plan, tell, stop=stop)))
-                lender.lends_again()
+            except Stopped:
+                if not reports:
+                    raise
+            if stop():
+                break
+            lender.lends_again()
     return NetworkFigures(own_ms, reports)
 
 
