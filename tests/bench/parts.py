@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.bench.grammar import grammar_text, measure_grammar
 from tests.bench.interface import interface_text, measure_interface
 from tests.bench.memory import measure_memory, memory_text
 from tests.bench.network import compare_networks, network_text
@@ -45,6 +46,7 @@ NAMES: Final = (
         "replay",
         "typing",
         "interface",
+        "grammar",
         "peers",
         "network",
     ),
@@ -83,6 +85,7 @@ class Sizes:
     interface_tokens: int = 20_000  # tokens of its long reply
     interface_messages: int = 500  # messages of its long chat
     interface_rounds: int = 5  # how often that is opened
+    grammar_replies: int = 6  # replies of each grammar of part ``grammar``
     network_ms: tuple[float, ...] = (0.2, 2.0, 10.0)  # milliseconds each way of the networks of part ``network``
 
     @staticmethod
@@ -119,6 +122,7 @@ class DevelopersParts:
             "replay": self._replay,
             "typing": self._typing,
             "interface": self._interface,
+            "grammar": self._grammar,
             "peers": self._peers,
             "network": self._network,
         }
@@ -190,6 +194,10 @@ class DevelopersParts:
             self.tell,
         )
         return Outcome(interface_text(figures), asdict(figures))
+
+    def _grammar(self) -> Outcome:
+        figures = measure_grammar(self.sizes.grammar_replies, self.tell)
+        return Outcome(grammar_text(figures), asdict(figures))
 
     def _peers(self) -> Outcome:
         report = compare_peers(self.setup.measured, self.setup.plan, self.peers, self.tell)
