@@ -29,6 +29,7 @@ from slipstream.models.heads.self_draft import cut_adapter, kept_cut, why_not_cu
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import threads_of
 from slipstream.models.llama.model import LlamaModel
+from slipstream.models.llama.placement import Placement
 from slipstream.models.llama.target import ContextOptions, Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.sampling.top_k import Doubles
@@ -228,9 +229,10 @@ def _make(resources: Resources) -> Drafter:
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
         with TemporaryDirectory(prefix="slipstream-") as parts:  # llama.cpp reads adapters whole
             adapters = _cut_adapters(resources, path, Path(parts))
-            model = opened.enter_context(
-                closing(LlamaModel(path, placement=llama.placement.beside(), adapters=adapters))
-            )
+            place = llama.placement
+            # each of its tokens would wait for another machine
+            place = Placement(0, ()) if place.machines else place.beside()
+            model = opened.enter_context(closing(LlamaModel(path, placement=place, adapters=adapters)))
         n_ctx = resources.abilities.n_ctx
         options = ContextOptions(n_ctx, max_rows=1, max_leaves=1, scores=llama.scores, rope=llama.rope)
         cut = opened.enter_context(closing(LlamaTarget(model, options)))
