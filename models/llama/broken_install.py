@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -81,15 +82,20 @@ def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
     return BrokenInstall("damaged", f"llama.cpp cannot be loaded: {said.rpartition(': ')[2]}")
 
 
-def check_install() -> None:
+def check_install(environment: Mapping[str, str] | None = None) -> None:
     """Loads llama.cpp in a process of its own.
+
+    Args:
+        environment: The process's variables; None for this process's.
 
     Raises:
         SlipstreamError: If it cannot be loaded, with the command that mends it.
     """
     command = [sys.executable, "-c", "import llama_cpp"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         return  # a driver that hangs; loading it will say more
     found = broken_install(done.stderr.decode("utf-8", "replace"), done.returncode) if done.returncode else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from slipstream.app.engine.process.process import EngineProcess
+from slipstream.app.engine.process.process import EngineProcess, engine_environment
 from slipstream.app.engine.process.recovery import Recovery
 from slipstream.app.engine.process.watchdog import Limits
 from slipstream.app.protocol import (
@@ -278,7 +279,7 @@ class Engine:
         self._recovery.ended(end)
         if when == _STARTING:
             try:
-                check_install()
+                check_install(engine_environment(os.environ))
             except SlipstreamError as error:  # says more than the end of a process that had not begun
                 return EngineDiedError(error.title, error.hint)
         lost = _lost(self._wanted) if end.cause == "machine" and self._wanted else ""
