@@ -90,7 +90,8 @@ class Machine(Widget):
         short = [f"{KINDS[device.kind]}: {words}" for device, words in zip(shown, free, strict=True)]
         lent = [_lent(lender) for lender in self.lenders]
         width = self.size.width
-        for words in (full + lent, short + lent, short[:1] + lent, full, short, full[:1], short[:1], []):
+        own = (full, short, full[:1], short[:1], [])
+        for words in (full + lent, short + lent, short[:1] + lent, lent, *own) if lent else own:
             right = " · ".join(words)
             if left.cell_length + len(right) + 2 <= width:
                 break
