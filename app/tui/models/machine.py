@@ -69,7 +69,7 @@ def _lent(lender: Lender) -> str:
     """What another machine adds, in a few words."""
     name = one_line(lender.endpoint.rpartition(":")[0])
     if not lender.devices:
-        return f"with {name}: in use, or not there"
+        return f"with {name}: in use or gone"
     return f"with {name}: {size(sum(device.free_bytes for device in lender.devices))} more"
 
 
@@ -90,8 +90,8 @@ class Machine(Widget):
         short = [f"{KINDS[device.kind]}: {words}" for device, words in zip(shown, free, strict=True)]
         lent = [_lent(lender) for lender in self.lenders]
         width = self.size.width
-        own = (full, short, full[:1], short[:1], [])
-        for words in (full + lent, short + lent, short[:1] + lent, lent, *own) if lent else own:
+        both = (full + lent, short + lent, short[:1] + lent, lent) if lent else ()
+        for words in (*both, full, short, full[:1], short[:1], []):
             right = " · ".join(words)
             if left.cell_length + len(right) + 2 <= width:
                 break

@@ -89,7 +89,7 @@ async def test_machines_that_lend_are_named_with_what_they_add(open_chat: Open, 
     models = ScriptedModels(others={"mac-mini": True, "box": False})
     async with open_chat(models=models, size=(width, 40)) as chat:
         await opened(chat)
-        await chat.until(lambda: "with mac-mini: 21 GB more · with box: in use, or not there" in chat.shown())
+        await chat.until(lambda: "with mac-mini: 21 GB more · with box: in use or gone" in chat.shown())
 
 
 @pytest.mark.slow
