@@ -18,7 +18,7 @@ from slipstream.models.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 _CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`]+)`", re.MULTILINE | re.DOTALL)
-_PREFIX = re.compile(r"^(?:nice |\.venv/bin/)*")
+_PREFIX = re.compile(r"^(?:[A-Z_]+=\S+ |nice |\.venv/bin/)*")
 RECIPE = "slipstream.drafters.training"
 
 

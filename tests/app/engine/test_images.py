@@ -30,7 +30,7 @@ from slipstream.models.types import Token
 
 DRAFTERS: Final = [
     AUTO,
-    *(name for name in registry.METHODS if name not in ("none", "mtp", "retrieval")),
+    *(name for name in registry.METHODS if name not in ("none", "mtp", "dflash", "dspark", "retrieval")),
     "lookup|draft",
 ]
 SAMPLINGS: Final = [

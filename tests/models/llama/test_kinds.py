@@ -11,10 +11,11 @@ import pytest
 from tests.models.kinds import CHAINS, DIFFUSES, KINDS, LAYERS, PLAIN, TOKENS, TREES, WINDOW, write_kind
 
 from slipstream.models.errors import SlipstreamError
+from slipstream.models.gguf.mtp import HAS_FEATURES
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import WIDTHS, ContextOptions
-from slipstream.models.types import LAST_HIDDEN, TokenTree
+from slipstream.models.types import LAST_HIDDEN, MTP_HIDDEN, TokenTree
 
 OPTIONS = ContextOptions(n_ctx=512, kv="f32", flash=False, max_leaves=8, threads=1)
 TOLERANCE = 1e-4  # logits are around 3; F32 sums of another order differ by 1e-6, one wrong token by 0.1 and more
@@ -215,7 +216,8 @@ def test_each_kind_offers_what_it_can_take_back(model_of: OpenModel, kind: str) 
 def test_hidden_points_that_a_kind_offers_can_be_read_and_no_others(model_of: OpenModel, kind: str) -> None:
     with closing(LlamaTarget(model_of(kind), OPTIONS)) as target:
         layers = set(range(LAYERS)) if kind in LAYER_INPUTS else set[int]()
-        assert target.abilities.hidden == {LAST_HIDDEN, *layers}
+        features = {MTP_HIDDEN} if kind in HAS_FEATURES else set[int]()
+        assert target.abilities.hidden == {LAST_HIDDEN, *layers, *features}
         target.request(target.abilities.hidden)
         chain = TokenTree.chain([7, 8] if target.abilities.max_leaves else [])
         chunks = list[int]()

@@ -208,7 +208,7 @@ def test_masks_are_offered_only_where_a_vector_is_used_as_it_is(
     model = open_model("q8_0")
     assert MaskRows(model).offered
     other: Any = SimpleNamespace(
-        header=replace(model.header, architecture=architecture), n_vocab=model.n_vocab, n_embd=model.n_embd
+        adapters=(), header=replace(model.header, architecture=architecture), n_vocab=model.n_vocab, n_embd=model.n_embd
     )
     rows = MaskRows(other)
     assert not rows.offered

@@ -307,7 +307,8 @@ async def test_without_colours_everything_is_told_in_words(open_chat: Open, monk
     async with open_chat(size=(140, 40)) as chat:
         assert chat.app.no_color
         await opened(chat)
-        assert "● on" in chat.shown() and "○ off" in chat.shown()
+        await at(chat, "hub.offer")
+        await chat.until(lambda: "● on" in chat.shown() and "○ off" in chat.shown())
 
 
 async def test_the_screen_stands_on_the_smallest_terminal(open_chat: Open) -> None:
