@@ -126,14 +126,14 @@ def test_a_plain_reply_that_is_not_the_targets_is_no_near_tie(
 def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The two best logits change places in passes of several rows where they are less than 0.6 apart."""
+    """The two best logits change places in passes of several rows where they are less than 3 apart."""
     evaluate = session.target.evaluate
 
     def wavering(last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
         evaluation = evaluate(last, tree)
         for logits in evaluation.logits if len(tree) else ():
             second, best = np.argsort(logits)[-2:]
-            if logits[best] - logits[second] < 0.6:
+            if logits[best] - logits[second] < 3:
                 logits[best], logits[second] = logits[second], logits[best]
         return evaluation
 
@@ -147,10 +147,10 @@ def test_a_target_that_wavers_in_wide_passes_differs_at_near_ties_alone(
             2048,
             lambda _line: None,
         )
-        for tolerance in (0.3, 0.01)
+        for tolerance in (1.5, 0.01)
     )
     assert wide.findings and wide.passed and not wide.wrong
-    assert all(0 <= (finding.difference.gap or 0) < 0.6 for finding in wide.findings)
+    assert all(0 <= (finding.difference.gap or 0) < 3 for finding in wide.findings)
     assert narrow.wrong and not narrow.passed
     assert len(narrow.findings) == len(wide.findings)  # not at the same places: the drafter has learnt between
 

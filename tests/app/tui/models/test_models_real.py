@@ -161,7 +161,7 @@ async def test_a_model_is_found_fetched_used_removed_and_brought_back(
         await chat.pilot.press("ctrl+l")  # remove
         screen.browser.rows.highlighted = screen.listing.installed.find(name)
         await chat.pilot.press("x")
-        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen) and "Enter removes" in chat.shown())
         asked = str(chat.app.screen.query_one(".detail", Static).content)
         assert f"It wrote in 1 chat, which stay: “{chat.store.list_chats()[0].title}”" in asked
         await chat.pilot.press("y")
