@@ -32,7 +32,7 @@ class PartFile:
 
         Args:
             files: All files of the job.
-            index: Which of them to open.
+            index: The one to open.
 
         Raises:
             DownloadError: If they cannot be written, or another process downloads the file.
@@ -43,9 +43,9 @@ class PartFile:
         self.ranges = Ranges()
         self.placed = False
         self._tuning = tuning
-        self._whole = hashlib.sha256()
+        self._sha256 = hashlib.sha256()
         self._hashed = 0
-        with self._worded():
+        with self._explain_errors():
             make_folder(self.path.parent)
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -83,20 +83,20 @@ class PartFile:
 
         A file that is already in place with the right sha256 counts as done.
         """
-        with self._worded():
+        with self._explain_errors():
             if self.expected and self.path.is_file() and self.path.stat().st_size == self.size:
-                with self.path.open("rb") as there:
+                with self.path.open("rb") as file:
                     digest = hashlib.sha256()
-                    while raw := there.read(_STEP):
+                    while raw := file.read(_STEP):
                         digest.update(raw)
                         yield
                 self.placed = digest.hexdigest() == self.expected
-            for start, end, noted in [] if self.placed else list(self.journal.written.ranges):
+            for start, end, recorded in [] if self.placed else list(self.journal.written.ranges):
                 found = 0
-                for place in range(start, end, _STEP):
-                    found = zlib.crc32(self._read(place, min(_STEP, end - place)), found)
+                for offset in range(start, end, _STEP):
+                    found = zlib.crc32(self._read(offset, min(_STEP, end - offset)), found)
                     yield
-                if found == noted:
+                if found == recorded:
                     self.ranges.add(start, end)
                 while not self.hash_more():
                     yield
@@ -106,42 +106,42 @@ class PartFile:
 
     def restart(self) -> None:
         """Discards all bytes: they belong to another version of the file."""
-        with self._worded():
+        with self._explain_errors():
             self._disk.truncate(0)
             self.journal.restart()
         self.ranges = Ranges()
-        self._whole, self._hashed = hashlib.sha256(), 0
+        self._sha256, self._hashed = hashlib.sha256(), 0
 
     def hash_more(self) -> bool:
-        """Hashes the next step of the contiguous start; returns whether it reached its end."""
+        """Hashes the next step of the contiguous start; returns whether all of it is hashed."""
         end = self.ranges.contiguous()
-        with self._worded():
+        with self._explain_errors():
             raw = self._read(self._hashed, min(_STEP, end - self._hashed))
             if not raw and self._hashed < end:
                 raise interfered(self.part)
-        self._whole.update(raw)
+        self._sha256.update(raw)
         self._hashed += len(raw)
         return self._hashed == end
 
     def verify(self) -> None:
-        """Compares the sha256 of the complete file; a damaged file is removed.
+        """Checks the sha256 of the complete file; removes a damaged file.
 
         Raises:
-            DownloadError: If it differs.
+            DownloadError: If the file is damaged, or another program changed it.
         """
-        got = self._whole.hexdigest()
+        got = self._sha256.hexdigest()
         if self.expected and got != self.expected:
             wanted = self.expected
             self.discard()
             raise damaged(self.file, wanted, got)
         self._check_untouched()
-        with self._worded():
+        with self._explain_errors():
             self._disk.truncate(self.size)
         self.sync()
 
     def place(self) -> None:
         """Renames the verified file into place and removes the journal."""
-        with self._worded():
+        with self._explain_errors():
             self._disk.close()
             if self.placed:
                 self.part.unlink(missing_ok=True)
@@ -152,10 +152,10 @@ class PartFile:
             self.journal.close(remove=True)
 
     def discard(self) -> int:
-        """Removes both files; returns the bytes that this frees."""
-        with self._worded():
-            there = os.fstat(self._disk.fileno())
-            freed = min(there.st_size, getattr(there, "st_blocks", 1 << 60) * 512)  # the file is sparse
+        """Removes both files; returns how many bytes this frees."""
+        with self._explain_errors():
+            stat = os.fstat(self._disk.fileno())
+            freed = min(stat.st_size, getattr(stat, "st_blocks", 1 << 60) * 512)  # the file is sparse
             self._disk.close()
             self.part.unlink(missing_ok=True)
             self.journal.close(remove=True)
@@ -167,37 +167,37 @@ class PartFile:
         self.journal.close()
 
     def expect(self, etag: str) -> None:
-        """Writes down what the hub calls the content."""
-        with self._worded():
+        """Records the hub's ETag of the content."""
+        with self._explain_errors():
             self.journal.expect(etag)
 
     def sync(self) -> None:
-        with self._worded():
+        with self._explain_errors():
             os.fsync(self._disk.fileno())
 
     def note(self, start: int, end: int, crc: int) -> None:
         """Syncs a range, then records it in the journal."""
         self._check_untouched()
         self.sync()
-        with self._worded():
+        with self._explain_errors():
             self.journal.note(start, end, crc)
             self.hash_more()
             if end < self.size and shutil.disk_usage(self.path.parent).free < self._tuning.reserve // 4:
                 raise disk_full(self.path)
 
     def put(self, offset: int, data: bytes) -> None:
-        self._check_untouched()  # a write behind a cut file would make it as long as before
-        with self._worded():
+        self._check_untouched()  # a write past the end of a truncated file would hide the loss
+        with self._explain_errors():
             write_all(self._disk, offset, data)
         self.ranges.add(offset, offset + len(data))
 
     def _check_untouched(self) -> None:
-        """Notices that another program removed, replaced or cut the file.
+        """Checks that the file still holds what was written.
 
         Raises:
-            DownloadError: If one did; the bytes are lost with the file.
+            DownloadError: If another program removed, replaced or truncated it.
         """
-        with self._worded():
+        with self._explain_errors():
             if not is_at(self._disk.fileno(), self.part) or os.fstat(self._disk.fileno()).st_size < self.ranges.end:
                 raise interfered(self.part)
 
@@ -206,7 +206,7 @@ class PartFile:
         return self._disk.read(count) if count else b""
 
     @contextmanager
-    def _worded(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -214,12 +214,12 @@ class PartFile:
 
 
 class Writer:
-    """Writes the bytes of one connection; syncs and records them every so many bytes or seconds."""
+    """Writes the bytes of one connection; syncs and records them at intervals of bytes and time."""
 
     def __init__(self, part: PartFile, tuning: Tuning) -> None:
         self._part = part
-        self._step = max(1, tuning.interval // tuning.connections)
-        self._seconds = tuning.interval_s
+        self._interval = max(1, tuning.interval // tuning.connections)
+        self._interval_s = tuning.interval_s
         self._start = self._position = 0
         self._crc = 0
         self._noted_at = time.monotonic()
@@ -228,19 +228,19 @@ class Writer:
         """Writes bytes at an offset, and syncs and records them when due.
 
         Raises:
-            DownloadError: If the disk refuses them.
+            DownloadError: If they cannot be written.
         """
         if offset != self._position:
             self.note()
             self._start = self._position = offset
         while data:
-            piece = data[: self._step - (self._position - self._start)]
+            piece = data[: self._interval - (self._position - self._start)]
             self._part.put(self._position, piece)
             self._crc = zlib.crc32(piece, self._crc)
             self._position += len(piece)
             data = data[len(piece) :]
-            late = time.monotonic() - self._noted_at > self._seconds
-            if late or self._position - self._start >= self._step:
+            late = time.monotonic() - self._noted_at > self._interval_s
+            if late or self._position - self._start >= self._interval:
                 self.note()
 
     def note(self) -> None:
@@ -252,7 +252,7 @@ class Writer:
 
 
 def write_all(disk: BinaryIO, offset: int, data: bytes) -> None:
-    """Writes all bytes at an offset of an unbuffered file, whose ``write`` may take only some of them."""
+    """Writes all bytes at an offset: an unbuffered file's ``write`` may take only some of them."""
     disk.seek(offset)
     view = memoryview(data)
     while view:

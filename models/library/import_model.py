@@ -21,9 +21,9 @@ from slipstream.models.library.names import split_name
 from slipstream.models.library.records import Checked, Installed, Record, size_of, write_record
 from slipstream.models.outside import shown_path
 
-LOCAL: Final = "local"  # stands in place of a repository's owner for what was imported
-_CHUNK: Final = 4 << 20
-_RESERVE: Final = 512 << 20
+LOCAL: Final = "local"  # folder of imported models, in place of a repository's owner
+_CHUNK: Final = 4 << 20  # bytes between two polls of ``cancelled``
+_RESERVE: Final = 512 << 20  # bytes that a copy leaves free on the disk
 
 How = Literal["link", "copy"]
 OnProgress = Callable[[int, int], None]
@@ -34,7 +34,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
 
     Args:
         path: The file, or the first of a split model.
-        how: "link" makes hard links, or symbolic ones to another disk.
+        how: "link" makes hard links, or symbolic ones where those fail.
         on_progress: Called with bytes copied and bytes in all.
         cancelled: Polled while copying; True raises ``KeyboardInterrupt`` and leaves nothing behind.
 
@@ -42,7 +42,7 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
         The new path of the first file.
 
     Raises:
-        ModelFileError: If it is no model.
+        ModelFileError: If it cannot be used as a model, or changes while it is copied.
         UsageError: If a file of that name exists.
         SlipstreamError: If there is no room or no permission.
     """
@@ -54,21 +54,21 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
     if role_of(header) == "chat":
         check_vocabulary(header)
     names = [part.name if part.suffix.lower() == ".gguf" else f"{part.name}.gguf" for part in header.parts]
-    place = folder / LOCAL / split_name(Path(names[0]).stem)[0]
-    made: list[Path] = []
+    subdir = folder / LOCAL / split_name(Path(names[0]).stem)[0]
+    created: list[Path] = []
     size = sum(part.stat().st_size for part in header.parts)
     for name in names:
-        if os.path.lexists(place / name):
-            raise UsageError(f"{shown_path(place / name)} is there already.", "Remove it first, or rename the file.")
+        if os.path.lexists(subdir / name):
+            raise UsageError(f"{shown_path(subdir / name)} is there already.", "Remove it first, or rename the file.")
     try:
-        make_folder(place)
+        make_folder(subdir)
         if how == "copy":
-            _check_room(place, size)
+            _check_free_space(subdir, size)
         for part, name in zip(header.parts, names, strict=True):
-            source, target, sha256 = Path(os.path.realpath(part)), place / name, ""
+            source, target, sha256 = Path(os.path.realpath(part)), subdir / name, ""
             if how == "copy":
-                before, length = sum(each.stat().st_size for each in made), source.stat().st_size
-                sha256 = _copy(source, target, lambda done: on_progress(done, size), cancelled, before)
+                copied, length = sum(each.stat().st_size for each in created), source.stat().st_size
+                sha256 = _copy(source, target, lambda done: on_progress(done, size), cancelled, copied)
                 if not length == target.stat().st_size == source.stat().st_size:
                     target.unlink()
                     raise ModelFileError(
@@ -77,20 +77,20 @@ def import_model(path: Path, folder: Path, how: How, on_progress: OnProgress, ca
                     )
             else:
                 _link(source, target)
-            made.append(target)
+            created.append(target)
             write_record(target, Record(sha256, source.stat().st_size, source=str(source)))
     except BaseException as error:
-        for target in made:
+        for target in created:
             target.unlink(missing_ok=True)
         with suppress(OSError):
-            place.rmdir()
+            subdir.rmdir()
         if isinstance(error, OSError):
             raise SlipstreamError(
                 f"cannot import {shown_path(path)}: {reason_of(error)}.",
-                f"Check the rights of {shown_path(error.filename or place)}, or the room on its disk.",
+                f"Check the rights of {shown_path(error.filename or subdir)}, or the room on its disk.",
             ) from error
         raise
-    return made[0]
+    return created[0]
 
 
 def _link(source: Path, target: Path) -> None:
@@ -118,16 +118,13 @@ def _copy(
     return digest.hexdigest()
 
 
-def _check_room(folder: Path, size: int) -> None:
+def _check_free_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + _RESERVE:
         raise SlipstreamError(
             f"the copy takes {size / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free on its disk.",
             "Free some room, or link the file: import without --copy.",
         )
-
-
-_CHECK_CHUNK: Final = 4 << 20
 
 
 def check(
@@ -144,7 +141,7 @@ def check(
         cancelled: Polled; True raises ``KeyboardInterrupt``.
 
     Returns:
-        The result; a wrong file raises nothing.
+        The result; a damaged file raises nothing.
     """
     facts = read_facts(model.path)
     if facts.problem:
@@ -155,7 +152,7 @@ def check(
         digest = hashlib.sha256()
         try:
             with file.open("rb") as opened:
-                while chunk := opened.read(_CHECK_CHUNK):
+                while chunk := opened.read(_CHUNK):
                     if cancelled():
                         raise KeyboardInterrupt
                     digest.update(chunk)
@@ -166,15 +163,14 @@ def check(
             return Checked(model, tuple(hashes), tuple(expected), f"{shown_path(file)} cannot be read: {reason}.")
         hashes.append(digest.hexdigest())
     problem = hint = ""
-    wrong = [f for f, was, is_ in zip(model.files, expected, hashes, strict=True) if was and was != is_]
+    wrong = [file for file, want, got in zip(model.files, expected, hashes, strict=True) if want and want != got]
     if wrong:
         problem = f"{shown_path(wrong[0])} is not what was published: its bytes have changed."
-        hint = _again(model)
+        hint = _repair_hint(model)
     return Checked(model, tuple(hashes), tuple(expected), problem, hint)
 
 
-def _again(model: Installed) -> str:
-    """The hint for getting a good copy."""
+def _repair_hint(model: Installed) -> str:
     if model.foreign:
         return f"It is {model.origin}'s: fetch it again there."
     if model.repo:

@@ -1,4 +1,4 @@
-"""The commands that install llama-cpp-python for this very Python."""
+"""The commands that install llama-cpp-python for the running Python."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 from slipstream.models.errors import SlipstreamError
 
 RPC: Final = "-DGGML_RPC=on"
-"""Tells CMake to build what lends devices to other machines and borrows theirs."""
+"""CMake flag for llama.cpp's RPC backend, which lends devices to other machines and uses theirs."""
 
 
 def from_source(flags: str, version: str = "") -> str:
-    """The command that builds it on this machine, whatever pip has kept of earlier builds.
+    """The command that builds it on this machine, without pip's cache of earlier builds.
 
     Args:
-        flags: What CMake is told, such as ``-DGGML_RPC=on``.
-        version: The version; empty for the one that is needed.
+        flags: CMake flags, such as ``RPC``.
+        version: Empty for ``needed_version``.
     """
     setting = f'$env:CMAKE_ARGS="{flags}"; ' if sys.platform == "win32" else f'CMAKE_ARGS="{flags}" '
     version = version or needed_version()
@@ -26,10 +26,9 @@ def from_source(flags: str, version: str = "") -> str:
 
 
 def install(version: str, options: str) -> str:
-    """The command that installs it: with this Python's pip, or with uv where it has none.
+    """The command that installs it: with this Python's pip, or with uv if this Python has none.
 
     Args:
-        version: The version.
         options: Further options of pip.
     """
     import importlib.util
@@ -42,25 +41,24 @@ def install(version: str, options: str) -> str:
 
 
 PAGES: Final = "https://abetlen.github.io/llama-cpp-python/whl"
-"""Where its wheels lie, a page a backend."""
+"""Prebuilt wheels of llama-cpp-python: one page for each backend."""
 
 
 def prebuilt(version: str, page: str = "") -> str:
-    """The command that installs a wheel, and never compiles.
+    """The command that installs a prebuilt wheel, and never compiles.
 
     Args:
-        version: The version.
-        page: The backend's name on ``PAGES``; empty for Metal on Apple silicon, else the processor.
+        page: Name of the backend's page below ``PAGES``; empty for Metal on Apple silicon, the CPU elsewhere.
     """
     import platform
 
-    usual = "metal" if (platform.system(), platform.machine()) == ("Darwin", "arm64") else "cpu"
-    return install(version, f"--only-binary llama-cpp-python --extra-index-url {PAGES}/{page or usual}")
+    default = "metal" if (platform.system(), platform.machine()) == ("Darwin", "arm64") else "cpu"
+    return install(version, f"--only-binary llama-cpp-python --extra-index-url {PAGES}/{page or default}")
 
 
 def needed_version() -> str:
-    """The version of llama-cpp-python that the package requires; empty where it is not installed as one."""
-    import importlib.metadata  # takes longer to load than all else that the interface needs of this file
+    """The version of llama-cpp-python that the package requires; empty if the package is not installed."""
+    import importlib.metadata  # slow to import, and the interface seldom needs it
 
     try:
         wanted = " ".join(importlib.metadata.requires("slipstream") or [])
@@ -71,7 +69,7 @@ def needed_version() -> str:
 
 
 def without_rpc() -> SlipstreamError:
-    """The error where other machines are named, or devices are to be lent, and llama.cpp cannot do it."""
+    """The error for using or lending devices of other machines when llama.cpp is built without RPC."""
     return SlipstreamError(
         "the installed llama.cpp cannot use or lend the devices of other machines: it is built without RPC.",
         f"Build it with RPC, which takes some minutes: {from_source(RPC)}",
