@@ -1,4 +1,4 @@
-"""The sampling that a model's makers recommend, as its file names it."""
+"""The sampling that a model's authors recommend in its GGUF header."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ _KEYS: Final = MappingProxyType(
         "penalty_repeat": "repetition_penalty",
     }
 )
-"""Keys behind ``general.sampling.``, which conversion writes from generation_config.json, and fields of ``Sampler``."""
+"""Header keys below ``general.sampling.``, converted from generation_config.json, to fields of ``Sampler``."""
 _LARGEST: Final = MappingProxyType(
     {"temperature": 10.0, "top_k": 1e6, "top_p": 1.0, "min_p": 1.0, "repetition_penalty": 100.0}
 )
-"""What a file may ask for at most: it is not trusted."""
+"""Largest accepted values: the file is not trusted."""
 
 
 def recommended(metadata: Mapping[str, object]) -> dict[str, float]:
-    """Reads the keys of a header.
+    """Reads the recommended values from a header.
 
-    A file that names top-k or top-p but no min-p was meant without it. Values that cannot be are left out.
+    Invalid values are left out. If top-k or top-p is given without min-p, min-p is off.
 
     Args:
         metadata: The header's keys and values.
 
     Returns:
-        Fields of ``Sampler``, by name; empty where the file recommends nothing.
+        Values by field of ``Sampler``; empty if the file recommends nothing.
     """
     named = {field: metadata.get(f"general.sampling.{key}") for key, field in _KEYS.items()}
     return checked({field: value for field, value in named.items() if isinstance(value, int | float)})
 
 
 def checked(values: Mapping[str, float]) -> dict[str, float]:
-    """Fields of ``Sampler`` without those that it would refuse, and with min-p; see ``recommended``."""
+    """Leaves out values that ``Sampler`` would reject, and adds min-p; see ``recommended``."""
     found: dict[str, float] = {}
     for field, value in values.items():
-        if isinstance(value, bool) or not abs(value) <= _LARGEST[field]:  # a NaN is not
+        if isinstance(value, bool) or not abs(value) <= _LARGEST[field]:  # also true of a NaN
             continue
-        number = max(int(value), 0) if field == "top_k" else round(float(value), 6)  # from single precision
+        number = max(int(value), 0) if field == "top_k" else round(float(value), 6)  # undoes single precision
         try:
             Sampler(**{field: number})  # type: ignore[arg-type]
         except UsageError:

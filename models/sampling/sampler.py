@@ -1,8 +1,8 @@
 """The sampler: a pure function of (logits, history, position, seed).
 
-The noise is keyed: Gumbel noise that is a hash of (seed, position, token id) is added to the truncated, tempered
-log-probabilities, and the largest sum wins. A token is then the same whether it is drawn for a plain decode or while a
-draft is checked ("drafter-invariant", Daliri et al., arXiv 2408.07978), and nothing has to be cloned or rewound.
+Gumbel noise, a hash of (seed, position, token id), is added to the truncated, tempered log-probabilities; the largest
+sum is drawn. The token is the same in plain decoding and while a draft is verified ("drafter-invariant",
+Daliri et al., arXiv 2408.07978), and no state of a generator has to be cloned or rewound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.top_k import NONE, Doubles, Ids, best, cleaned, with_penalties
 from slipstream.models.types import Floats, History, Token
 
-_HEAD: Final = 1024  # without top-k, top-p looks among so many before the whole row is sorted
+_HEAD: Final = 1024  # best tokens in which top-p looks first when top-k is off; sorting the whole row is slow
 _CONFIDENCE_TOP: Final = 64
 
 
@@ -40,14 +40,14 @@ class Sampler:
     min_p: float = 0.05  # keeps tokens with at least this fraction of the best token's probability; 0 is off
     repetition_penalty: float = 1.0  # divides positive and multiplies negative logits of tokens in the window; 1 is off
     presence_penalty: float = 0.0  # subtracted from logits of tokens in the window; 0 is off
-    penalty_window: int = 256  # how many of the last tokens the penalties look at
+    penalty_window: int = 256  # number of latest tokens to which the penalties apply
     top_n_sigma: float = 0.0  # keeps tokens within so many standard deviations of the best logit; 0 is off
     dry: float = 0.0  # strength of the penalty for repetitions, see ``slipstream.models.sampling.dry``; 0 is off
-    dry_base: float = 1.75  # to the power of a repetition's tokens beyond ``dry_allowed``, times ``dry``
-    dry_allowed: int = 2  # tokens of a repetition that is still free
-    dry_window: int = 1024  # how many of the last tokens DRY looks at
-    breakers: frozenset[Token] = frozenset()  # tokens that no repetition goes across
-    bias: tuple[tuple[Token, float], ...] = ()  # what is added to logits; minus infinity forbids a token
+    dry_base: float = 1.75  # the penalty is dry * dry_base ** (length of the repetition - dry_allowed)
+    dry_allowed: int = 2  # length from which continuing a repetition is penalized
+    dry_window: int = 1024  # number of latest tokens in which DRY finds repetitions
+    breakers: frozenset[Token] = frozenset()  # tokens that end a repetition
+    bias: tuple[tuple[Token, float], ...] = ()  # added to logits; minus infinity forbids a token
     seed: int = 0  # any integer; its low 64 bits count
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Sampler:
             ("dry base", self.dry_base, 1 <= self.dry_base <= 4, "1 to 4"),
         )
         for name, value, fits, wanted in ranges:
-            if not fits:  # a NaN fits nowhere
+            if not fits:  # false for a NaN
                 raise UsageError(f"{name} is {value}; it must be {wanted}.")
 
     def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
@@ -72,7 +72,7 @@ class Sampler:
 
         Args:
             logits: [n_vocab], read only. NaN counts as minus infinity.
-            ahead: Tokens after the history on the way to this row, not committed yet.
+            ahead: Draft tokens between the history and this row.
 
         Raises:
             SlipstreamError: If no logit is a finite number.
@@ -99,12 +99,12 @@ class Sampler:
     def rank(
         self, logits: Floats, history: History, ahead: Sequence[Token] = (), count: int = 1
     ) -> tuple[list[Token], list[float]]:
-        """Finds the tokens that a model like this one would draw here: the one that ``pick`` draws, then the next best.
+        """Ranks the tokens that another model may draw here with the same noise; ``pick`` draws the first.
 
         Returns:
-            At most ``count`` tokens, and how likely another model's draw with the same noise is each of them: the
-            geometric mean of its shares at temperature 1 with and without the noise. On the bundled pair it told right
-            from wrong as well as the best other measure at every temperature, and was calibrated at all of them.
+            At most ``count`` tokens, and the estimated probability that the other model draws each: the geometric mean
+            of its shares at temperature 1 with and without the noise. On the bundled pair this estimate was calibrated
+            at every temperature, and no other measure told right from wrong better.
         """
         if self.temperature == 0:
             ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))
@@ -133,45 +133,45 @@ class Sampler:
         return ids[order], weights / weights.sum()
 
     @property
-    def _reach(self) -> float:
-        """How far below the best logit min-p keeps a token."""
+    def _min_p_margin(self) -> float:
+        """Largest distance below the best logit at which min-p keeps a token."""
         return -math.log(self.min_p) if self.min_p > 0 else math.inf
 
     def _tempered(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Doubles]:
-        """Kept ids and their logits below the best one, divided by the temperature."""
+        """Kept ids, and their logits relative to the best one, divided by the temperature."""
         changed, adjusted = self._adjusted(logits, history, ahead)
-        sigmas = math.inf
+        sigma_margin = math.inf
         if self.top_n_sigma > 0:
-            sigmas = self.top_n_sigma * _deviation(with_penalties(cleaned(logits), changed, adjusted))
+            sigma_margin = self.top_n_sigma * _deviation(with_penalties(cleaned(logits), changed, adjusted))
         if self.top_k:
-            ids, values = best(logits, self.top_k, changed, adjusted, min(self._reach, sigmas))
+            ids, values = best(logits, self.top_k, changed, adjusted, min(self._min_p_margin, sigma_margin))
             if len(ids) == 1:
                 return ids, np.zeros(1)
             below = values - values[0]
-            near = len(below) if sigmas == math.inf else int((-below).searchsorted(sigmas, side="right"))
-            ids, below = ids[:near], below[:near]
+            within = len(below) if sigma_margin == math.inf else int((-below).searchsorted(sigma_margin, side="right"))
+            ids, below = ids[:within], below[:within]
             mass = np.exp(below).sum() if self.top_p < 1 else 1.0
         else:
-            ids, below, mass = self._best_by_mass(logits, changed, adjusted, sigmas)
+            ids, below, mass = self._best_by_mass(logits, changed, adjusted, sigma_margin)
         keep = len(ids)
         if self.top_p < 1:
             keep = int(np.exp(below).cumsum().searchsorted(self.top_p * mass)) + 1
         if self.min_p > 0:
-            keep = min(keep, int((-below).searchsorted(self._reach, side="right")))
+            keep = min(keep, int((-below).searchsorted(self._min_p_margin, side="right")))
         with np.errstate(over="ignore"):  # a tiny temperature leaves only ties with the best token
             return ids[:keep], below[:keep] / self.temperature
 
     def _best_by_mass(
-        self, logits: Floats, changed: Ids, adjusted: Floats, sigmas: float
+        self, logits: Floats, changed: Ids, adjusted: Floats, sigma_margin: float
     ) -> tuple[Ids, Doubles, float]:
-        """Without top-k: ids that top-p and min-p could keep, their logits below the best, the mass of the whole row.
+        """Without top-k: ids that top-p and min-p may keep, their logits relative to the best, the mass of the row.
 
-        The ids come best first where top-p or min-p is on.
+        The ids are sorted, best first, if top-p or min-p is on.
         """
         row = with_penalties(cleaned(logits), changed, adjusted)
         highest = float(row.max())
-        if sigmas < math.inf:
-            row = np.where(highest - row.astype(np.float64) <= sigmas, row, np.float32(-np.inf))
+        if sigma_margin < math.inf:
+            row = np.where(highest - row.astype(np.float64) <= sigma_margin, row, np.float32(-np.inf))
         mass = float(np.exp(row.astype(np.float64) - highest).sum()) if self.top_p < 1 else 1.0
         if self.top_p < 1 and self.min_p == 0:
             ids, values = best(row, _HEAD, NONE, row[:0])
@@ -179,7 +179,7 @@ class Sampler:
                 ids, values = best(row, row.size, NONE, row[:0])
             return ids, values - highest, mass
         floor = highest + math.log(self.min_p) if self.min_p > 0 else -math.inf
-        floor -= 1e-3 + 1e-6 * abs(highest)  # a little low: min-p itself is applied in double precision
+        floor -= 1e-3 + 1e-6 * abs(highest)  # slightly low: the caller applies min-p in double precision
         ids = np.flatnonzero(row >= floor if self.min_p > 0 else row > -np.inf)
         below = row[ids].astype(np.float64) - highest
         if self.min_p == 0:
@@ -195,11 +195,11 @@ class Sampler:
         return int(ties[ids[ties].argmin()])
 
     def _adjusted(self, logits: Floats, history: History, ahead: Sequence[Token]) -> tuple[Ids, Floats]:
-        """Ids whose logits bias, penalties and DRY change, ascending, and what they become."""
-        penalises = self.penalty_window and (self.repetition_penalty != 1 or self.presence_penalty != 0)
-        if not (penalises or self.bias or self.dry):
+        """Ids whose logits bias, penalties or DRY change, ascending, and their new logits."""
+        penalizes = self.penalty_window and (self.repetition_penalty != 1 or self.presence_penalty != 0)
+        if not (penalizes or self.bias or self.dry):
             return NONE, logits[:0]
-        window = set(_last(self.penalty_window, history, ahead)) if penalises else set[Token]()
+        window = set(_last(self.penalty_window, history, ahead)) if penalizes else set[Token]()
         repeated: dict[Token, int] = {}
         if self.dry and self.dry_window:
             repeated = repetitions(_last(self.dry_window, history, ahead), self.breakers, self.dry_allowed)
@@ -209,21 +209,21 @@ class Sampler:
         values = np.fmax(logits[ids], np.float32(-np.inf))  # a NaN becomes minus infinity
         for token, bias in self.bias:
             values[ids == token] += np.float32(bias)
-        if penalises:
+        if penalizes:
             inside = np.isin(ids, list(window))
-            with_rate = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
-            values = np.where(inside, with_rate - self.presence_penalty, values).astype(np.float32)
+            penalized = np.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
+            values = np.where(inside, penalized - self.presence_penalty, values).astype(np.float32)
         for token, size in repeated.items():
             values[ids == token] -= np.float32(self.dry * self.dry_base ** (size - self.dry_allowed))
         return ids, values
 
 
 def _last(count: int, history: History, ahead: Sequence[Token]) -> list[Token]:
-    """The last tokens of what is committed and ahead."""
+    """The last ``count`` tokens of the history followed by ``ahead``."""
     rest = count - len(ahead)
     return [*(history.tokens[-rest:] if rest > 0 else ()), *ahead[-count:]]
 
 
 def _deviation(row: Floats) -> float:
-    """Standard deviation of the logits that are numbers."""
+    """Standard deviation of the logits above minus infinity."""
     return float(row[row > -np.inf].std(dtype=np.float64))
