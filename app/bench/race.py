@@ -1,7 +1,7 @@
-"""One reply written twice at the same time: with a drafter and without, from the same prompt with the same seed.
+"""Races a drafter against plain decoding: the same prompt and seed, in two contexts on the same weights.
 
-The steps of the two alternate in one process, on the same weights, and each clock counts its own steps alone. The one
-whose clock is behind goes next, so that at every moment both have had as much time.
+The steps of the two replies alternate in one process, and each clock counts only its own steps. The reply whose clock
+is behind takes the next step, so that both have had equal time at every moment.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from slipstream.app.speed import Speed
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
-CONTEXT: Final = 2048  # tokens of each of the two contexts: a race takes a prompt and a reply
-_WARM_UP: Final = 16
+CONTEXT: Final = 2048  # tokens of each of the two contexts: room for a prompt and a reply
+_WARM_UP: Final = 16  # tokens
 
 
 class _Lane:
-    """One of the two while it writes."""
+    """One of the two replies."""
 
     def __init__(self, session: Session, request: Generate, cancelled: Callable[[], bool]) -> None:
-        self._reply: Reply = session.begin(request, _unheard, cancelled)
+        self._reply: Reply = session.begin(request, _ignore, cancelled)
         self._steps = self._reply.steps()
         self._text: list[str] = []
         self.tokens: list[Token] = []
@@ -36,7 +36,7 @@ class _Lane:
         self.speed = Speed()
 
     def step(self) -> None:
-        """Writes one step, and counts its time alone."""
+        """Runs one step, and adds its time."""
         self._reply.resume()
         step = next(self._steps, None)
         if step is None:
@@ -52,8 +52,8 @@ class _Lane:
         return Racer("".join(self._text), len(self.tokens), self.seconds, self.over)
 
 
-def _unheard(_: Prefilling) -> None:
-    """A short prompt is read before anyone looks."""
+def _ignore(_: Prefilling) -> None:
+    """Prefilling a short prompt needs no progress."""
 
 
 def race(
@@ -69,15 +69,15 @@ def race(
     """Races a drafter against plain decoding.
 
     Args:
-        sampling: How tokens are drawn, with the seed.
+        sampling: Includes the seed.
         stop: Called before each step; True ends the race.
         widened: See ``Start``.
 
     Yields:
-        What is raced, pictures on the way, and what came of it.
+        The start, frames, and the result.
 
     Raises:
-        SlipstreamError: If the drafter cannot serve, or there is no memory for a second context.
+        SlipstreamError: If the drafter is plain decoding or cannot be used, or a second context cannot be opened.
     """
     if drafter == PLAIN:
         raise SlipstreamError("without a drafter there is nothing to race.", "Name one: --drafter auto.")
@@ -87,9 +87,11 @@ def race(
     try:
         request = Generate(1, [Message("user", prompt)], sampling, drafter, tokens)
         plain = replace(request, drafter=PLAIN)
-        short = [(session, replace(request, max_tokens=_WARM_UP)), (other, replace(plain, max_tokens=_WARM_UP))]
-        lanes = [_Lane(each, asked, stop) for each, asked in short]
-        for lane in lanes:  # gets its pages and pools
+        lanes = [
+            _Lane(session, replace(request, max_tokens=_WARM_UP), stop),
+            _Lane(other, replace(plain, max_tokens=_WARM_UP), stop),
+        ]
+        for lane in lanes:  # the first steps are slow: memory is mapped and thread pools start
             while not lane.over:
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
@@ -101,7 +103,7 @@ def race(
 
 
 def _run(ours: _Lane, plain: _Lane, every: float, stop: Callable[[], bool]) -> Iterator[Frame | Finish]:
-    """Lets the one whose clock is behind go next; shows both after every so many seconds of a clock."""
+    """Steps the lane whose clock is behind; yields a frame whenever a clock has run ``every`` seconds further."""
     shown = 0.0
     while not stop() and not (ours.over and plain.over):
         behind = ours if plain.over or (not ours.over and ours.seconds <= plain.seconds) else plain

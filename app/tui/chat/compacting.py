@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from slipstream.app.chats.compaction import Compaction
 from slipstream.app.protocol import Done, Generate, Loaded, Message, Stepped
@@ -14,27 +15,35 @@ from slipstream.app.tui.parts.format import plural
 from slipstream.models.errors import SlipstreamError
 
 AsyncCallback = Callable[[], Awaitable[None]]
-_NO_MESSAGE = -1  # number of a reply that is not kept
+_NO_MESSAGE = -1  # number of a reply that is not stored
+
+
+class _Summary(NamedTuple):
+    """A summary while it is written."""
+
+    plan: Compaction
+    loaded: Loaded
+    widget: Reply
 
 
 class Compacting:
-    """Writes one summary at a time; until it is complete, nothing of the chat changes."""
+    """Writes one summary at a time; the chat is unchanged until the summary is complete."""
 
     def __init__(self, page: ChatPage, engine: EngineService, context: ContextMeter) -> None:
         self._page, self._engine, self._context = page, engine, context
-        self._under_way: tuple[Compaction, Loaded, Reply] | None = None
-        self._then: AsyncCallback | None = None  # what follows a summary
-        self._anyway: AsyncCallback | None = None  # what follows the end, whatever came of it
+        self._summary: _Summary | None = None
+        self._on_complete: AsyncCallback | None = None  # called after a complete summary
+        self._on_end: AsyncCallback | None = None  # called after any end, in place of ``_on_complete``
 
     @property
     def active(self) -> bool:
-        return self._under_way is not None
+        return self._summary is not None
 
     async def begin(self, loaded: Loaded, drafter: str, then: AsyncCallback | None = None) -> None:
         """Begins a summary.
 
         Args:
-            then: Called once it is complete; not where it is stopped or fails.
+            then: Called once the summary is complete, not if it is stopped or fails.
 
         Raises:
             UsageError: If there is too little to summarize.
@@ -42,53 +51,53 @@ class Compacting:
         page, engine = self._page, self._engine
         plan = page.conversation.compaction()
         widget = Reply(_NO_MESSAGE)
-        self._under_way, self._then = (plan, loaded, widget), then
+        self._summary, self._on_complete = _Summary(plan, loaded, widget), then
         await page.transcript.add(widget)
         widget.note(f"summarizing {plural(plan.count, 'message')} · Esc stops")
         page.transcript.to_end()
         page.refresh_keys()
 
-        def write(ask: Callable[[Generate], Done]) -> str:
-            def part(messages: list[Message]) -> Done:
-                return ask(page.conversation.asking(loaded, drafter, engine.next_request(), messages))
+        def summarize(generate: Callable[[Generate], Done]) -> str:
+            def generate_part(messages: list[Message]) -> Done:
+                return generate(page.conversation.asking(loaded, drafter, engine.next_request(), messages))
 
-            return page.conversation.summary(plan, part, loaded)
+            return page.conversation.summary(plan, generate_part, loaded)
 
-        engine.summarize(write)
+        engine.summarize(summarize)
 
     def stop(self) -> None:
         self._engine.stop()
-        if self._under_way:
-            self._under_way[2].note("stopping")
+        if self._summary:
+            self._summary.widget.note("stopping")
 
     def leave(self, then: AsyncCallback) -> None:
-        """Stops, and calls ``then`` once it has ended."""
-        self._anyway = then
+        """Stops the summary, and calls ``then`` once it has ended."""
+        self._on_end = then
         self.stop()
 
     async def undo(self) -> None:
-        """Brings back what the last summary stands for."""
+        """Restores the messages that the last summary replaced."""
         if not self._page.conversation.undo_compact():
             self._page.hint("This chat has no summary.")
             return
-        await self._show()
+        await self._show_chat()
         self._page.hint("The model reads the summarized messages again.")
 
-    # --- what comes -----------------------------------------------------------------------------------------------
+    # --- events of the engine -------------------------------------------------------------------------------------
 
     def streamed(self, message: SummaryStreamed) -> None:
-        if self._under_way:
-            widget, event = self._under_way[2], message.event
+        if self._summary:
+            widget, event = self._summary.widget, message.event
             if isinstance(event, Stepped):
                 widget.write(event.pieces, event.speed, event.divided)
             else:
                 widget.prefilling(event)
 
     async def done(self, text: str) -> None:
-        """Keeps the summary; nothing changes where it was stopped."""
-        if not self._under_way:
+        """Applies the summary; an empty one was stopped, and changes nothing."""
+        if not self._summary:
             return
-        plan, loaded, _ = self._under_way
+        plan, loaded, _ = self._summary
         try:
             if text:
                 self._page.conversation.compact(plan, text, loaded)
@@ -97,25 +106,24 @@ class Compacting:
             return
         await self._end()
         if text:
-            await self._show()
+            await self._show_chat()
             self._page.hint(f"{plural(plan.count, 'message')} summarized; /compact undo brings them back.")
         else:
             self._page.hint("Stopped; nothing was changed.")
-        await self._follow(self._then if text else None)
+        await self._call(self._on_complete if text else None)
 
     async def failed(self, error: SlipstreamError) -> None:
-        """Says why there is no summary; the chat is as it was."""
         await self._end()
         await self._page.notice(SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip()))
-        await self._follow(None)
+        await self._call(None)
 
     async def _end(self) -> None:
-        if self._under_way:
-            await self._under_way[2].remove()
-        self._under_way = None
+        if self._summary:
+            await self._summary.widget.remove()
+        self._summary = None
         self._page.refresh_keys()
 
-    async def _show(self) -> None:
+    async def _show_chat(self) -> None:
         messages = self._page.conversation.messages()
         await self._context.clear()
         await self._page.transcript.go_to(messages)
@@ -124,7 +132,7 @@ class Compacting:
         self._page.transcript.to_end()
         self._page.list_chats()
 
-    async def _follow(self, then: AsyncCallback | None) -> None:
-        then, self._then, self._anyway = self._anyway or then, None, None
+    async def _call(self, then: AsyncCallback | None) -> None:
+        then, self._on_complete, self._on_end = self._on_end or then, None, None
         if then:
             await then()

@@ -1,4 +1,4 @@
-"""The model manager: its keys."""
+"""The screen of the model manager, and its keys."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class ModelsScreen(BrowsingScreen[Choice | None]):
-    """What is here, what is worth having, what there is, and what is on its way. Closes with the model to use.
+    """Lists installed and recommended models, search results and downloads; closes with the model to use.
 
-    It is kept while the chat runs.
+    The chat keeps one screen, and opens it again.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -54,7 +54,6 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
     ]
 
     def __init__(self, models: ModelsAccess) -> None:
-        """Makes the parts; nothing is asked before the screen is up."""
         installed = InstalledView()
         super().__init__(installed)
         self.listing = Listing(self, self.browser, installed, models)
@@ -62,7 +61,6 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self._fetching = Fetching(self, self.listing, models, self._use)
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
         yield self.listing.machine
         yield self.listing.tabs
         yield self.listing.line
@@ -70,16 +68,15 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Begins to look."""
         self.listing.begin()
 
     def on_screen_resume(self) -> None:
-        """Lists what is here now: it may have changed since the screen was last open."""
+        """Lists the installed models again: they may have changed since the screen was last open."""
         self.listing.list_installed()
         self.browser.draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offers on each tab what can be done there."""
+        """Enables the actions of the current tab."""
         listing, tab = self.listing, self.listing.tab
         installed, job = listing.model is not None, listing.job is not None
         offered = {
@@ -97,10 +94,10 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         }
         return offered.get(action, True)
 
-    # --- moving ---------------------------------------------------------------------------------------------------
+    # --- navigation -----------------------------------------------------------------------------------------------
 
     def action_leave(self) -> None:
-        """Leaves the line of the search first, whose list then takes the keys; then the screen."""
+        """Moves the focus from the search line to the list; closes the screen if the list has it."""
         if self.listing.line.has_focus:
             self.listing.leave_line()
         else:
@@ -111,15 +108,12 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self.listing.go_to(message.at)
 
     def action_tab(self, at: int) -> None:
-        """Goes to a tab."""
         self.listing.go_to(at)
 
     def action_next(self, step: int) -> None:
-        """Goes to the tab beside this one."""
         self.listing.go_to((self.listing.tab + step) % len(NAMES))
 
     def action_search(self) -> None:
-        """Goes to the search."""
         self.listing.go_to(SEARCH)
 
     @on(Input.Changed)
@@ -128,7 +122,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        """Searches for what was typed, or opens what was found; uses what is here while there is no hub."""
+        """Searches for a new text, and opens the selected result of an old one; offline, uses the selected model."""
         text = self.listing.line.value.strip()
         if self.listing.offline:
             self.action_use()
@@ -149,10 +143,9 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         else:
             self.action_pause()
 
-    # --- what can be done -----------------------------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------------------------------
 
     def action_use(self) -> None:
-        """Goes on with the model under the bar."""
         if model := self.listing.model:
             self._use(model)
 
@@ -163,7 +156,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
             self.say(f"{name} cannot chat: {reason}")
             return
         if model.fingerprint and model.fingerprint == self.listing.installed.in_use and pair is None:
-            self.dismiss(None)  # the chat has it
+            self.dismiss(None)  # the chat uses it already
             return
 
         def ready(load: Load) -> None:
@@ -173,7 +166,7 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self.listing.ask(lambda models: models.load_of(model, pair), ready)
 
     def action_pairs(self) -> None:
-        """Lists all drafters of the model under the bar."""
+        """Lists all drafters of the selected model."""
         if model := self.listing.model:
             facts = self.listing.installed.facts.get(model.name)
             if facts and facts.pairs:
@@ -191,33 +184,28 @@ class ModelsScreen(BrowsingScreen[Choice | None]):
         self.app.push_screen(PairsScreen(model.name, pairs), chosen)
 
     def action_verify(self) -> None:
-        """Reads every byte of the model under the bar; pressed again, stops."""
+        """Hashes the files of the selected model; pressed again, stops."""
         self._keeping.verify()
 
     def action_remove(self) -> None:
-        """Says what removing would do, asks, and removes."""
         self._keeping.remove()
 
     def action_undo(self) -> None:
-        """Brings back what was removed last."""
         self._keeping.undo()
 
     def action_import(self) -> None:
-        """Asks for a file and takes it in."""
         self._keeping.ask_import()
 
     def action_fetch_or_use(self) -> None:
-        """Fetches a pair of the catalogue, or uses its model where that is here already."""
+        """Fetches the selected recommendation, or uses its model if that is installed."""
         self._fetching.fetch_recommended()
 
     def action_sort(self) -> None:
-        """Sorts what the hub finds in another way."""
         self._fetching.sort()
 
     def action_pause(self) -> None:
-        """Pauses the download under the bar, or goes on with it."""
+        """Pauses or resumes the selected download."""
         self._fetching.pause()
 
     def action_cancel(self) -> None:
-        """Asks, then gives a download up."""
         self._fetching.cancel()
