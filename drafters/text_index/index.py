@@ -1,4 +1,4 @@
-"""The index: adds, removes and finds text, and keeps its folder whole; which index serves a model."""
+"""The index: adds, removes and finds text, and keeps its folder consistent; which index belongs to a model."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from slipstream.models.types import Token
 
 _AT_ONCE: Final = 1 << 15  # most tokens that ``add`` merges while its caller waits; larger merges are left to ``tidy``
 
-_LARGEST: Final = 1 << 31
-_SPELLING: Final = "tokenizer.ggml."
-_NOT_SPELLING: Final = ("_token", "_token_id")  # which tokens begin, end and pad a text: uploads of one model differ
+_LARGEST: Final = 1 << 31  # tokens of a segment
+_TOKENIZER: Final = "tokenizer.ggml."
+_SPECIAL: Final = ("_token", "_token_id")  # keys of BOS, EOS and padding, which differ between uploads of one model
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +43,36 @@ class Size:
     tokens: int  # indexed tokens
     documents: int
     segments: int  # number of files that hold them
-    bytes: int  # bytes on disk: 8 for each token, so 8 MB a million, and some 40 for each document
+    bytes: int  # bytes on disk: 8 for each token and about 40 for each document
 
 
 class TextIndex:
     """Token ids of one vocabulary in one folder; threads and processes may share it.
 
-    Searching takes no lock: segments never change, and the tuple of live ones is replaced whole. A change sorts first
-    and then takes the folder's lock for as long as writing takes, so that no process waits for a large merge. The
-    manifest is replaced last: killed at any moment, the index holds what it held before the change or what it holds
-    after it, and the next process to open or change it deletes what was left behind.
+    Searching takes no lock: segments never change, and the tuple of live ones is replaced whole. A change sorts before
+    it takes the folder's lock, and holds the lock only while it writes, so that no process waits for a large merge. The
+    manifest is replaced last: a process that is killed leaves the index as it was before the change or after it, and
+    the next process that opens or changes the index deletes leftover files.
 
     A search reads log2(n) + 3 contexts in each segment, twice log2(n) more in those that hold the longest match, and
-    ``most`` continuations; the length of the text that it continues plays no part.
+    ``most`` continuations; its time does not depend on the length of ``tail``.
     """
 
     def __init__(self, folder: Path, vocabulary: str, n_vocab: int) -> None:
         """Opens an index, or makes an empty one.
 
         Args:
-            folder: Its folder; nothing else belongs in there.
-            vocabulary: Fingerprint of the vocabulary that ids are of.
+            folder: Its folder; it should hold nothing else.
+            vocabulary: Fingerprint of the ids' vocabulary.
 
         Raises:
-            SlipstreamError: If it is damaged, of another vocabulary, in use for long, or cannot be written.
+            SlipstreamError: If it is damaged, of another vocabulary, locked for too long, or cannot be written.
         """
         self._folder = folder
         self._manifest = Manifest(vocabulary, n_vocab)
-        self._seen: tuple[int, int, int] | None = None
+        self._loaded: tuple[int, int, int] | None = None  # signature of the loaded manifest
         self._live: tuple[Segment, ...] = ()
-        self._reading = threading.Lock()  # so that no thread puts what it read back over what is newer
+        self._reloading = threading.Lock()  # so that no thread replaces a newer state by an older one
         with worded(folder):
             make_private(folder)
             with locked(folder):
@@ -83,7 +83,7 @@ class TextIndex:
 
     @staticmethod
     def existing(folder: Path) -> TextIndex | None:
-        """Opens an index of whatever vocabulary; None where there is none.
+        """Opens an index of any vocabulary; None if there is none.
 
         Raises:
             SlipstreamError: As the constructor does.
@@ -96,7 +96,6 @@ class TextIndex:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The files that are live."""
         return self._live
 
     @property
@@ -107,30 +106,30 @@ class TextIndex:
         """Finds what followed the longest match of a text's end.
 
         Args:
-            tail: The text, or its last 16 tokens: more are not looked at.
+            tail: The text; only its last 16 tokens are used.
             least: Fewest tokens of a match.
-            most: Most places of which the continuation is read: where more match, they are spread evenly over all.
+            most: Most matches whose continuation is read; of more, an evenly spread sample is read.
 
         Returns:
-            The continuations; nothing where no match is long enough.
+            The continuations; empty if no match is long enough.
         """
         return search(self._live, tail, least, most)
 
     def add(self, pieces: Iterable[Piece], still_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Adds text, to documents that it holds or to new ones; it can be found at once.
+        """Adds text to existing or new documents; it can be found at once.
 
-        A reply takes one small file, merged with small ones before it. Text of many documents should come in one call,
-        up to some million tokens each, and ``tidy`` should follow.
+        A reply makes one small segment, merged with earlier small ones. Add many documents in few calls, each of up to
+        some million tokens, then call ``tidy``.
 
         Args:
-            still_wanted: Called when only writing is left, while no other process can change the index: text that is
-                deleted at its source first and then here does not come back.
+            still_wanted: Called under the folder's lock just before writing; False writes nothing. Text that is deleted
+                at its source and then here meanwhile is thus not added again.
 
         Returns:
             Whether it was still wanted.
 
         Raises:
-            ValueError: If an id is not of the vocabulary, or the text has 2^31 tokens.
+            ValueError: If an id is not of the vocabulary, or the text has 2^31 tokens or more.
             SlipstreamError: If it cannot be written; nothing is added then.
         """
         given = list(pieces)
@@ -150,7 +149,7 @@ class TextIndex:
         return True
 
     def tidy(self) -> None:
-        """Merges until n tokens stand in at most log2(n) + 1 segments; may take long, and holds up no other process.
+        """Merges segments until n tokens are in at most log2(n) + 1; may take long, but blocks no other process.
 
         Raises:
             SlipstreamError: If it cannot be written; the index stays as it is then.
@@ -167,13 +166,13 @@ class TextIndex:
         """Removes documents: when this returns, no file of the folder holds their tokens.
 
         The segments that held them are rewritten, in time linear in their length. Another process that has the
-        index open goes on with what it has until it looks again (``refresh``).
+        index open keeps the old segments until its next ``refresh``.
 
         Returns:
             Number of tokens removed.
 
         Raises:
-            SlipstreamError: If it cannot be written; call again then, they may be there still.
+            SlipstreamError: If it cannot be written; some may remain, so call again.
         """
         wanted = frozenset(names)
         with self._changing():
@@ -192,29 +191,29 @@ class TextIndex:
         return Size(tokens, len(documents), len(live), sum(segment.file_size for segment in live))
 
     def refresh(self) -> None:
-        """Takes over changes by other processes; costs one look at a file where there are none.
+        """Loads changes by other processes; costs one ``stat`` if there are none.
 
         Raises:
-            SlipstreamError: If the index was damaged or its vocabulary changed; what was open stays open.
+            SlipstreamError: If the index was damaged or its vocabulary changed; the open segments stay open.
         """
-        with self._reading:
-            if self._seen is None or self._seen != self._signature():
+        with self._reloading:
+            if self._loaded is None or self._loaded != self._signature():
                 self._reload()
 
     def close(self) -> None:
-        self._live, self._seen = (), None
+        self._live, self._loaded = (), None
 
     def _signature(self) -> tuple[int, int, int] | None:
         try:
-            facts = (self._folder / MANIFEST).stat()
+            stat = (self._folder / MANIFEST).stat()
         except OSError:
             return None
-        return facts.st_mtime_ns, facts.st_ino, facts.st_size
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
     def _reload(self) -> None:
         for _ in range(9):  # between reading the manifest and opening a segment, another process may replace both
             try:
-                seen, manifest = self._signature(), read_manifest(self._folder)
+                signature, manifest = self._signature(), read_manifest(self._folder)
                 self._check_vocabulary(manifest)
                 known = {segment.name: segment for segment in self._live}
                 live = [
@@ -223,7 +222,7 @@ class TextIndex:
                 ]
             except FileNotFoundError:
                 continue
-            self._manifest, self._live, self._seen = manifest, tuple(live), seen
+            self._manifest, self._live, self._loaded = manifest, tuple(live), signature
             return
         raise SlipstreamError(
             f"the text index in {shown_path(self._folder)} is damaged: a file is missing.",
@@ -241,10 +240,10 @@ class TextIndex:
     def _merge(
         self, old: list[Segment], fresh: list[Text], still_wanted: Callable[[], bool] = lambda: True
     ) -> bool | None:
-        """Makes one segment of some that are live and of new text.
+        """Merges live segments and new text into one segment.
 
         Returns:
-            Whether it was still wanted; None if the old ones are no longer live, and it must be tried again.
+            Whether the text was still wanted; None if an old segment is no longer live: the caller tries again.
         """
         text = Text.joined([*(segment.text for segment in old), *fresh])
         contexts = sorted_contexts(text.stream)
@@ -265,54 +264,54 @@ class TextIndex:
         return gone
 
     def _commit(self, old: list[Segment], new: list[tuple[Text, Ids]]) -> None:
-        """Puts new segments in the place of old ones."""
-        names = [self._manifest.name(ahead) for ahead in range(len(new))]
+        """Replaces old segments by new ones."""
+        names = [self._manifest.name(offset) for offset in range(len(new))]
         for name, (text, contexts) in zip(names, new, strict=True):
             write_segment(self._folder / name, text, contexts)
         kept = [segment.name for segment in self._live if segment not in old]
         changed = replace(self._manifest, segments=(*kept, *names), next=self._manifest.next + len(new))
         write_manifest(self._folder, changed)
-        with self._reading:
+        with self._reloading:
             self._reload()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds the lock, shows what is live, and afterwards deletes what is not."""
+        """Holds the folder's lock; reloads the live segments before the change, and deletes unused files after it."""
         with worded(self._folder), locked(self._folder):
-            with self._reading:
+            with self._reloading:
                 self._reload()
             yield
             self._clean()
 
     def _clean(self) -> None:
-        """Deletes the files that no manifest names: replaced ones, and what a killed process left."""
-        left = [
+        """Deletes files that the manifest does not list: replaced ones, and those that a killed process left."""
+        unused = [
             path for path in self._folder.iterdir() if is_ours(path.name) and path.name not in self._manifest.segments
         ]
-        for path in left:
+        for path in unused:
             path.unlink()
         sync_folder(self._folder)
 
 
 def fingerprint(header: Header) -> str:
-    """Names a tokenizer by its content: SHA-256 in hex of what decides how plain text is spelled in its tokens."""
+    """SHA-256, in hex, of the metadata that decide how plain text is tokenized."""
     digest = hashlib.sha256()
     for key in sorted(header.metadata):
-        if key.startswith(_SPELLING) and not key.endswith(_NOT_SPELLING):
+        if key.startswith(_TOKENIZER) and not key.endswith(_SPECIAL):
             digest.update(repr((key, header.metadata[key])).encode())
     return digest.hexdigest()
 
 
 def folder_of(root: Path, header: Header) -> Path:
-    """The folder below ``root`` of the index that serves a model."""
+    """The folder below ``root`` of a model's index."""
     return root / fingerprint(header)[:16]
 
 
 def open_index(root: Path, header: Header) -> TextIndex:
-    """Opens the index that serves a model, or makes an empty one.
+    """Opens the index of a model, or makes an empty one.
 
     Raises:
-        SlipstreamError: If it is damaged, in use for long, or cannot be written.
+        SlipstreamError: If it is damaged, locked for too long, or cannot be written.
     """
     with worded(root):
         make_private(root)
@@ -323,13 +322,13 @@ def forget(root: Path, unwanted: Callable[[str], bool]) -> set[str]:
     """Removes documents from every index in the folders of ``root``.
 
     Args:
-        unwanted: Whether a document is to be removed, by its name.
+        unwanted: Whether to remove the document of a name.
 
     Returns:
-        The names of what was removed.
+        The names of the removed documents.
 
     Raises:
-        SlipstreamError: If an index cannot be read or written; the others are done all the same.
+        SlipstreamError: If an index cannot be read or written; the others are still processed.
     """
     removed, failure = set[str](), None
     for folder in sorted(root.iterdir()) if root.is_dir() else []:

@@ -1,4 +1,4 @@
-"""The bundled tokenizer: byte-level BPE as GPT-2 splits text, and the chat template's ids."""
+"""The bundled tokenizer: byte-level BPE with GPT-2's pre-tokenizer, and the chat template's ids."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ END_OF_TEXT = "<|endoftext|>"
 START = "<|im_start|>"
 END = "<|im_end|>"
 CONTROL = (END_OF_TEXT, START, END, *(f"<|reserved_{i}|>" for i in range(16)))
-"""Ids 0 to 18; the reserved ones are spare."""
+"""Ids 0 to 18; the reserved ones are unused."""
 
 START_ID = CONTROL.index(START)
 
@@ -20,18 +20,18 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] | trim }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Jinja; written to the GGUF. The ids that ``encode_chat`` makes are those of its pieces."""
+"""Jinja; written to the GGUF. ``ChatEncoder`` encodes its pieces."""
 
-REPLY_WEIGHT = 1.0
-PROMPT_WEIGHT = 0.3  # loss weights of the words the model writes and of the words it only reads
+REPLY_WEIGHT = 1.0  # of the loss, for text that the model writes
+PROMPT_WEIGHT = 0.3  # the same for text that it only reads
 
 
 def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
     """Trains the tokenizer.
 
     Args:
-        texts: the text to learn merges from, one message or story each.
-        size: number of ids, with the control tokens and the 256 bytes.
+        texts: Text to learn merges from, one message or story each.
+        size: Number of ids, including the control tokens and the 256 bytes.
     """
     tokenizer = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
@@ -45,7 +45,7 @@ def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
 
 
 def of_gguf(path: Path) -> Tokenizer:
-    """The tokenizer of a model that this recipe made, to go on training it when all else is gone."""
+    """Reads the tokenizer from a model of this recipe, so that its training can continue from the file alone."""
     fields = gguf.GGUFReader(path).fields
     tokens, merges = (fields[f"tokenizer.ggml.{part}"].contents() for part in ("tokens", "merges"))
     pairs = [tuple(merge.split(" ")) for merge in merges]
@@ -77,27 +77,27 @@ class ChatEncoder:
         self._end_of_text, self._start, self._end = (CONTROL.index(t) for t in (END_OF_TEXT, START, END))
 
     def ids(self, text: str) -> list[int]:
-        """Ids of plain text; nothing in it is read as a control token."""
+        """Ids of plain text; a control token in it is encoded as text."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode(self, chat: Chat) -> tuple[list[int], list[float]]:
         """Ids and loss weights of one chat or running text, closed by the end-of-text id.
 
-        The weight at i is that of predicting id i. Template pieces weigh nothing, but a reply's ``<|im_end|>`` does.
+        The weight at i is that of predicting id i. Template pieces weigh 0, but ``<|im_end|>`` weighs like its text.
         """
         ids: list[int] = []
         weights: list[float] = []
         for message in chat:
-            words = self.ids(message["content"].strip())
+            content = self.ids(message["content"].strip())
             if message["role"] == "text":
-                return [*words, self._end_of_text], [REPLY_WEIGHT] * (len(words) + 1)
+                return [*content, self._end_of_text], [REPLY_WEIGHT] * (len(content) + 1)
             weight = REPLY_WEIGHT if message["role"] == "assistant" else PROMPT_WEIGHT
             head = [self._start, *self._heads[message["role"]]]
-            ids += [*head, *words, self._end, *self._newline]
-            weights += [0.0] * len(head) + [weight] * (len(words) + 1) + [0.0] * len(self._newline)
+            ids += [*head, *content, self._end, *self._newline]
+            weights += [0.0] * len(head) + [weight] * (len(content) + 1) + [0.0] * len(self._newline)
         return [*ids, self._end_of_text], [*weights, 0.0]
 
     def prompt(self, chat: Chat) -> list[int]:
-        """Ids of a chat up to the point where the model's reply begins."""
+        """Ids of a chat up to the start of the model's reply."""
         ids = self.encode(chat)[0][:-1]
         return [*ids, self._start, *self._heads["assistant"]]
