@@ -13,14 +13,13 @@ from slipstream.models.types import History, Token, shared_prefix
 
 
 class Repetition:
-    """Notices that a text repeats itself, at half a microsecond a token: then copying drafters are worth a try.
+    """Detects that a text repeats itself, in half a microsecond a token: then copying drafters are worth a trial.
 
     Attributes:
         streak: How many of the latest tokens in a row ended a run of tokens that had occurred before.
     """
 
     def __init__(self) -> None:
-        """Starts without a text."""
         self._seen: set[tuple[Token, ...]] = set()
         self._text: list[Token] = []
         self.streak = 0
@@ -53,12 +52,12 @@ class Repetition:
 class ActiveSet:
     """Activates and deactivates drafters.
 
-    Idle ones neither draft nor observe, and cost nothing. They are tried now and then, and so is plain decoding, out of
-    a small share of the time.
+    Idle drafters neither draft nor observe, and cost nothing. They are tried at intervals, and so is plain decoding,
+    within a small share of the time.
 
     Attributes:
-        arms: The drafters that observe every step.
-        leader: Of those that are not cheap, the one of most value; None if plain decoding is worth more.
+        arms: The active drafters, which observe every step.
+        leader: The drafter of most value that is not cheap; None if plain decoding is worth more.
         exploration: The trials and their budget.
         row_ms: Least milliseconds of one more row.
     """
@@ -81,7 +80,7 @@ class ActiveSet:
         self._repetition = Repetition()
         self._paid_ms = 0.0  # of all steps, at the latest review
         self._own_ms = 0.0  # the autopilot's own work in a step with active drafters
-        self._quiet = True  # whether nothing is tried, and all that are active are light
+        self._quiet = True  # whether there is no trial and no leader, and all active drafters are light
 
     @property
     def tries_plain(self) -> bool:
@@ -111,7 +110,7 @@ class ActiveSet:
             self.end_trial()
 
     def review(self, history: History, step: int, since_plain: int) -> bool:
-        """Chooses the active drafters, the leader and what is tried; to be called every ``REVIEW_STEPS``.
+        """Chooses the active drafters, the leader and the trial; to be called every ``REVIEW_STEPS``.
 
         Args:
             history: The text.
@@ -165,7 +164,7 @@ class ActiveSet:
         return True
 
     def end_trial(self) -> None:
-        """Deactivates the drafter that is tried."""
+        """Ends the trial; its drafter is deactivated unless it leads."""
         arm = self.exploration.end(self._throughput.plain_ms)
         if arm and arm is not self.leader:
             arm.deactivate()
@@ -188,7 +187,7 @@ class ActiveSet:
         return best if pays else None
 
     def _activate_light(self, history: History) -> None:
-        """Activates the best of the light drafters, if none is active: the text repeats itself, and it may copy."""
+        """Activates the best light drafter if none is active: the text repeats itself, and the drafter may copy."""
         light = [arm for arm in self._all if arm.cheap(self._costs.rows[1], settings.LIGHT)]
         if any(arm in self.arms for arm in light):
             return
@@ -198,7 +197,7 @@ class ActiveSet:
             best.activate(history)
 
     def _stays(self, arm: Arm) -> bool:
-        """Whether it is worth being called at every step."""
+        """Whether calling a drafter at every step pays, though it does not lead."""
         if arm.hidden or arm.record.ahead:
             return False
         step_ms = arm.calls_ms + (0.0 if self.leader else self._own_ms)

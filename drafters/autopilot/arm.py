@@ -16,7 +16,7 @@ from slipstream.models.types import ROOT, History, Token, TokenTree
 
 
 class Calibration:
-    """How often what was drafted at each depth was right, against what its probabilities promised.
+    """Corrects a drafter's probabilities by how often its drafts were right at each depth.
 
     A depth is observed where all above it was right, drafted or only guessed: positions below the first rejection are
     censored, neither right nor wrong. So the correction of a depth is that of a probability given the path above, and a
@@ -114,8 +114,8 @@ class Record:
     Averages are over the steps in which it drafted, whether or not its draft was verified.
 
     Attributes:
-        asked: Times that it drafted.
-        judged: Times that the worth of its draft was known.
+        asked: Drafts that it made.
+        judged: Times that the value of its draft was known.
         tokens: Tokens expected of its steps.
         rows: Rows of its steps.
         draft_ms: Milliseconds of its drafting.
@@ -123,7 +123,7 @@ class Record:
         gain_ms: Milliseconds that it saves a step over the next best choice.
         slower: Factor of a pass that returns the hidden states it needs.
         ahead: Whether it drafts for later steps too (probes), so that no single draft shows its worth.
-        outcomes: Drafted tokens that came of its chosen drafts, over those that they promised.
+        outcomes: Accepted tokens of its chosen drafts, over the tokens that these drafts promised.
     """
 
     asked: int = 0
@@ -152,7 +152,6 @@ class Arm:
     """
 
     def __init__(self, name: str, drafter: Drafter, clock: Callable[[], float] = perf_counter) -> None:
-        """Starts with an empty record."""
         self.name, self.drafter = name, drafter
         self.record, self.calibration = Record(), Calibration()
         self.limits = Limits(self.calibration.paths)
@@ -163,8 +162,8 @@ class Arm:
         self._fresh = 0  # drafts since it was activated
         self._observed = False  # whether it observed a step since it was activated
         self._draft = NO_DRAFT  # of this step, whole
-        self._reads = False  # whether it still reads the text, so that its last draft shows nothing
-        self._right = 0.0  # depth to which its drafts were right of late
+        self._reads = False  # whether it still reads the text: its latest draft is then no measure of it
+        self._right = 0.0  # depth to which its recent drafts were right
         self._depth = self._spread = self._covariance = 0.0  # mean and moments of depth and time: the cost of a level
 
     @property
@@ -189,18 +188,18 @@ class Arm:
 
     @property
     def trust(self) -> float:
-        """Share of the tokens expected of its chosen drafts that came.
+        """Share of the tokens expected of its chosen drafts that were accepted.
 
-        The drafter that promises most has often promised too much (the winner's curse).
+        The draft with the highest estimate is often overestimated (the winner's curse).
         """
         return settings.CAUTION * min(self.record.outcomes.value(), 1.0)
 
     def settling(self, step_ms: float, most_ms: float) -> bool:
-        """Whether it was activated so lately that its gain is not known.
+        """Whether it was activated too recently for its gain to be known.
 
         Args:
             step_ms: Milliseconds a step of keeping it active.
-            most_ms: What that may come to since it was activated.
+            most_ms: Most milliseconds that it may have cost since it was activated.
         """
         return self._fresh < settings.LISTEN_STEPS and self._fresh * step_ms < most_ms
 
@@ -210,7 +209,7 @@ class Arm:
         return known and self.calls_ms < share * plain_ms
 
     def value(self, objective: Objective) -> float:
-        """The value of a step of it, by its record (see ``Objective.value``)."""
+        """The value of one of its steps, by its record (see ``Objective.value``)."""
         record = self.record
         if record.judged:
             return objective.value(record.tokens, record.rows, self.calls_ms, record.slower)
@@ -234,7 +233,7 @@ class Arm:
     def draft(self, history: History, sampler: Sampler, step: int, deepest: int) -> Draft:
         """Drafts at most ``deepest`` levels, within ``limits``, and times it.
 
-        A draft goes little deeper than the best one of late was right: a sure and wrong one would cost a long pass.
+        A draft goes at most a little deeper than recent ones were right: a confident wrong one would cost a long pass.
         """
         record = self.record
         self.limits.deepest = min(deepest, int(self._right) + settings.DEEPER) if record.asked else 1
@@ -252,7 +251,7 @@ class Arm:
         depth = draft.tree.depth if draft.tree.tokens else 0
         if record.asked == 1:
             self._depth, record.draft_ms = depth, took
-        elif depth <= self._depth + 1:  # a deeper draft may take as long as it will
+        elif depth <= self._depth + 1:  # the time of a deeper draft is not an outlier
             took = clipped(took, record.draft_ms)
         deeper, longer = depth - self._depth, took - record.draft_ms
         self._depth += weight * deeper
@@ -268,7 +267,7 @@ class Arm:
         self.limits.least = objective.rate * (row_ms * self.record.slower + self.level_ms) / objective.token
 
     def judge(self, draft: Draft, objective: Objective, nothing: Candidate) -> Candidate:
-        """The part of its draft that pays; ``nothing`` is the worth of an empty one."""
+        """Prunes its draft to the part that pays; ``nothing`` is the candidate of an empty draft."""
         candidate, record = nothing, self.record
         if draft.tree.tokens:
             candidate = prune(draft, self.calibration.probs(draft), objective, record.slower, self.trust)
@@ -280,7 +279,7 @@ class Arm:
         return candidate
 
     def observe(self, history: History, step: Step) -> None:
-        """Passes a step on to its drafter, compares this step's draft with it, and times that."""
+        """Passes a step on to its drafter, compares the draft with the step, and times both."""
         began, draft = self._clock(), self._draft
         self.drafter.observe(history, step)
         if draft.tree.tokens:
@@ -294,9 +293,9 @@ class Arm:
         """Adds what it saved in a step."""
         self.record.gain_ms += settings.GAIN * (milliseconds - self.record.gain_ms)
 
-    def add_outcome(self, expected: float, came: int) -> None:
-        """Adds how many drafted tokens were expected of a chosen draft, and how many came."""
-        self.record.outcomes.add(came, expected / self.trust)  # as the draft itself promised
+    def add_outcome(self, expected: float, accepted: int) -> None:
+        """Adds how many tokens of a chosen draft were expected to be accepted, and how many were."""
+        self.record.outcomes.add(accepted, expected / self.trust)  # as the draft itself promised
 
     def add_slowdown(self, ratio: float) -> None:
         """Adds how many times longer than usual a pass took that returned hidden states."""
@@ -305,5 +304,5 @@ class Arm:
         self.record.slower += settings.NEW * (ratio - self.record.slower)
 
     def _weight(self, count: int) -> float:
-        """Of the latest step in an average of ``count``."""
+        """Weight of the latest step in an average of ``count``."""
         return max(1 / count, settings.FRESH if self._fresh <= settings.FRESH_STEPS else settings.NEW)

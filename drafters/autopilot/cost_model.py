@@ -16,7 +16,7 @@ from slipstream.models.types import Token, TokenTree, padded
 
 
 def clipped(milliseconds: float, usual: float) -> float:
-    """A measured time, cut where it is so far beyond the usual one that another program disturbed it."""
+    """A measured time, at most ``OUTLIER`` times the usual: a longer pass was disturbed by another program."""
     return min(milliseconds, settings.OUTLIER * max(usual, settings.LEAST_MS))
 
 
@@ -24,7 +24,7 @@ class CostModel:
     """Milliseconds of a pass by its rows.
 
     Measurements at some widths and at one or two lengths of text are interpolated. Every live pass moves the cost of
-    its width and, once that width is known, the drift of all. Passes that are padded to a width cost what that takes.
+    its width and, once that width is known, the drift of all. A padded pass costs what its padded width costs.
 
     Attributes:
         rows: Milliseconds of a pass of n rows at index n, now; index 0 is not used.
@@ -68,27 +68,27 @@ class CostModel:
     def observe(self, rows: int, milliseconds: float) -> None:
         """Adds the time of a live pass that needed so many rows."""
         rows = self._widths[rows]
-        off = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
+        ratio = min(max(milliseconds / self.rows[rows], 1 / settings.COST_CLIP), settings.COST_CLIP)
         observed = self._observed[rows] = self._observed[rows] + 1
         if observed <= settings.KNOWN:
             factors = self._factors[rows]
-            insort(factors, self._refined[rows] * off)
+            insort(factors, self._refined[rows] * ratio)
             self._refined[rows] = factors[(observed - 1) // 2]
             self._interpolate()
             return
         if rows > 1:
-            change = 1 + settings.REFINE * (off - 1)
+            change = 1 + settings.REFINE * (ratio - 1)
             self._refined[rows] *= change
             for needed in range(rows, 0, -1):
                 if self._widths[needed] != rows:
                     break
                 self.rows[needed] *= change
-        self.drift *= 1 + settings.DRIFT * (off - 1)
-        if observed % settings.KNOWN == 0:  # all rows at once take a few microseconds
+        self.drift *= 1 + settings.DRIFT * (ratio - 1)
+        if observed % settings.KNOWN == 0:  # recomputing all rows takes a few microseconds
             self.set_length(self._cached)
 
     def _interpolate(self) -> None:
-        """Corrects the widths that were not observed yet as their neighbours are."""
+        """Interpolates the corrections of widths that were not observed yet."""
         known = {rows: self._refined[rows] for rows, observed in enumerate(self._observed) if observed}
         known.setdefault(1, self._refined[1])
         last = max(known)
@@ -122,7 +122,7 @@ class CostModel:
             most: Most rows of a pass.
             widths: See ``Abilities.widths``.
         """
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's, or damaged: measured again
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another version's, or damaged: measured again
             kept = json.loads(packed)
             short, long = ({int(n): float(ms) for n, ms in kept[name].items()} for name in ("short", "long"))
             good = all(0 < ms < 1e6 for ms in (*short.values(), *long.values()))
@@ -151,9 +151,9 @@ def measure_costs(
         single: Milliseconds of a pass of one row, about.
         seconds: Least time to take.
         clock: Time in seconds.
-        text: What is evaluated, from the start again where it ends: a pass of a model with experts reads all that any
-            of its rows is routed to, so that rows of real text cost more than equal ones and less than random ones.
-            Random tokens if empty.
+        text: Tokens to evaluate, repeated if they are too few; random tokens if empty. A pass of a model with experts
+            reads every expert that a row is routed to, so that rows of real text cost more than equal rows and less
+            than random ones.
     """
     until = clock() + max(seconds, settings.MEASURE_PASSES * single / 1e3)
     most, n_ctx, few = target.abilities.max_rows, target.abilities.n_ctx, target.abilities.widths
@@ -237,6 +237,6 @@ def _interpolated(known: Mapping[int, float], most: int) -> list[float]:
 
 
 def _run(target: Target, text: Sequence[Token], start: int, size: int) -> list[Token]:
-    """A stretch of the text, or of ordinary tokens that do not repeat themselves soon."""
+    """A part of the text, or ordinary tokens that do not repeat themselves soon."""
     places = range(start, start + size)
     return [text[at % len(text)] if text else (at * 7919 + 4099) % target.abilities.n_vocab for at in places]

@@ -1,8 +1,8 @@
-"""Tells passes that another program disturbed by the processor time that they got.
+"""Detects passes that another program disturbed, by the processor time that they got.
 
 While a thread of a pass waits for a core, the pass gets less processor time a millisecond than usual: its threads
-either compute or spin until the last one is done. No system tells the waiting of all threads in one cheap call, so it
-is estimated by this share, on Linux and macOS; Windows counts processor time in pieces of 16 ms, too coarse for a pass.
+either compute or spin until the last one is done. No system reports the waiting time of all threads in one cheap call,
+so this share stands for it on Linux and macOS; Windows counts processor time in units of 16 ms, too coarse for a pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ class Disturbance:
     """Follows the share of processor time that passes usually get."""
 
     def __init__(self) -> None:
-        """Starts without a pass."""
         self._usual = 0.0
 
     def add(self, milliseconds: float, processor_ms: float) -> bool:

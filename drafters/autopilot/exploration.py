@@ -1,4 +1,4 @@
-"""When an idle drafter is tried, and what trials may lose."""
+"""Trials of idle drafters, and the budget for what they lose."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Trial:
 
 
 class Exploration:
-    """The time that trials may lose: a share of the time that passes, which trials spend.
+    """The budget of trials: a share of the time that passes, spent on what trials lose.
 
-    Of the trials within the budget, the one that waited longest for its price begins: what may nearly win is tried
-    often, what loses much is tried rarely.
+    Of the trials within the budget, the one that waited longest for its price begins: a drafter that may nearly win is
+    tried often, a costly one rarely.
 
     Attributes:
         milliseconds: The budget.
-        trial: What is tried now.
+        trial: The trial under way.
     """
 
     def __init__(self, plain_ms: float, row_ms: float, known: bool) -> None:
@@ -74,7 +74,7 @@ class Exploration:
         return self.trial is not None and self._lost_ms > self.trial.milliseconds + settings.TRIAL_LOSS * plain_ms
 
     def end(self, plain_ms: float) -> Arm | None:
-        """Ends the trial; what it lost beyond its price is owed.
+        """Ends the trial, and takes what it lost beyond its price from the budget.
 
         Returns:
             The drafter that was tried.
@@ -108,13 +108,13 @@ def trials(
     since_plain: int,
     own_ms: float,
 ) -> Iterator[Trial]:
-    """What could be tried, with what it is expected to lose.
+    """The possible trials, with what each is expected to lose.
 
     Args:
         idle: Drafters that are not active.
-        leader: The active one that costs something, if there is one.
+        leader: The active drafter that is not cheap, if there is one.
         objective: What tokens and time are worth.
-        history: The text that would be drafted after.
+        history: The text so far.
         step: Number of this step.
         since_plain: Steps without a plain one; 0 while no drafter is active.
         own_ms: Milliseconds of the autopilot's own work in a step, where no other drafter is active.

@@ -1,4 +1,4 @@
-"""The autopilot itself: what each step drafts, by what time and tokens are worth here.
+"""The autopilot: chooses what each step drafts, by the value of time and tokens.
 
 It names no other method: all drafters are called through their one interface. As in HedgeSpec (arXiv 2510.20064),
 drafters that cost next to nothing are scored on every step, whichever of them drafted it.
@@ -31,7 +31,7 @@ class Autopilot(Drafter):
     gain exceeds their cost are verified.
 
     Attributes:
-        decision: What was chosen last.
+        decision: The latest choice.
         arms: The drafters that have not failed, and their records.
         throughput: What the steps took and brought.
     """
@@ -49,7 +49,7 @@ class Autopilot(Drafter):
         """Takes over drafters.
 
         Args:
-            drafters: By name; closed with this one.
+            drafters: By name; closed with the autopilot.
             costs: Of the target.
             abilities: Of the target.
             known: Whether the arms are given records of an earlier run.
@@ -65,8 +65,8 @@ class Autopilot(Drafter):
         self._step: Step | None = None  # the latest one of this reply, until it is accounted for
         self._drafter: Arm | None = None  # the one that drafted it
         self._coasting = False  # whether this step is neither measured nor reviewed
-        self._began = self._drafting_ms = self._own_ms = 0.0  # of it: the start, and its time outside of the pass
-        self._hidden: Arm | None = None  # an active one for which passes return hidden states
+        self._began = self._drafting_ms = self._own_ms = 0.0  # of the step: its start, and its time outside of the pass
+        self._hidden: Arm | None = None  # an active drafter for which passes return hidden states
         self._update_needs()
 
     def begin(self, history: History) -> None:
@@ -130,7 +130,7 @@ class Autopilot(Drafter):
     def _coast(self) -> bool:
         """The fast path: while all drafters are idle, three plain steps of four are neither measured nor reviewed.
 
-        With cold caches a measured one takes 20 us more, and small models make a step in 1 ms.
+        With cold caches a measured step takes 20 us more, and a step of a small model takes 1 ms.
         """
         idle = not self._active.arms and not self._active.exploration.trial
         self._coasting = idle and self._number % settings.REVIEW_STEPS > 0 and self.throughput.costs.confirmed
@@ -153,7 +153,7 @@ class Autopilot(Drafter):
         return NO_DRAFT
 
     def _propose_all(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Calls the cheap drafters, then the leader if it promises more than they do, or the one that is tried."""
+        """Calls the cheap drafters, then the explored drafter, or the leader if it promises more than they do."""
         active, objective = self._active, self.throughput.objective()
         nothing, deepest = Candidate(NO_DRAFT, 1.0, objective.plain), self._deepest(should_extend)
         tried, leader = active.exploration.arm, active.leader
@@ -173,7 +173,7 @@ class Autopilot(Drafter):
         if last and last.ready and (last is tried or last.value(objective) >= max(best, nothing.value)):
             candidate = propose(last)
             if last is tried and candidate.value < nothing.value - settings.TRIAL_LOSS:
-                active.end_trial()  # probes may ask for more rows than they can ever bring in
+                active.end_trial()  # probes may cost more rows than they can ever save
             else:
                 proposals.append((last, candidate))
         return self._choose(proposals, nothing, objective, len(history.tokens))
@@ -198,7 +198,7 @@ class Autopilot(Drafter):
             arm.add_gain((best.value - second) / objective.rate if arm is drafter else 0.0)
         if len(proposals) > 1:
             best = self._merge(best, proposals, objective, size)
-            drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # only several may pay
+            drafter = drafter or max(proposals, key=lambda proposal: proposal[1].value)[0]  # only merged ones may pay
         nodes = len(best.draft.tree)
         if not nodes or not drafter:
             return self._decode_plainly()

@@ -29,7 +29,7 @@ class Profile:
     """What was measured of a target and its drafters; it holds for one machine and one build."""
 
     def __init__(self, memory: Memory | None, key: str, text: Sequence[Token] = ()) -> None:
-        """Names where it is kept.
+        """Measures nothing yet.
 
         Args:
             memory: Its files; None to keep nothing.
@@ -41,7 +41,7 @@ class Profile:
     def autopilot(
         self, drafters: Mapping[str, Drafter], target: Target, plain_ms: float, on_progress: Callable[[float], None]
     ) -> Autopilot:
-        """Makes the autopilot; what is not known yet of costs and drafters is measured.
+        """Makes the autopilot, and measures the costs and drafters that are not known yet.
 
         Args:
             drafters: By name; the autopilot closes them.
@@ -60,7 +60,7 @@ class Profile:
         return pilot
 
     def keep(self, pilot: Autopilot) -> None:
-        """Writes the records; those of drafters that are switched off now stay as they were."""
+        """Writes the records; those of disabled drafters stay as they were."""
         if self._memory:
             records = self._records() | {arm.name: arm.record for arm in pilot.arms if arm.record.judged}
             kept = {"key": self._key, "arms": {name: asdict(record) for name, record in records.items()}}
@@ -116,7 +116,6 @@ def _gain(record: Record, costs: CostModel) -> float:
 
 
 def _record(packed: Mapping[str, Any]) -> Record:
-    """A record from its packed form."""
     record, sums = Record(), packed["outcomes"]
     outcomes = Ratio(record.outcomes.decay, float(sums["observed"]), float(sums["expected"]))
     numbers = {name: type(value)(packed[name]) for name, value in asdict(record).items() if name != "outcomes"}
@@ -126,12 +125,12 @@ def _record(packed: Mapping[str, Any]) -> Record:
 def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callable[[], float] = perf_counter) -> None:
     """Calls unmeasured drafters a few times, and discards their drafts.
 
-    The first calls take longest: weights come from the disk, and buffers are made. No reply should wait for that.
+    The first calls take longest: they read weights from the disk and allocate buffers. No reply should wait for that.
 
     Args:
-        arms: The drafters; each is without a text afterwards.
+        arms: The drafters; they hold no text afterwards.
         target: The target that they draft for; its cache is empty afterwards.
-        plain_ms: Milliseconds of a pass of one row. No drafter is begun with after half a second and ten such passes.
+        plain_ms: Milliseconds of a pass of one row. No drafter is called after half a second and ten such passes.
         clock: Time in seconds.
     """
     until = clock() + settings.WARMUP_SECONDS + settings.WARMUP_PASSES * plain_ms / 1e3
@@ -157,7 +156,7 @@ def warm_up(arms: Sequence[Arm], target: Target, plain_ms: float, clock: Callabl
 def _warm_up_hidden(
     arms: Sequence[Arm], target: Target, plain_ms: float, until: float, clock: Callable[[], float]
 ) -> None:
-    """The same for those that need hidden states, which passes of the target return, each state after a round trip."""
+    """The same for drafters that need hidden states, which passes of the target return."""
     rows = settings.WARMUP_PREFILL + 2 * len(settings.WARMUP_DEPTHS)
     if not arms or clock() > until or rows > target.abilities.n_ctx:
         return

@@ -8,9 +8,9 @@ from typing import Final
 NEW: Final = 0.1  # weight of the latest step in an average; measured times are noisy
 FRESH: Final = 0.3  # the same just after an arm became active: the average is of another passage
 FRESH_STEPS: Final = 3  # calls for which that holds; an arm's cost counts as known after as many
-GAIN: Final = 0.03  # weight of the latest step in an arm's gain, which comes seldom and in large pieces
+GAIN: Final = 0.03  # weight of the latest step in an arm's gain, which is rare and large
 DECAY: Final = 0.96  # of older outcomes with each new one: an outcome counts half after 17 others
-OUTLIER: Final = 3.0  # a time over this many usual ones was disturbed by another program, and counts as that many
+OUTLIER: Final = 3.0  # a longer time than so many usual ones was disturbed by another program, and counts as so many
 LEAST_MS: Final = 0.01  # below it, clocks do not tell times apart
 
 # Disturbance
@@ -24,10 +24,8 @@ PRIOR: Final = 3.0  # tokens for which a drafter's own probabilities count befor
 LEAST_CORRECTION: Final = 0.1  # floor: a factor near zero would allow no draft that could raise it again
 MOST_CORRECTION: Final = 2.0  # cap: a modest drafter's few first successes prove little
 SUREST: Final = 0.99  # no token is certain
-CAUTION: Final = 0.9  # of what a draft promises: drafts that gain a few percent on paper lost up to 3.5 %
-DEEPER: Final = (
-    4  # levels that a draft may go beyond the best one of late; else one sure and wrong draft costs 20 steps
-)
+CAUTION: Final = 0.9  # factor of expected tokens: drafts predicted to gain a few percent lost up to 3.5 %
+DEEPER: Final = 4  # levels beyond recent accepted depths; without a limit, one confident wrong draft costs 20 steps
 
 # Arms
 CHEAP: Final = 0.05  # share of a plain pass up to which an arm is called at every step, used or not
@@ -38,7 +36,7 @@ GUESS_ROWS: Final = 3.0  # its rows
 GUESS_SHARE: Final = 0.1  # its time, as a share of a plain pass
 
 # Active set
-REVIEW_STEPS: Final = 4  # steps between two reviews, and of a trial: fewer teach nothing, more cost too much
+REVIEW_STEPS: Final = 4  # steps between two reviews, and of a trial: fewer measure too little, more cost too much
 FULL_REVIEW_STEPS: Final = 32  # steps between two reviews where nothing has changed; a full one takes up to 0.1 ms
 LISTEN_STEPS: Final = 24  # calls of a cheap arm before its gain is known
 PATIENCE: Final = 0.5  # plain steps that a light arm may cost before it shows a gain
@@ -63,7 +61,7 @@ BEST_TOKENS: Final = 3.0  # tokens of a good step: an arm that is too slow to ga
 BEST_ROWS: Final = 4  # its rows
 
 # Cost model
-WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)  # rows that are measured, the most telling first: time is short
+WIDTHS: Final = (2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48)  # measured rows, the most informative first: time is short
 SHORT_TEXT: Final = 16  # tokens in the cache at the first measurements
 LONG_TEXT: Final = 640  # the same at the second: beyond the 512 cells where llama.cpp's attention changes its path
 LONG_LEAST: Final = 64  # tokens: a second length nearer to the first one does not show the cost of a token

@@ -1,4 +1,4 @@
-"""What steps take and bring: the rate of the latest ones, and the parts of a step's time."""
+"""Time and tokens of steps: the rate of the latest ones, and the parts of a step's time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Decision(NamedTuple):
     """What was chosen for a step.
 
     Attributes:
-        drafter: The one that drafts; "none" for a plain step.
+        drafter: Its name; "none" for a plain step.
         nodes: Nodes of the draft.
         cost: Milliseconds of the pass over those of a plain one.
         expected: Tokens expected of the step.
@@ -49,7 +49,6 @@ class Throughput:
     """
 
     def __init__(self, costs: CostModel) -> None:
-        """Starts from the costs of passes alone."""
         self.costs = costs
         self.unmeasured = 0
         self._disturbance = Disturbance()
@@ -74,11 +73,11 @@ class Throughput:
 
         Args:
             step: With its timings.
-            wall_ms: From its start to the start of the next one.
-            drafting_ms: Of that, in drafters and in the autopilot.
-            drafter: The one that drafted; None for a plain step.
+            wall_ms: Milliseconds from its start to the start of the next step.
+            drafting_ms: Those spent in drafters and in the autopilot.
+            drafter: The arm that drafted; None for a plain step.
             expected: Tokens that were expected of the step.
-            hidden: The one for which the pass returned hidden states, if there is one.
+            hidden: The drafter for which the pass returned hidden states, if any.
 
         Returns:
             How many milliseconds plain decoding would have saved.
@@ -113,7 +112,7 @@ class Throughput:
         return took - tokens * self.plain_ms
 
     def _add_unmeasured(self) -> None:
-        """Adds the plain steps that were not measured: each took what such a step takes."""
+        """Adds the plain steps that were not measured, at the usual time of a plain step."""
         steps, self.unmeasured = self.unmeasured, 0
         if steps:
             kept = settings.DECAY**steps

@@ -19,7 +19,7 @@ class Objective(NamedTuple):
 
     Attributes:
         rate: Tokens a millisecond, at least those of plain decoding.
-        token: What a token is worth: 1 less what sampling it takes.
+        token: Value of a token: 1 less the cost of sampling it.
         rows: Milliseconds of a pass of n rows, at index n.
     """
 
@@ -33,7 +33,7 @@ class Objective(NamedTuple):
         return self.token - self.rate * self.rows[1]
 
     def value(self, tokens: float, rows: float, milliseconds: float = 0.0, slower: float = 1.0) -> float:
-        """Tokens, less those that the pass and the given milliseconds would bring otherwise.
+        """Tokens, less those that the best rate would bring in the time of the pass and in ``milliseconds``.
 
         Args:
             tokens: Expected of the step.
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
     """The part of a draft that is worth verifying.
 
     Attributes:
-        draft: The draft, or what is left of it.
+        draft: The draft, pruned.
         tokens: Tokens expected of the step.
         value: See ``Objective.value``; time already spent on drafting is left out.
     """
