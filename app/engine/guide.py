@@ -1,4 +1,4 @@
-"""What of a reply is not left to the sampler: the end of its thoughts, and a grammar that its answer must follow."""
+"""Constrains the sampler: ends a reply's thoughts at their budget, and keeps its answer to a grammar."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ if TYPE_CHECKING:  # grammars are seldom used
     from slipstream.models.grammar.matching import Matcher
 
 _PATIENCE: Final = 8
-"""Tokens beyond the budget that a character or a mark may take to be whole."""
+"""Tokens beyond the budget that may complete a character or a mark."""
 _NO_LIMIT: Final = sys.maxsize
 _LEADING: Final = 2
-"""Tokens of empty lines that may stand between thoughts and an answer with a grammar."""
+"""Most tokens of empty lines between thoughts and an answer with a grammar."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuideVocabulary:
-    """What a guide asks of a model."""
+    """The part of a model's vocabulary that a guide uses."""
 
     piece: Callable[[Token], bytes]  # the bytes of a token
     tokenize: Callable[[str], list[Token]]  # turns a mark into tokens, control tokens among them
-    # tokens that open thoughts at the beginning of a reply; none where the model has none or begins inside them
+    # tokens that open thoughts at the start of a reply; none if the model has no thoughts or begins inside them
     openers: frozenset[Token] = frozenset()
     blanks: frozenset[Token] = frozenset()  # tokens of empty lines
 
 
 @dataclass(slots=True)
 class _State:
-    """What was written up to a token."""
+    """The state of a reply after a token."""
 
-    mind: Thinking  # tells thoughts from answer
+    thinking: Thinking  # tells thoughts from answer
     matcher: Matcher | None = None  # the grammar's state
     count: int = 0  # tokens of the thoughts, between the marks
     forced: tuple[Token, ...] = ()  # tokens that must follow
-    waiting: bytes = b""  # of a character that is not whole yet
+    waiting: bytes = b""  # of an incomplete character
     leading: int = 0  # tokens of empty lines since the thoughts; -1 once the answer has begun
 
     def copy(self) -> _State:
         matcher = self.matcher.copy() if self.matcher else None
-        return _State(copy(self.mind), matcher, self.count, self.forced, self.waiting, self.leading)
+        return _State(copy(self.thinking), matcher, self.count, self.forced, self.waiting, self.leading)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be told from the tokens that follow."""
-        return self.mind.over and not self.forced and self.matcher is None
+        """Whether the sampler alone chooses all tokens that follow."""
+        return self.thinking.over and not self.forced and self.matcher is None
 
     @property
-    def held(self) -> bool:
-        """Whether the next token is the grammar's to choose: one of the answer, or the first of the reply."""
-        return self.matcher is not None and (self.leading < 0 or self.mind.answers_next)
+    def constrained(self) -> bool:
+        """Whether the grammar constrains the next token: one of the answer, or the first of the reply."""
+        return self.matcher is not None and (self.leading < 0 or self.thinking.answers_next)
 
 
 class Guide:
-    """A sampler that closes thoughts once they have so many tokens, and keeps an answer to its grammar.
+    """A sampler that closes thoughts at their budget, and keeps the answer to its grammar.
 
-    Both are functions of the reply's tokens alone, so that the text is the same with every drafter, and nothing has to
-    be undone when a draft is rejected. The mask of a grammar comes before penalties and truncation.
+    Both are functions of the reply's tokens alone, so that the text is the same with every drafter, and a rejected
+    draft needs no undoing. The mask of a grammar comes before penalties and truncation.
 
     Attributes:
         closed: Tokens of the thoughts when ``close`` ended them; -1 if it did not.
@@ -87,12 +87,11 @@ class Guide:
         """Begins a reply.
 
         Args:
-            sampler: Draws what is left to it.
+            sampler: Draws the tokens that are not forced.
             start: Index in the history where the reply begins.
-            thinks: The closing mark of the thinking part that the prompt ends in; empty where it ends in none.
-            vocabulary: The model's.
+            thinks: Closing mark of the thinking part that the prompt leaves open; empty if it leaves none open.
             budget: Most tokens of thoughts; -1 for no limit.
-            matcher: The grammar of the answer, at its beginning.
+            matcher: The grammar of the answer, in its initial state.
         """
         self._sampler, self._vocabulary = sampler, vocabulary
         self._budget = budget if budget >= 0 else _NO_LIMIT
@@ -101,19 +100,19 @@ class Guide:
         self._close_if_due(self._state)
 
     def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
-        """Draws the token after ``history`` and ``ahead``, or gives the one that must follow."""
+        """Draws the token after ``history`` and ``ahead``, or returns the forced one."""
         state = self._after(history, ahead)
         return state.forced[0] if state.forced else self._sampler.pick(self._masked(logits, state), history, ahead)
 
     def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
-        """What ``pick`` draws from: one token where that must follow; see ``Sampler``."""
+        """The distribution that ``pick`` draws from, see ``Sampler``; a forced token alone."""
         state = self._after(history, ahead)
         if state.forced:
             return np.array([state.forced[0]]), np.ones(1)
         return self._sampler.distribution(self._masked(logits, state), history, ahead)
 
     def pruned(self, draft: Draft, history: History) -> Draft:
-        """A draft without what cannot be accepted; one with probes stays whole, as its drafter learns from them."""
+        """Removes nodes that cannot be accepted; a draft with probes stays whole, as its drafter learns from them."""
         tree = draft.tree
         if not tree.tokens or tree.probes:
             return draft
@@ -125,36 +124,36 @@ class Guide:
         for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
             if parent in states and self._fits(states[parent], token):
                 states[node] = states[parent].copy()
-                self._take(states[node], token)
+                self._advance(states[node], token)
                 kept.append(node)
         return draft if len(kept) == len(tree) else some_of(draft, kept)
 
     def close(self, history: History) -> None:
-        """Ends the thoughts that are under way, once: as a budget of just so many tokens would have."""
+        """Closes thoughts that are under way, once, as a budget of their present length would."""
         state = self._after(history, ())
-        if self.closed < 0 and state.mind.under_way and not state.forced:
+        if self.closed < 0 and state.thinking.under_way and not state.forced:
             self._budget = self.closed = state.count
             self._close_if_due(state)
 
     def complete(self, history: History) -> bool:
-        """Whether the answer so far fits its grammar as it is; True without one."""
+        """Whether the answer so far is complete by its grammar; True without one."""
         matcher = self._after(history, ()).matcher
         return matcher is None or matcher.complete
 
     def _after(self, history: History, ahead: Sequence[Token]) -> _State:
         for token in history.tokens[self._done :]:
-            self._take(self._state, token)
+            self._advance(self._state, token)
         self._done = len(history.tokens)
         state = self._state
         if ahead and not state.settled:
             state = state.copy()
             for token in ahead:
-                self._take(state, token)
+                self._advance(state, token)
         return state
 
     def _masked(self, logits: Floats, state: _State) -> Floats:
         """The logits with what the grammar forbids at minus infinity."""
-        if state.matcher is None or not state.held:
+        if state.matcher is None or not state.constrained:
             return logits
         allowed = np.zeros(logits.size, np.bool_)
         mask = state.matcher.allowed()[: logits.size]
@@ -163,28 +162,29 @@ class Guide:
         return np.where(allowed, logits, np.float32(-np.inf))
 
     def _extra(self, state: _State) -> frozenset[Token]:
-        """Tokens that may stand before the answer: those that open thoughts, and empty lines behind them."""
+        """Tokens allowed before the answer: those that open thoughts, and empty lines after them."""
         if state.leading < 0 or state.leading >= _LEADING:
             return frozenset()
-        return self._vocabulary.blanks if state.mind.thought else self._vocabulary.openers
+        return self._vocabulary.blanks if state.thinking.thought else self._vocabulary.openers
 
     def _fits(self, state: _State, token: Token) -> bool:
         if state.forced:
             return token == state.forced[0]
-        if state.matcher is None or not state.held:
+        if state.matcher is None or not state.constrained:
             return True
         return state.matcher.fits(token) or token in self._extra(state)
 
-    def _take(self, state: _State, token: Token) -> None:
-        """Goes on by a token."""
+    def _advance(self, state: _State, token: Token) -> None:
+        """Advances the state by a token."""
         if state.settled:
             return
-        thinks, thought, held, extra = state.mind.under_way, state.mind.thought, state.held, self._extra(state)
+        thinks, thought = state.thinking.under_way, state.thinking.thought
+        constrained, extra = state.constrained, self._extra(state)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        state.mind.feed(decoder.decode(state.waiting + self._vocabulary.piece(token)))
+        state.thinking.feed(decoder.decode(state.waiting + self._vocabulary.piece(token)))
         state.waiting = decoder.getstate()[0]
-        state.count += thinks and state.mind.under_way
-        if state.matcher and held:
+        state.count += thinks and state.thinking.under_way
+        if state.matcher and constrained:
             if token in extra and not (thought and state.matcher.fits(token)):
                 state.leading += thought
             else:
@@ -192,12 +192,12 @@ class Guide:
                 state.leading = -1
         if state.forced and token == state.forced[0]:
             state.forced = state.forced[1:]
-        else:  # another token than the forced one: it was written without this budget
+        else:  # not the forced token: it was written without this budget
             self._close_if_due(state)
 
     def _close_if_due(self, state: _State) -> None:
-        """Forces the closing mark once the budget is spent and the last character and mark are whole."""
+        """Forces the closing mark once the budget is spent and the last character and mark are complete."""
         late, state.forced = state.count - self._budget, ()
-        whole = late >= _PATIENCE or not (state.waiting or state.mind.amid_mark)
-        if late >= 0 and state.mind.under_way and whole:
-            state.forced = tuple(self._vocabulary.tokenize(state.mind.closing))
+        complete = late >= _PATIENCE or not (state.waiting or state.thinking.amid_mark)
+        if late >= 0 and state.thinking.under_way and complete:
+            state.forced = tuple(self._vocabulary.tokenize(state.thinking.closing))

@@ -35,11 +35,11 @@ def generate(
         sampler: How tokens are drawn; drafters draw with it, too.
         history: The prompt; grows by every step's tokens.
         cancelled: Called before every step; True ends the reply.
-        rule: What is accepted; any but the exact one changes the text.
-        guide: Decides beside the sampler what the target's tokens are; None for the sampler alone.
+        rule: Accepts nodes of a draft; any but the exact rule changes the text.
+        guide: Constrains the sampler's choice of the target's tokens; None for none.
 
     Yields:
-        Each step, once the cache and the drafter have it; a caller that stops iterating leaves both in order.
+        Each step, once the cache and the drafter have it; a caller that stops iterating leaves both consistent.
     """
     picker = guide or sampler
     while not rules.reason and not cancelled():
@@ -60,7 +60,7 @@ def generate(
             evaluation = target.evaluate(history.tokens[-1])
             evaluated, computed = perf_counter(), 0.0
             step = rule(NO_DRAFT, evaluation, picker, history, rules.over)
-            drafter.reject(draft, error)  # only now: the target alone had no trouble
+            drafter.reject(draft, error)  # only now: without the draft, the target succeeded
         accepted = perf_counter()
         target.keep(step.path)
         history.tokens.extend(step.tokens)

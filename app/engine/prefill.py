@@ -17,8 +17,8 @@ class PromptReader:
     Hidden states come once, with the pass that reads a token: so the drafter also gets them while a prompt is typed.
     """
 
-    def __init__(self, target: Target, keeper: KvCacheStore) -> None:
-        self._target, self._keeper = target, keeper
+    def __init__(self, target: Target, store: KvCacheStore) -> None:
+        self._target, self._store = target, store
 
     def read(
         self,
@@ -32,10 +32,10 @@ class PromptReader:
         """Reads a prompt but for its last token, which the first step evaluates.
 
         Args:
-            history: The same, as the drafter keeps it.
+            history: The prompt, as the drafter gets it.
             state: See ``Generate.state``.
             on_chunk: Called after every chunk with the tokens in the cache.
-            cancelled: Whether to leave at once; what was read stays.
+            cancelled: Whether to stop at once; the tokens read so far stay.
         """
         return self._read(history.tokens[:-1], prompt.system, history, drafter, state, on_chunk, cancelled)
 
@@ -50,10 +50,10 @@ class PromptReader:
         """Reads the beginning of a prompt as its reply would.
 
         Args:
-            prompt: What to read; what the cache holds of another text is rewound.
+            prompt: What to read; the cache is rewound to the common prefix.
             state: See ``Generate.state``.
-            waiting: Whether another request waits; the chunk that is being read is then the last one, and is kept.
-            cancelled: Whether to leave at once.
+            waiting: Whether another request waits; the current chunk is then the last one, and is kept.
+            cancelled: Whether to stop at once.
         """
         left = False
 
@@ -74,8 +74,8 @@ class PromptReader:
         on_chunk: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> Prefill:
-        target, keeper = self._target, self._keeper
-        keeper.enter(state, tokens, system)
+        target, store = self._target, self._store
+        store.enter(state, tokens, system)
         target.request(drafter.needs.hidden)
         drafter.begin(history)
 
@@ -84,10 +84,10 @@ class PromptReader:
             on_chunk(chunk.done)
 
         first = None
-        if keeper.wants_system(tokens, system):
+        if store.wants_system(tokens, system):
             first = target.prefill(tokens[:system], chunk_read, cancelled)
             if not first.complete:
                 return first
-            keeper.keep_system()
+            store.keep_system()
         whole = target.prefill(tokens, chunk_read, cancelled)
         return Prefill(first.reused, first.decoded + whole.decoded, whole.complete) if first else whole

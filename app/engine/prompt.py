@@ -41,8 +41,8 @@ class Prompt:
     # tokens before the first message that is not the system's, which chats with the same system prompt share; 0 without
     # a system prompt
     system: int = 0
-    thinks: str = ""  # the mark that closes the thinking part that the reply begins in; empty where it begins in none
-    said: int = 0  # tokens at its end of the reply that goes on
+    thinks: str = ""  # closing mark of the thinking part in which the reply begins; empty if it begins in none
+    said: int = 0  # tokens at its end that belong to the continued reply
     openers: frozenset[Token] = frozenset()  # tokens with which the reply may open its thoughts itself
 
 
@@ -85,7 +85,7 @@ class PromptBuilder:
             tokenize: Turns text into tokens; takes the text, and whether it may contain control tokens.
             opening: The tokens that every text starts with.
             token_bytes: See ``LlamaModel.token_bytes``.
-            images: Turns an image, a file and its SHA-256, into tokens; None where the model sees none.
+            images: Turns an image, a file and its SHA-256, into tokens; None if the model sees no images.
             blind: Why it sees none.
         """
         self._template, self._tokenize, self._opening, self._token_bytes = template, tokenize, opening, token_bytes
@@ -96,7 +96,7 @@ class PromptBuilder:
 
     @cached_property
     def reasoning(self) -> Reasoning:
-        """What the template offers to switch reasoning with."""
+        """The switches that the template has for reasoning."""
         return reasoning_of(self._template)
 
     def control_tokens(self, text: str) -> list[Token]:
@@ -110,11 +110,11 @@ class PromptBuilder:
     def unless(self, cancelled: Callable[[], bool], size: int, make: Callable[[], Prompt]) -> Prompt | None:
         """Makes a prompt; returns None once it is cancelled.
 
-        A long one is made in a thread. After a cancel the thread still runs to its end, since neither the template nor
+        A long prompt is made in a thread, which runs to its end even after a cancel: neither the template nor
         llama.cpp's tokenizer can be interrupted. Only one prompt is made at a time.
 
         Args:
-            cancelled: Whether to leave at once.
+            cancelled: Whether to stop at once.
             size: Characters of the messages.
             make: Calls ``build`` or ``beginning``.
         """
@@ -134,7 +134,7 @@ class PromptBuilder:
     def build(
         self, messages: Sequence[Message], n_ctx: int, reasoning: str = AUTO_LEVEL, *, whole: bool = False
     ) -> Prompt:
-        """Builds the prompt; where it does not fit, the oldest turns leave and the system message stays.
+        """Builds the prompt; if it does not fit, drops the oldest turns but not the system message.
 
         A quarter of the context is dropped at a time, so that the next turns can reuse the cache. If the last message
         is a reply, the prompt ends with it, so that it continues. While there is room, the same turns are kept as when
@@ -144,11 +144,11 @@ class PromptBuilder:
             messages: The chat.
             n_ctx: Context in tokens.
             reasoning: How much the model is to think, see ``Sampling``.
-            whole: Whether to refuse a chat that does not fit, in place of dropping turns.
+            whole: Whether to raise ``ContextFullError`` instead of dropping turns.
 
         Raises:
             UsageError: If there is nothing to answer.
-            ContextFullError: If the last message alone is too long.
+            ContextFullError: If the last message alone is too long; see ``whole``.
             SlipstreamError: If it has an image that the model cannot see.
         """
         if not messages or not (messages[-1].role == "assistant" or messages[-1].content.strip()):
@@ -184,7 +184,7 @@ class PromptBuilder:
         Args:
             messages: The chat; ends with what the user has typed so far, which may be nothing.
             reasoning: See ``build``.
-            typed: Whether to take what is typed of the last message, too.
+            typed: Whether to include the last message as far as it is typed.
 
         Raises:
             SlipstreamError: If the chat template refuses the chat.
@@ -213,7 +213,7 @@ class PromptBuilder:
     def _fitting(self, whole: _Rendered, n_ctx: int, room: int) -> _Rendered:
         """Drops the oldest turns until the prompt fits, or only the last turn is left.
 
-        It frees a quarter of the context, unless a longer turn would have to be dropped for it. The choice depends on
+        This frees a quarter of the context, unless a longer turn would have to be dropped for it. The choice depends on
         the messages alone, so the same chat always gets the same prompt.
         """
         if len(whole.tokens) <= room:
@@ -258,10 +258,10 @@ class PromptBuilder:
         return frozenset(tokens[0] for mark in marks if len(tokens := self._tokenize(mark, True)) == 1)
 
     def _sent(self, message: Message) -> tuple[Message, dict[str, str]]:
-        """A message as the template gets it, and its thoughts where they are apart.
+        """A message as passed to the template, and its thoughts if they are passed apart.
 
-        A template that cuts thoughts at their marks gets them with the reply, gpt-oss's takes the answer alone. Any
-        other gets them as ``reasoning_content``, which it keeps or leaves out.
+        A template that cuts thoughts at their marks gets them with the reply, gpt-oss's template gets the answer alone.
+        Any other gets them as ``reasoning_content``, which it keeps or leaves out.
         """
         if message.role != "assistant":
             return message, {}
@@ -273,7 +273,7 @@ class PromptBuilder:
         if not (opening or inside) or not self._keeps_thoughts(opening or opens):
             return message, {}
         parts = split(message.content, bool(inside))
-        if not parts.answer:  # it was cut short
+        if not parts.answer:  # the reply ends inside its thoughts
             return message, {}
         return Message(message.role, parts.answer), {"reasoning_content": parts.thoughts}
 

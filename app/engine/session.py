@@ -1,4 +1,4 @@
-"""One loaded model, its drafters, and the replies that they write; independent of pipes and screens."""
+"""One loaded model with its drafters and its replies; independent of pipes and screens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # grammars are seldom used
     from slipstream.models.grammar.matching import GrammarTokens
 
 _EXPLAIN_EVERY: Final = 8
-"""Steps between two choices of the autopilot that are told: a person reads no more."""
+"""Steps between two reported choices of the autopilot: more could not be read."""
 
 
 @dataclass(slots=True)
@@ -82,10 +82,10 @@ class ChatModel:
     _grammar_tokens: GrammarTokens | None = None
 
     def sampler(self, sampling: Sampling) -> Sampler:
-        """Draws as a request says.
+        """Makes the sampler of a request.
 
         Raises:
-            UsageError: If a value is out of its range, or no token of this model.
+            UsageError: If a value is out of its range, or a bias names no token of this model.
         """
         n_vocab = self.target.abilities.n_vocab
         bias = bias_of(sampling.logit_bias, self.prompts.tokens_of, n_vocab)
@@ -95,7 +95,7 @@ class ChatModel:
         return Sampler(**sampling.drawing(), bias=bias, breakers=self._breakers or frozenset())
 
     def guide(self, request: Generate, sampler: Sampler, prompt: Prompt) -> Guide:
-        """What decides beside the sampler.
+        """Makes the guide of a request.
 
         Raises:
             UsageError: If the grammar cannot be used.
@@ -117,8 +117,8 @@ class ChatModel:
 class Session:
     """Replies to chats with one model.
 
-    The target's cache is the session's: the next turn of a chat reads only what is new, and an edited or shortened chat
-    goes back to what both have in common.
+    The session owns the target's cache: the next turn of a chat reads only its new tokens, and an edited or shortened
+    chat reuses the common prefix.
 
     Attributes:
         model: The model.
@@ -138,21 +138,18 @@ class Session:
         """Takes over a model.
 
         Args:
-            model: The model.
-            drafters: Its drafters.
             kept: Keeps the target's cache in files.
-            past_chats: Keeps the index of text in step with the chats; None where they are not indexed.
+            past_chats: Keeps the text index in step with the chats; None if they are not indexed.
             opened: Closes the model, after everything else.
             beside: Opens a session without drafters on the same weights, with a cache of its own.
         """
         self.model, self.drafters, self.beside = model, drafters, beside
         self._kept, self._past_chats, self._opened = kept, past_chats, opened or ExitStack()
         self._reader = PromptReader(model.target, kept)
-        self._told = set[str]()
+        self._reported_levels = set[str]()
 
     @property
     def target(self) -> Target:
-        """The model's target."""
         return self.model.target
 
     def reply(
@@ -166,17 +163,16 @@ class Session:
         """Writes one reply.
 
         Args:
-            request: What is asked.
             emit: Called with the progress of the prompt, and with every step.
-            cancelled: Called between chunks and steps; True ends the reply, and what was written until then stays.
+            cancelled: Called between chunks and steps; True ends the reply, and keeps what was written.
             watched: Whether steps are to carry their drafts; called at every step.
-            answer_now: Whether its thoughts are to end, by the model's own mark; called at every step.
+            answer_now: Whether to close its thoughts by the model's own mark; called at every step.
 
         Returns:
             How it ended.
 
         Raises:
-            SlipstreamError: If the request cannot be served; the session lives on.
+            SlipstreamError: If the request fails; the session stays usable.
         """
         reply = self.begin(request, emit, cancelled, watched)
         for step in reply.steps(answer_now):
@@ -190,7 +186,7 @@ class Session:
         cancelled: Callable[[], bool],
         watched: Callable[[], bool] = lambda: False,
     ) -> Reply:
-        """Reads the prompt of a reply that its caller then has written step by step; see ``reply``."""
+        """Reads the prompt of a reply; its caller then iterates over the steps; see ``reply``."""
         model = self.model
         drafter, sampler = self.drafters.get(request.drafter), model.sampler(request.sampling)
         size, whole = self.target.abilities.n_ctx, request.overflow == "stop"
@@ -198,7 +194,7 @@ class Session:
         prompt = model.prompts.unless(cancelled, _size(request.messages), make)
         if prompt is None:
             return Reply(request, self, drafter, None, None, cancelled)
-        drafter = self._reading(prompt, drafter)
+        drafter = self._text_only(prompt, drafter)
         pilot = self.drafters.pilot if request.drafter == AUTO and not drafter.failed else None
         guide = model.guide(request, sampler, prompt)
         written = _Written(request, model, prompt, watched, pilot)
@@ -226,13 +222,12 @@ class Session:
         never extended: another reply to the question before would have to read all of it again.
 
         Args:
-            request: What is typed so far.
             waiting: Whether another request waits, see ``PromptReader.read_ahead``.
-            cancelled: Whether to leave at once.
-            counted: Called with what it takes of the context, before anything is read.
+            cancelled: Whether to stop at once.
+            counted: Called with the size of the prompt, before anything is read.
 
         Raises:
-            SlipstreamError: If the reply could not be written either.
+            SlipstreamError: If the reply would fail, too.
         """
         drafter, abilities, cached = self.drafters.get(request.drafter), self.target.abilities, self.target.tokens
         prompts = self.model.prompts
@@ -241,17 +236,17 @@ class Session:
         if prompt is None:
             return
         counted(Counted(request.request, prompt.size, prompt.dropped, prompt.trimmed))
-        drafter = self._reading(prompt, drafter)
+        drafter = self._text_only(prompt, drafter)
         grows = cached and shared_prefix(cached, prompt.tokens) == len(cached)
         if request.read and prompt.tokens and not waiting() and (abilities.rewinds or not grows):
             self._reader.read_ahead(prompt, drafter, request.state, waiting, cancelled)
 
-    def _reading(self, prompt: Prompt, drafter: Drafter) -> Drafter:
-        """The drafter as it reads a prompt: without the images."""
+    def _text_only(self, prompt: Prompt, drafter: Drafter) -> Drafter:
+        """Hides the images of a prompt from a drafter."""
         return TextOnly(drafter, self.target.abilities.n_ctx) if min(prompt.tokens, default=0) < 0 else drafter
 
     def prompt(self, messages: Sequence[Message]) -> list[Token]:
-        """The tokens that a reply to a chat begins after.
+        """The tokens of a chat's prompt.
 
         Raises:
             SlipstreamError: If there is nothing to answer, or it does not fit the context.
@@ -259,11 +254,11 @@ class Session:
         return self.model.prompts.build(messages, self.target.abilities.n_ctx).tokens
 
     def unknown_level(self, level: str) -> dict[str, str]:
-        """Words for a level of reasoning that the model does not have, and those that it has; told once a level."""
+        """A remark on a reasoning level that the model lacks, with those that it has; made once for each level."""
         known = self.model.prompts.reasoning.switches
-        if level == AUTO_LEVEL or level in known or level in self._told:
+        if level == AUTO_LEVEL or level in known or level in self._reported_levels:
             return {}
-        self._told.add(level)
+        self._reported_levels.add(level)
         return {f"this model has no reasoning level {level}.": reasoning_levels(known)}
 
     def forget(self) -> None:
@@ -271,11 +266,11 @@ class Session:
         self.target.rewind(0)
 
     def settle(self) -> None:
-        """Keeps the number of threads as it is from now on: what is measured side by side must not differ in it."""
+        """Fixes the number of threads, so that measurements side by side do not differ in it."""
         self.model.threads = None
 
     def idle(self) -> bool:
-        """Does some of the work that can wait; returns whether there is more of it."""
+        """Does some of the deferred work; returns whether more is left."""
         if self._kept.due() == 0.0:
             self._kept.keep()
         with suppress(SlipstreamError, OSError):  # costs speed, and is tried again after the next reply
@@ -283,7 +278,7 @@ class Session:
         return False
 
     def due(self) -> float | None:
-        """Seconds after which ``idle`` has work although nothing was asked; None for never."""
+        """Seconds until ``idle`` has work without a request; None for never."""
         return self._kept.due()
 
     def close(self) -> None:
@@ -296,7 +291,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A prompt that was read: its tokens, the text so far, how the reading went, and what writes the reply."""
+    """A prompt in the cache: its tokens, the text so far, the prefill, and what draws the reply's tokens."""
 
     prompt: Prompt
     history: History
@@ -317,13 +312,13 @@ class Reply:
         written: _Written | None,
         cancelled: Callable[[], bool],
     ) -> None:
-        """Nothing is written yet; see ``Session.begin``, which alone makes one."""
+        """Made by ``Session.begin`` alone."""
         self._request, self._session, self._drafter = request, session, drafter
         self._read, self._written, self._cancelled = read, written, cancelled
         self._before = 0.0
 
     def resume(self) -> None:
-        """Has the next step's time count from now on: something else was computed since the last one."""
+        """Starts the clock of the next step: something else was computed since the last one."""
         self._before = perf_counter()
 
     def steps(self, answer_now: Callable[[], bool] = lambda: False) -> Iterator[Stepped]:
@@ -361,7 +356,7 @@ class Reply:
             yield rest
 
     def done(self) -> Done:
-        """How it ended, or how far it is."""
+        """The result, or the state so far."""
         if self._read is None or self._written is None:
             return Done(self._request.request, "cancelled", "", [], 0, 0, 0, 0.0, Speed())
         request, session, written = self._request, self._session, self._written
@@ -428,11 +423,10 @@ class _Written:
 
     @property
     def text(self) -> str:
-        """All text so far."""
         return self._stream.text
 
     def add(self, step: Step, milliseconds: float) -> Stepped:
-        """Takes a step of the loop; returns what is told of it."""
+        """Adds a step of the loop; returns its event."""
         self.ttft_ms = self.ttft_ms or 1e3 * (perf_counter() - self._asked)
         self.stats.add(step, milliseconds)
         self._steps += 1
