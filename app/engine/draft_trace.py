@@ -12,13 +12,13 @@ from slipstream.app.protocol import DraftTree, Piece, Watched
 from slipstream.drafters.base import Step
 from slipstream.models.types import ROOT, Token
 
-LOOK_EVERY: Final = 0.03  # seconds between two trees: more would not be seen, and would slow a very small model down
+LOOK_EVERY: Final = 0.03  # seconds between two trees: more could not be seen, and would slow down a small model
 PLAIN_EVERY: Final = 0.1
 """Least seconds before a step without a draft: it shows little, and must not delay the next draft."""
 
 
 class Pieces(Protocol):
-    """What is asked of a vocabulary."""
+    """The part of a vocabulary that a trace uses."""
 
     def piece(self, token: Token) -> bytes:
         """The bytes of a token."""
@@ -40,7 +40,7 @@ class DraftTrace:
             watched: Whether the panel is open; may change at any step.
         """
         self._watched, self._vocabulary, self._stats, self._clock = watched, vocabulary, stats, clock
-        self._told = self._plain_told = float("-inf")
+        self._traced_at = self._plain_at = float("-inf")
 
     def of(self, step: Step, milliseconds: float) -> Watched | None:
         """The trace of a step that ``stats`` already counts; None while the panel is closed, or too soon."""
@@ -48,13 +48,13 @@ class DraftTrace:
             return None
         now = self._clock()
         if step.draft.tree.drafted:
-            if now - self._told < LOOK_EVERY:
+            if now - self._traced_at < LOOK_EVERY:
                 return None
-            self._told = now
+            self._traced_at = now
         else:
-            if now - max(self._told, self._plain_told) < PLAIN_EVERY:
+            if now - max(self._traced_at, self._plain_at) < PLAIN_EVERY:
                 return None
-            self._plain_told = now
+            self._plain_at = now
         stats = self._stats
         return Watched(
             [self._tree(step, milliseconds)],
@@ -81,7 +81,7 @@ class DraftTrace:
         )
 
     def _text(self, token: Token) -> str:
-        """The text of a token alone; bytes that are no whole character are spelled out."""
+        """The text of a token alone; bytes of incomplete characters are escaped."""
         return self._vocabulary.piece(token).decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""KV caches kept in files, so that a chat goes on in another process without being read again.
+"""KV caches kept in files, so that a chat continues in another process without a new prefill.
 
 A file holds a chat's text as tokens: only its owner may read it, and it is deleted with the chat.
 """
@@ -29,7 +29,7 @@ _MOST_TOKENS: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The head of a file."""
+    """The header of a file."""
 
     path: Path
     tokens: list[Token]  # the tokens in the cache
@@ -41,23 +41,23 @@ class Kept:
             with self.path.open("rb") as file:
                 state = bytearray(os.fstat(file.fileno()).st_size - file.seek(_HEAD + 4 * len(self.tokens)))
                 read = file.readinto(state)
-            os.utime(self.path)  # the oldest leave first
+            os.utime(self.path)  # the least recently used are deleted first
         except (OSError, ValueError, MemoryError):  # it became shorter than its head, or is too large now
             return None
         return state if read == len(state) and hashlib.sha256(state).digest() == self.digest else None
 
 
 def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | bytearray, limit: int) -> None:
-    """Writes a state, readable by its owner alone, whole or not at all; the oldest others leave where it is too much.
+    """Writes a state atomically, readable by its owner alone; deletes the oldest others beyond the limit.
 
     Args:
         path: The file; its folder exists.
-        key: Names model, build and settings; a state is good for this key only.
-        state: What ``Target.save`` gave.
-        limit: Bytes of all kept states together. One that is larger alone is not kept, nor is what was kept before it.
+        key: Names model, build and settings; a state is valid for this key only.
+        state: From ``Target.save``.
+        limit: Bytes of all kept states together. A larger one is not kept, and the old file is deleted.
 
     Raises:
-        OSError: If it cannot be written; what was there is there still.
+        OSError: If it cannot be written; the old file remains.
     """
     if _HEAD + 4 * len(tokens) + len(state) > limit:
         path.unlink(missing_ok=True)
@@ -65,11 +65,11 @@ def write_state(path: Path, key: str, tokens: Sequence[Token], state: bytes | by
     packed = struct.pack(f"<{len(tokens)}i", *tokens)
     head = _MAGIC + _digest(key, packed) + hashlib.sha256(state).digest() + struct.pack("<I", len(tokens))
     replace_file(path, (head, packed, state), sync=False)
-    _make_room(path.parent, path, limit)
+    _delete_oldest(path.parent, path, limit)
 
 
-def _make_room(folder: Path, newest: Path, limit: int) -> None:
-    """Lets the oldest states leave until the rest keep the limit."""
+def _delete_oldest(folder: Path, newest: Path, limit: int) -> None:
+    """Deletes the oldest states until the rest are within the limit."""
     used = []
     for file in folder.glob("*.state"):
         with suppress(OSError):  # its chat was deleted just now
@@ -85,7 +85,7 @@ def find_state(path: Path, key: str) -> Kept | None:
     """Reads which tokens a file keeps.
 
     Returns:
-        None where there is nothing for this key: missing, of another model, build or context, or damaged.
+        None if the file is missing, damaged, or of another model, build or context.
     """
     try:
         with path.open("rb") as file:
@@ -101,7 +101,7 @@ def find_state(path: Path, key: str) -> Kept | None:
 
 
 def system_state(folder: Path, key: str, tokens: Sequence[Token]) -> Path:
-    """The file that keeps what a system prompt leaves in the cache; no chat can be called so."""
+    """The file of a system prompt's state; no chat can have this name."""
     return folder / f"+{_digest(key, struct.pack(f'<{len(tokens)}i', *tokens)).hex()[:32]}.state"
 
 
@@ -109,16 +109,16 @@ def _digest(key: str, packed: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + packed).digest()
 
 
-WORTH: Final = 32  # tokens from which on a file is worth its while: fewer are read as fast as a file is opened
+WORTH: Final = 32  # least tokens of a file: prefilling fewer takes no longer than opening one
 QUIET: Final = 60.0
-"""Seconds without a request after which a chat is kept that has grown; a killed engine loses no more than this."""
-_GROWN: Final = 4  # then at least every fourth token is new: a state is large, and disks wear
+"""Seconds without a request after which a grown chat is saved; a killed engine loses no more than this."""
+_GROWN: Final = 4  # one token in so many is then new: states are large, and disks wear
 
 
 class KvCacheStore:
-    """Keeps the cache of the chat that the target is in: when it is left, after a while, at the end.
+    """Saves the cache of the target's current chat: before another chat begins, when idle, and at the end.
 
-    Copying the cache takes a moment; a thread writes it, so that nothing waits for the disk.
+    Only copying the cache takes time here; a thread writes the copy, so that nothing waits for the disk.
     """
 
     def __init__(
@@ -132,48 +132,48 @@ class KvCacheStore:
         """Begins in no chat.
 
         Args:
-            key: Names model, build and settings: kept states are good for it alone.
+            key: Names model, build and settings: kept states are valid for it only.
             limit: Bytes that all states may take together; 0 keeps none.
-            folder: Where the states of system prompts are kept; None keeps none of them.
+            folder: Of the states of system prompts; None keeps none.
         """
         self._target, self._key, self._limit, self._folder = target, key, limit, folder
         self._clock = clock
         self._path: Path | None = None  # of the chat that the target is in
         self._kept: Sequence[Token] = ()  # what that file holds
-        self._asked = clock()
+        self._last_request = clock()
         self._writing: threading.Thread | None = None
 
     def enter(self, state: str | None, tokens: Sequence[Token], system: int = 0) -> None:
-        """Goes to a chat before its prompt is read: keeps the one that is left, and takes what is kept of this one.
+        """Switches to a chat before its prompt is read: saves the chat before, and restores what is kept of this one.
 
         Args:
-            state: The chat's file; None where it has none.
-            system: Tokens that it begins with for its system prompt, which other chats may share.
+            state: The chat's file; None if it has none.
+            system: Tokens of the system prompt at its start, which other chats may share.
         """
         path = Path(state) if state and self._limit else None
         if path != self._path:
             self.keep()
             self._path, self._kept = path, ()
-        self._asked = self._clock()
+        self._last_request = self._clock()
         known = shared_prefix(self._target.tokens, tokens)
         if len(tokens) - known < WORTH:
             return
-        places = [path] if path else []
+        files = [path] if path else []
         if self._folder and self._limit and system >= WORTH:
-            places.append(system_state(self._folder, self._key, tokens[:system]))
+            files.append(system_state(self._folder, self._key, tokens[:system]))
         self._finish_writing()
-        for place in places:
-            kept = find_state(place, self._key)
+        for file in files:
+            kept = find_state(file, self._key)
             shared = shared_prefix(kept.tokens, tokens) if kept else 0
             usable = self._target.abilities.rewinds or (kept and shared == len(kept.tokens))
             if kept and usable and shared - known >= WORTH and (state_bytes := kept.state()) is not None:
-                with suppress(SlipstreamError):  # the prompt is read again
+                with suppress(SlipstreamError):  # then the whole prompt is read
                     self._target.restore(state_bytes, kept.tokens)
-                    self._kept = kept.tokens if place == path else ()
+                    self._kept = kept.tokens if file == path else ()
                     return
 
     def wants_system(self, tokens: Sequence[Token], system: int) -> bool:
-        """Whether a system prompt's state is to be kept, once just so much of a prompt is read.
+        """Whether to save a system prompt's state, once exactly that much of a prompt is read.
 
         Args:
             system: See ``enter``.
@@ -185,42 +185,42 @@ class KvCacheStore:
         return find_state(system_state(self._folder, self._key, tokens[:system]), self._key) is None
 
     def keep_system(self) -> None:
-        """Keeps the cache, which holds a system prompt and no more."""
+        """Saves the cache, which must hold a system prompt alone."""
         assert self._folder
         self._write(system_state(self._folder, self._key, self._target.tokens))
 
     def due(self) -> float | None:
-        """Seconds until the chat should be kept if nothing is asked; None if it need not be."""
-        new = self._new()
+        """Seconds until the chat should be saved if no request comes; None if it need not be."""
+        new = self._new_tokens()
         if self._path is None or new < WORTH or new * _GROWN < len(self._target.tokens):
             return None
-        return max(0.0, self._asked + QUIET - self._clock())
+        return max(0.0, self._last_request + QUIET - self._clock())
 
     def keep(self) -> None:
-        """Keeps the chat's cache if it has grown since."""
-        if self._path and self._new() >= WORTH:
+        """Saves the chat's cache if it has grown since it was last saved."""
+        if self._path and self._new_tokens() >= WORTH:
             self._kept = list(self._target.tokens)
             self._write(self._path)
 
     def close(self) -> None:
-        """Keeps the chat, and waits until it is written."""
+        """Saves the chat, and waits until it is written."""
         self.keep()
         self._finish_writing()
 
-    def _new(self) -> int:
+    def _new_tokens(self) -> int:
         return len(self._target.tokens) - shared_prefix(self._kept, self._target.tokens)
 
     def _write(self, path: Path) -> None:
         self._finish_writing()
         try:
             state, tokens = self._target.save(), list(self._target.tokens)
-        except (MemoryError, SlipstreamError):  # it is read again
+        except (MemoryError, SlipstreamError):  # the next request reads the chat again
             return
         self._writing = threading.Thread(target=self._to_disk, args=(path, tokens, state), name="states")
         self._writing.start()
 
     def _to_disk(self, path: Path, tokens: list[Token], state: bytearray) -> None:
-        with suppress(OSError, SlipstreamError):  # a full disk costs the next start its head start, nothing else
+        with suppress(OSError, SlipstreamError):  # on a full disk, the next start only has to read the chat again
             private_folder(path.parent)
             write_state(path, self._key, tokens, state, self._limit)
 

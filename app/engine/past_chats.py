@@ -1,4 +1,4 @@
-"""Keeps the index of text in step with the owner's chats, when nothing else is to be done."""
+"""Keeps the text index in step with the owner's chats while the engine is idle."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Token
 
-_SLICE: Final = 1 << 14  # tokens; a request that comes meanwhile waits for so many to be indexed
-SEGMENTS: Final = 8  # beyond that many files a search is worth a merge
+_SLICE: Final = 1 << 14  # tokens indexed at once; a request waits for at most one slice
+SEGMENTS: Final = 8  # more segments than this are merged, to keep searches fast
 _NO_LIMIT: Final = 1 << 31
 
 
 class PastChats:
     """Adds chats to an index, and removes deleted ones, by comparing the two; nothing else adds chats.
 
-    Hence nothing is lost when a process is killed, and chats from before the index, or from before another model, are
-    taken up as well. A reply is indexed behind the words that it answers, rendered as the model reads them, so that the
-    same question finds its answer.
+    Hence a killed process loses nothing, and chats that are older than the index, or of another model, are added as
+    well. A reply is indexed after its question, rendered as a prompt, so that the same question finds its answer.
     """
 
     def __init__(
@@ -41,14 +40,14 @@ class PastChats:
         """Reads nothing yet.
 
         Args:
-            fingerprint: Of the model: kept token ids are good for it alone.
+            fingerprint: Of the model: kept token ids are valid for it only.
         """
         self._chats, self._index, self._fingerprint = chats, index, fingerprint
         self.prompts, self._tokenize, self._n_vocab = prompts, tokenize, n_vocab
         self.merging = threading.Thread()
 
     def catch_up(self) -> bool:
-        """Does a slice of what is to be done.
+        """Removes deleted chats, and adds a slice of the new replies.
 
         Returns:
             Whether there is more.
@@ -73,12 +72,12 @@ class PastChats:
         return not self._add(pieces, known)
 
     def _known(self) -> dict[str, int]:
-        """The newest reply that is indexed of every chat."""
+        """The newest indexed reply of each chat."""
         documents = self._index.documents().items()
         return {name.removeprefix(CHAT): found.stamp for name, found in documents if name.startswith(CHAT)}
 
     def _add(self, pieces: list[Piece], known: dict[str, int]) -> bool:
-        """Adds replies unless their chats were deleted meanwhile, or another engine was faster."""
+        """Adds replies unless their chats were deleted meanwhile, or another engine has added them."""
         chats = {piece.name.removeprefix(CHAT) for piece in pieces}
 
         def still_wanted() -> bool:
@@ -96,7 +95,7 @@ class PastChats:
         return self.prompts.build([Message("user", reply.question)], _NO_LIMIT).tokens + tokens
 
     def _merge(self) -> None:
-        """Merges many small files into few, beside what else is done: it may take seconds, and may be killed."""
+        """Merges many segments into few, in a thread: it may take seconds, and may be killed."""
         if self._index.size().segments > SEGMENTS and not self.merging.is_alive():
             self.merging = threading.Thread(target=self._tidy, name="merging", daemon=True)
             self.merging.start()

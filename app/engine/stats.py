@@ -1,4 +1,4 @@
-"""What the steps of a reply add up to."""
+"""The statistics of a reply's steps, and the baseline of its speed-up."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from slipstream.drafters.base import Step, Timings
 from slipstream.models.types import ROOT
 
 _ENOUGH: Final = 8
-"""Plain steps of a reply from which on they alone are the baseline: the machine may have been faster before."""
+"""With so many plain steps, those of the reply alone are the baseline: the machine may have been faster before."""
 
-_LEAST: Final = 4  # plain steps below which there is no baseline
+_LEAST: Final = 4  # plain steps of a baseline
 
 _WINDOW: Final = 64  # plain steps that are remembered from one reply to the next
 
 _FRESH_SECONDS: Final = 60.0
-_FRESH_STEPS: Final = 200  # a plain step counts for the longer of the two: so long, or so many plain steps
+_FRESH_STEPS: Final = 200  # a plain step counts for the longer of the two: these seconds, or so many plain steps
 
-_NEAR: Final = 256  # tokens by which the text may have been shorter or longer, or a quarter of the text if that is more
+_NEAR: Final = 256  # tokens by which a counted step's text may differ in length, or a quarter of the text if more
 
 _UNSURE: Final = 0.1  # standard error of the baseline, as a share of it, above which no ratio is given
 
@@ -53,12 +53,12 @@ class _PlainStep:
 class PlainClock:
     """The baseline of every speed-up: what a plain step takes on this machine, now, at this length of text.
 
-    It is the mean of whole steps, disturbed ones with them, as the speed of a reply is: a reply of plain steps alone is
-    exactly as fast as plain decoding. With few of them, one disturbed step would decide; then there is no baseline.
+    It is the mean of whole steps, disturbed ones included, like the speed of a reply: a reply of plain steps alone is
+    exactly as fast as plain decoding. With few steps, one disturbed step would dominate; then there is no baseline.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        """Starts without a measurement; ``clock`` gives seconds."""
+        """``clock`` returns seconds."""
         self._clock = clock
         self._recent: deque[_PlainStep] = deque(maxlen=_WINDOW)
         self._length = 0  # tokens of the text
@@ -66,13 +66,13 @@ class PlainClock:
         self._figures = (0, 0.0, 0.0)
 
     def begin(self, length: int) -> None:
-        """Notes that a reply begins after so many tokens."""
+        """Starts a reply after so many tokens."""
         self._length = length
         self._count, self._sum, self._squares = 0, 0.0, 0.0
         self._figures = self._sums()
 
     def add(self, milliseconds: float, length: int) -> None:
-        """Takes one plain step's time, its drafting left out, at a length of text in tokens."""
+        """Adds the time of a plain step without its drafting, at a length of text in tokens."""
         self._recent.append(_PlainStep(self._clock(), milliseconds, length))
         self._length = length
         self._count += 1
@@ -81,7 +81,7 @@ class PlainClock:
         self._figures = self._sums()
 
     def forget(self) -> None:
-        """Forgets all steps: the model runs otherwise from now on."""
+        """Forgets all steps: the speed of the model has changed."""
         self._recent.clear()
         self.begin(self._length)
 
@@ -108,7 +108,7 @@ class PlainClock:
         return count, mean, variance**0.5 / mean if mean else 0.0
 
     def _near(self) -> list[float]:
-        """Times of the steps that are still good: recent, and at about this length of text."""
+        """Times of the steps that count: recent, and at about this length of text."""
         now, reach = self._clock(), max(_NEAR, self._length // 4)
         near = [step for step in self._recent if abs(step.length - self._length) <= reach]
         return [each.ms for each in near if now - each.at <= max(_FRESH_SECONDS, _FRESH_STEPS * each.ms / 1e3)]
@@ -118,14 +118,14 @@ class PlainClock:
 class ReplyStats:
     """The figures of one reply."""
 
-    plain: PlainClock  # the clock of plain decoding; takes the steps that evaluate nothing but the last token
+    plain: PlainClock  # the clock of plain decoding; gets the plain steps
     begun: int = 0  # tokens of the reply that an earlier process wrote
     prompt_tokens: int = 0  # tokens before the reply
     tokens: int = 0  # tokens emitted, those included
     thought: int = 0  # those of the thinking part
     thought_ms: float = 0.0  # milliseconds that they took
-    seconds: float = 0.0  # time of all steps, what is done between them included
-    phases: Timings = field(default_factory=Timings)  # milliseconds of it, phase by phase
+    seconds: float = 0.0  # time of all steps, including the work between them
+    phases: Timings = field(default_factory=Timings)  # milliseconds of each phase
     whole: Count = field(default_factory=Count)  # sums over all steps
     by_drafter: dict[str, Count] = field(default_factory=dict)  # sums by drafter
     # by drafter, per depth from 1: [steps that reached it, accepted there]. A depth below the first rejection, or below
@@ -164,7 +164,7 @@ class ReplyStats:
             depths[at][1] += at < first_ranked
 
     def think(self) -> None:
-        """All steps so far belong to the reasoning, which comes first."""
+        """Counts all steps so far as reasoning, which comes first."""
         self.thought, self.thought_ms = self.tokens, 1e3 * self.seconds
 
     @property
@@ -218,7 +218,7 @@ def origins(step: Step) -> list[tuple[Origin, str]]:
 
 
 def _first_ranked(step: Step) -> int:
-    """How many steps of the path went to the best-ranked child, which stands first."""
+    """Length of the path's beginning that follows best-ranked children, which come first."""
     parent = ROOT
     for count, node in enumerate(step.path):
         if node != parent + 1:

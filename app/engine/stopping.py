@@ -12,7 +12,7 @@ Reason = Literal["", "stop", "length", "context"]
 
 
 class Rules:
-    """Functions of the reply so far, so that a rejected draft needs no undoing.
+    """Decides when a reply is over, by its committed tokens alone: a rejected draft needs no undoing.
 
     Attributes:
         reason: Why the committed reply is over; empty while it is not.
@@ -25,7 +25,7 @@ class Rules:
         """Keeps the rules.
 
         Args:
-            room: Tokens that the context still takes.
+            room: Tokens that still fit the context.
             max_tokens: Most tokens of the reply; 0 for no limit.
 
         Raises:

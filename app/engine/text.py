@@ -11,7 +11,7 @@ from slipstream.models.types import Token
 
 
 class Vocabulary(Protocol):
-    """What is asked of a vocabulary to read what a model wrote."""
+    """The part of a vocabulary that turns tokens into text."""
 
     @property
     def ends(self) -> frozenset[Token]:
@@ -22,7 +22,7 @@ class Vocabulary(Protocol):
 
 
 def reusable(tokens: list[Token], text: str, vocabulary: Vocabulary) -> list[Token]:
-    """The reply's tokens that stand for just this text, without its end; none if it ends amid one of them."""
+    """The tokens that spell exactly this text, without end tokens; empty if the text ends inside a token."""
     size, wanted = 0, text.encode()
     for count, token in enumerate(tokens):
         piece = vocabulary.piece(token)
@@ -34,7 +34,7 @@ def reusable(tokens: list[Token], text: str, vocabulary: Vocabulary) -> list[Tok
 
 
 class TextStream:
-    """Collects the bytes of tokens and gives them out as text, piece by piece with its origin.
+    """Turns the bytes of tokens into pieces of text with their origin.
 
     Bytes of an unfinished character are held back, and so is an end that may be the start of a stop string. A piece is
     credited to the token that completed its first character.
@@ -52,11 +52,11 @@ class TextStream:
         return "".join(self._parts)
 
     def feed(self, raw: bytes, origin: Origin, source: str = "") -> list[Piece]:
-        """Takes the bytes of one token and gives out what is now safe to show."""
+        """Adds the bytes of one token; returns the text that is now safe to show."""
         return self._take(self._decoder.decode(raw), origin, source)
 
     def finish(self, stopped: bool = False) -> list[Piece]:
-        """Gives out what was held back; an unfinished character becomes U+FFFD, or is left out of a stopped reply."""
+        """Returns what was held back; an unfinished character becomes U+FFFD, or is left out of a stopped reply."""
         released = [] if stopped else self._take(self._decoder.decode(b"", True), "plain")
         if not self._ended:
             released += self._release(sum(len(piece.text) for piece in self._held))
@@ -73,9 +73,9 @@ class TextStream:
         if found:
             self._ended = True
             return self._release(min(found))
-        return self._release(len(held) - self._doubtful(held))
+        return self._release(len(held) - self._stop_prefix(held))
 
-    def _doubtful(self, held: str) -> int:
+    def _stop_prefix(self, held: str) -> int:
         """Length of the longest end of ``held`` that begins a stop string."""
         for size in range(min(len(held), max(map(len, self._stops)) - 1), 0, -1):
             if any(stop.startswith(held[-size:]) for stop in self._stops):
@@ -83,7 +83,7 @@ class TextStream:
         return 0
 
     def _release(self, size: int) -> list[Piece]:
-        """Gives out the first ``size`` held characters, joining neighbours of one origin."""
+        """Returns the first ``size`` held characters, joining neighbours of one origin."""
         released: list[Piece] = []
         while size > 0 and self._held:
             piece = self._held.pop(0)

@@ -1,4 +1,4 @@
-"""Fewer, larger events for a screen that cannot show thousands a second."""
+"""Joins events for a screen that cannot show thousands a second."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Event = Prefilling | Stepped
 class Throttle:
     """Joins steps that follow each other faster than the given time; a step that comes later is passed on at once.
 
-    A model of a few million parameters takes 3,000 steps a second. To read and show each of them takes more processor
-    time than to compute it, on the same cores.
+    A model of a few million parameters takes 3,000 steps a second. Reading and showing each of them takes more
+    processor time than computing it, on the same cores.
     """
 
     def __init__(self, emit: Callable[[Event], None], milliseconds: float) -> None:
