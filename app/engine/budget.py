@@ -1,4 +1,4 @@
-"""A fixed budget for drafting: how deep, how likely, and now and then nothing at all."""
+"""A fixed budget for drafting: limits of depth and probability, and a plain step at intervals."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from slipstream.app.engine.stopping import Rules
 
 @dataclass(slots=True)
 class FixedBudget:
-    """Whether one more node pays, by fixed limits; it is a ``should_extend`` of drafters."""
+    """A ``should_extend`` with fixed limits."""
 
     rules: Rules  # when the reply is over; drafting past its end is waste
-    rows: int = 8  # most nodes deep
+    rows: int = 8  # most levels of a draft
     least: float = 0.5  # least probability of a path that is worth a row
-    # every so many steps nothing is worth drafting, so that plain decoding's speed stays measured
+    # one step in so many is plain, so that plain decoding's speed stays measured
     probe_every: int = 64
-    # the same while that speed is not known, in the reply's first ``probe_every`` steps: on a busy machine it may stay
-    # unknown, and the reply should not pay for that to its end
+    # the same while that speed is unknown, in the reply's first ``probe_every`` steps only: on a busy machine it may
+    # never become known
     search_every: int = 8
-    known: Callable[[], bool] = lambda: True  # whether it is
+    known: Callable[[], bool] = lambda: True  # whether that speed is known
     step: int = 0  # steps so far; the loop's owner counts
 
     def __call__(self, probability: float, depth: int) -> bool:
@@ -35,7 +35,7 @@ class FixedBudget:
 
 @dataclass(slots=True)
 class Room:
-    """Whether a node fits the reply; it is the ``should_extend`` of a drafter that decides itself what pays."""
+    """Whether a node fits the reply: the ``should_extend`` of a drafter that decides itself what pays."""
 
     rules: Rules  # when the reply is over
 

@@ -1,4 +1,4 @@
-"""What is measured at load: how fast plain decoding is, and what may be promised of the text."""
+"""Measurements at load: the speed of plain decoding, and what may be promised of the text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(path):
 with the year before. Most keepers rounded their numbers, so small differences mean little; a storm, however, was never
 forgotten, and its name stands in capital letters at the top of the page.
 """
-"""What the cost of passes is measured with: prose, a list and a program."""
+"""Text for measuring the cost of passes: prose, a list and a program."""
 _PROMISE: Final = "promise"
 _PREFIXES: Final = (48, 600)  # below and above the 512 cells where llama.cpp's attention changes its path
 _WIDTHS: Final = (2, 3, 5, 9, 17)
@@ -40,7 +40,7 @@ _PLAIN_S: Final = 0.25
 
 
 def measure_plain(target: Target) -> float:
-    """Times single-row passes, so that the speed-up has something to be measured against.
+    """Times single-row passes, the baseline of the speed-up.
 
     Returns:
         The median in milliseconds of those that no other program disturbed.
@@ -63,10 +63,10 @@ def measure_plain(target: Target) -> float:
 def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> str:
     """Compares passes of several widths with single-row passes, bit by bit, from a short and a long prefix.
 
-    Takes the larger of ``seconds`` and 20 single-row passes at most; what it has no time to compare is not promised.
+    Takes the larger of ``seconds`` and 20 single-row passes at most; with no time to compare all, it promises less.
 
     Args:
-        target: A target that keeps its cells in order (``Abilities.same_text``), or the promise is not even tried.
+        target: Compared only if it keeps its cells in order (``Abilities.same_text``).
         plain_ms: Milliseconds of a single-row pass.
         seconds: Least time to take.
 
@@ -108,15 +108,15 @@ def measure_promise(target: Target, plain_ms: float, seconds: float = 3.0) -> st
 
 
 def kept_promise(target: Target, plain_ms: float, memory: Memory | None, key: str) -> str:
-    """What may be promised of the text: ``SAME_TEXT`` where it was shown before, else what is measured now.
+    """What may be promised of the text: ``SAME_TEXT`` if an earlier load showed it, else what is measured now.
 
-    Whether passes of all widths compute the same bits depends on model, build and device alone; a machine that is busy
-    now has no time to show it.
+    Whether passes of all widths compute the same bits depends on model, build and device alone; a busy machine may
+    have no time to show it.
 
     Args:
         target: See ``measure_promise``.
         plain_ms: Milliseconds of a single-row pass.
-        memory: Keeps what was shown; None to keep nothing.
+        memory: Keeps the promise; None to keep nothing.
         key: Names the model, the build, the device and the settings for which it was shown.
     """
     proof = f"{SAME_TEXT} {key}".encode()
@@ -129,5 +129,5 @@ def kept_promise(target: Target, plain_ms: float, memory: Memory | None, key: st
 
 
 def _token(target: Target, at: int) -> Token:
-    """A run of ordinary tokens that does not repeat itself soon."""
+    """One of a run of ordinary tokens that does not repeat itself soon."""
     return (at * 7919 + 4099) % target.abilities.n_vocab

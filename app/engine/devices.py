@@ -1,4 +1,4 @@
-"""Which devices a load may use, this machine's and other machines', and where the model goes on them."""
+"""The devices that a load may use, of this machine and others, and the placement of models on them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PROCESSOR = "CPU"
 class Found:
     """The devices for a load."""
 
-    devices: tuple[Device, ...]  # what may be used, GPUs that other machines lend behind this machine's
-    lacking: tuple[str, ...] = ()  # the machines that cannot be used, and why, a sentence each
+    devices: tuple[Device, ...]  # usable devices; GPUs that other machines lend come last
+    lacking: tuple[str, ...] = ()  # a sentence for each machine that cannot be used, with the reason
 
     @property
     def gpus(self) -> list[Device]:
-        """The devices that hold layers beside the processor."""
+        """The devices that can hold layers, apart from the CPU."""
         return [device for device in self.devices if device.kind in ("gpu", "igpu")]
 
 
 def find(request: Load) -> Found:
-    """Lists what a load may use; asks other machines for their devices.
+    """Lists the devices that a load may use, other machines' included.
 
     Raises:
         SlipstreamError: If other machines are named and llama.cpp is built without RPC.
-        UsageError: If the devices are asked for wrongly.
+        UsageError: If ``main_gpu`` is out of range.
     """
     own, wanted = survey_here().devices, request.devices
     if not request.gpu_layers and not (wanted.draft and request.draft_gpu_layers):
@@ -47,17 +47,17 @@ def find(request: Load) -> Found:
     lacking = [f"Without {lender.endpoint}: {lender.problem}." for lender in lenders if lender.problem]
     found = Found((*own, *lent), tuple(lacking))
     if wanted.split_mode == "none" and found.gpus:
-        main = found.gpus[_place(wanted.main_gpu, found)]
+        main = found.gpus[_checked_gpu(wanted.main_gpu, found)]
         rest = [device for device in found.devices if device.kind not in ("gpu", "igpu")]
         return Found((main, *rest), found.lacking)
     return found
 
 
 def proportions(wanted: Devices, found: Found) -> list[float]:
-    """Reads ``Devices.tensor_split``: a number for each GPU; those that are left out get nothing.
+    """Reads ``Devices.tensor_split``: a number for each GPU, 0 where it is left out.
 
     Raises:
-        UsageError: If it is no list of numbers, or has more of them than there are GPUs.
+        UsageError: If it is no list of numbers, or longer than the list of GPUs.
     """
     try:
         shares = [decimal_number(part) for part in wanted.tensor_split.split(",") if part.strip()]
@@ -74,10 +74,10 @@ def proportions(wanted: Devices, found: Found) -> list[float]:
 
 
 def draft_device(wanted: Devices, found: Found) -> str:
-    """The draft model's device by name; empty for the usual one.
+    """The name of the draft model's device; empty for the default.
 
     Raises:
-        UsageError: If there is none of the name.
+        UsageError: If no device has the name.
     """
     names = [device.name for device in found.gpus] + [PROCESSOR]
     if not wanted.draft or wanted.draft in names:
@@ -90,7 +90,6 @@ def draft_device(wanted: Devices, found: Found) -> str:
 
 
 def placement(request: Load, fit: Fit) -> Placement:
-    """Where the target goes."""
     if not fit.shares:
         return Placement(0, ())
     wanted, names = request.devices, tuple(fit.shares)
@@ -100,7 +99,7 @@ def placement(request: Load, fit: Fit) -> Placement:
 
 
 def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placement:
-    """Where the draft model goes: the device of the name, or this machine's first GPU where the target uses GPUs."""
+    """The draft model's placement: on the named device, or this machine's first GPU if the target uses GPUs."""
     own = [device.name for device in found.gpus if not device.machine]
     name = name or (own[0] if own and fit.shares else PROCESSOR)
     if name == PROCESSOR or not request.draft_gpu_layers:
@@ -109,14 +108,12 @@ def draft_placement(request: Load, fit: Fit, found: Found, name: str) -> Placeme
 
 
 def words(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | None = None) -> str:
-    """Names where a model runs, for people.
+    """Describes where a model runs, for people.
 
     Args:
-        fit: Where it runs.
-        found: All devices.
-        threads: Threads in use on the processor.
+        threads: Threads in use on the CPU.
         layers: Layers of the model, the output counted as one.
-        draft: Where its draft model runs.
+        draft: Placement of its draft model.
     """
     processor = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     if not fit.shares:
@@ -126,13 +123,13 @@ def words(fit: Fit, found: Found, threads: int, layers: int, draft: Placement | 
     for name, count in fit.shares.items():
         held[_label(by_name[name])] = held.get(_label(by_name[name]), 0) + count
     whole = sum(held.values()) >= layers
-    said = next(iter(held)) if whole and len(held) == 1 else ", ".join(f"{name} {n}" for name, n in held.items())
-    said += "" if whole and len(held) == 1 else f" of {layers} layers"
-    said += f", experts of {fit.cpu_experts} layers on CPU" if fit.cpu_experts else ""
+    text = next(iter(held)) if whole and len(held) == 1 else ", ".join(f"{name} {n}" for name, n in held.items())
+    text += "" if whole and len(held) == 1 else f" of {layers} layers"
+    text += f", experts of {fit.cpu_experts} layers on CPU" if fit.cpu_experts else ""
     on = draft.devices[0] if draft and draft.devices else PROCESSOR
     if draft and on not in fit.shares:
-        said += f", draft on {_label(by_name[on]) if on in by_name else PROCESSOR}"
-    return said
+        text += f", draft on {_label(by_name[on]) if on in by_name else PROCESSOR}"
+    return text
 
 
 def _label(device: Device) -> str:
@@ -143,7 +140,7 @@ def _label(device: Device) -> str:
     return {"MTL": "Metal"}.get(kind, device.name if kind != device.name and device.name[-1] != "0" else kind)
 
 
-def _place(main: int, found: Found) -> int:
+def _checked_gpu(main: int, found: Found) -> int:
     if main >= len(found.gpus):
         names: Sequence[str] = [device.name for device in found.gpus]
         raise UsageError(f"main-gpu is {main}; there are {len(names)} GPUs, counted from 0.", ", ".join(names))

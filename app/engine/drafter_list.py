@@ -1,4 +1,4 @@
-"""The drafters of a loaded model: what can be asked for, and those that were made."""
+"""The drafters of a loaded model, each made on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ABOUT = "picks the fastest drafter at each step"
 
 
 def check_drafter(name: str) -> None:
-    """Refuses a name that stands for no drafter.
+    """Rejects the name of an unknown drafter.
 
     Raises:
         UsageError: Names the known ones.
@@ -30,10 +30,10 @@ def check_drafter(name: str) -> None:
 
 
 class Drafters:
-    """Makes each drafter when it is first asked for; a failing one fails no reply.
+    """Makes each drafter on first use; a failing drafter fails no reply.
 
     Attributes:
-        pilot: The autopilot; None until it was asked for.
+        pilot: The autopilot; None before its first use.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Drafters:
 
         Args:
             plain_ms: Milliseconds of a plain pass, measured at load.
-            disabled: Names the drafters that the autopilot leaves out now.
+            disabled: Returns the drafters that the autopilot must not use.
         """
         self._guard = resources.guard or Guard()
         self._resources = replace(resources, guard=self._guard)
@@ -62,12 +62,11 @@ class Drafters:
         """Finds or makes a drafter.
 
         Args:
-            on_progress: Called with the share that is done: the autopilot measures the machine when it first meets a
-                model.
+            on_progress: Called with the share that is done: the autopilot measures the machine on a model's first use.
 
         Raises:
-            UsageError: If it is unknown or cannot serve this target.
-            SlipstreamError: If there is no memory for a target that drafts can be taken back from.
+            UsageError: If it is unknown or does not work with this target.
+            SlipstreamError: If there is no memory for rolling back drafts.
         """
         if name != Plain.name:
             self._target.prepare_drafts()
@@ -87,7 +86,7 @@ class Drafters:
         self._made[name] = drafter
 
     def offers(self) -> list[DrafterOffer]:
-        """All drafters, and whether each serves this target."""
+        """All drafters, and whether each works with this target."""
         reasons = {name: registry.why_not(name, self._resources) for name in registry.METHODS}
         methods = [DrafterOffer(name, not why, why, registry.METHODS[name].about) for name, why in reasons.items()]
         return [DrafterOffer(AUTO, True, about=_ABOUT), *methods]
@@ -99,7 +98,7 @@ class Drafters:
         return fresh
 
     def close(self) -> None:
-        """Frees them all, and keeps what the autopilot has learned."""
+        """Saves what the autopilot has learned, and frees all drafters."""
         if self.pilot:
             self._profile.keep(self.pilot)
         for drafter in self._made.values():

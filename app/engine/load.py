@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from slipstream.models.vision.projector import Projector
 
 _TIGHT: Final = (0.7, 1.3)
-"""Shares of what may be taken between which llama.cpp itself is asked: a few milliseconds for the last per cent."""
+"""Shares of the usable memory between which a dry run measures the need: a few milliseconds for the last per cent."""
 
 
 def fitted(
@@ -80,16 +80,15 @@ def fitted(
     scores: bool = False,
     tried: bool = True,
 ) -> Fit:
-    """Chooses context, KV type and layers on each GPU, where the owner left them open.
+    """Chooses context, KV type and layers on each GPU, where the request leaves them open.
 
     Args:
-        request: What is to be loaded.
         header: Of the model.
         draft: Of the draft model.
         found: The devices.
-        heads: Files of trained heads that draft for it, beside its adapters.
-        scores: See ``ContextOptions``; where it runs on the processor.
-        tried: Whether llama.cpp may read the file; until then only what is far too large is refused.
+        heads: Files of trained heads that draft for it.
+        scores: See ``ContextOptions``; for a model on the CPU.
+        tried: Whether llama.cpp may read the file; if not, only a model that is far too large is rejected.
 
     Raises:
         SlipstreamError: If the model does not fit; the hint names what would.
@@ -163,7 +162,7 @@ def options_for(
 
 
 def _check_context(request: Load, header: Header) -> ContextRange:
-    """Refuses a context that the model cannot have.
+    """Rejects a context that the model cannot have.
 
     Raises:
         UsageError: Names the longest one.
@@ -200,7 +199,7 @@ DRAFT: Final = DraftModel.name
 RETRIEVAL: Final = Retrieval.name
 HEADS: Final = ("medusa", "kangaroo", "space", *HEAD_METHODS)
 _MEASURING: Final = 0.9
-"""Share of a load from which the machine is measured: the files are read."""
+"""Progress at which the files are read, and measuring begins."""
 _LEAST_CONTEXT: Final = 512
 """Tokens; halving it further frees next to nothing, and leaves no room for a chat."""
 _SMALL: Final = 1 << 30
@@ -210,15 +209,14 @@ _SMALL: Final = 1 << 30
 def load(
     request: Load, on_progress: Callable[[float | None], None], note: memoryview | None = None
 ) -> tuple[Session, Loaded]:
-    """Loads what is asked.
+    """Loads a model and its draft model.
 
     Args:
-        request: Which model, which draft model.
         on_progress: Called with 0 to 1; None while files are probed before their first use.
         note: See ``Guard``; its last byte is 1 while a GPU computes, and 2 while other machines do.
 
     Returns:
-        The session, and what the interface is told of it.
+        The session, and its description for the interface.
 
     Raises:
         SlipstreamError: If a file is no model that can chat, or there is no memory.
@@ -229,32 +227,32 @@ def load(
     check_vocabulary(header)
     adapters = [read_adapter(Path(each.path), each.scale, header) for each in request.lora]
     contexts = _check_context(request, header)
-    small_header = guard.run(DRAFT, lambda: _draft_header(request), None)
+    draft_header = guard.run(DRAFT, lambda: _draft_header(request), None)
     heads = _heads(request, header, guard)
     found = find(request)
     if request.probed:
         fitted(request, header, None, found, tried=False)
         record = ProbeRecord(Path(request.probed), built())
         probe_once([path], record, lambda: on_progress(None))
-        risky = {DRAFT: small_header.path if small_header else None, **{name: heads.get(name) for name in HEAD_METHODS}}
+        risky = {DRAFT: draft_header.path if draft_header else None, **{name: heads.get(name) for name in HEAD_METHODS}}
         for name, file in risky.items():
             if file:
                 guard.run(name, partial(probe_once, [file], record, lambda: on_progress(None)), None)
     scores = _writes_scores(request, found)
-    small_header = None if DRAFT in guard.failed else small_header
+    draft_header = None if DRAFT in guard.failed else draft_header
     heads = {name: file for name, file in heads.items() if name not in guard.failed}
     try:
-        fit = fitted(request, header, small_header, found, heads.values(), scores)
+        fit = fitted(request, header, draft_header, found, heads.values(), scores)
     except SlipstreamError:
-        if not (small_header or heads):
+        if not (draft_header or heads):
             raise
         fit = fitted(request, header, None, found, (), scores)
-        for name in (*heads, *([DRAFT] if small_header else [])):
+        for name in (*heads, *([DRAFT] if draft_header else [])):
             guard.fail(name, SlipstreamError("there is no memory for it beside the model"))
-        small_header, heads = None, {}
+        draft_header, heads = None, {}
     fit = replace(fit, n_ctx=max(min(_LEAST_CONTEXT, fit.n_ctx), fit.n_ctx >> request.halved))
-    small_place = draft_placement(request, fit, found, draft_device(request.devices, found)) if small_header else None
-    machines = list(dict.fromkeys([*fit.machines, *(small_place.machines if small_place else ())]))
+    draft_place = draft_placement(request, fit, found, draft_device(request.devices, found)) if draft_header else None
+    machines = list(dict.fromkeys([*fit.machines, *(draft_place.machines if draft_place else ())]))
     if note is not None:
         note[-1] = 2 if machines else bool(fit.shares)
     with ExitStack() as opened:
@@ -263,8 +261,8 @@ def load(
         options = options_for(request, fit.n_ctx, fit.kv_type, fit.gpu_layers != 0, scores, rope)
         target = opened.enter_context(closing(LlamaTarget(model, options, drafts=request.drafter != PLAIN)))
         draft, mapping = None, None
-        if small_place:
-            open_draft = partial(_open_draft, request, small_place, model, target, options, on_progress, opened)
+        if draft_place:
+            open_draft = partial(_open_draft, request, draft_place, model, target, options, on_progress, opened)
             draft, mapping = guard.run(DRAFT, open_draft, (None, None))
         threads = None
         if not request.threads and header.weight_bytes < _SMALL and not model.recurrent:
@@ -278,7 +276,7 @@ def load(
         opened.callback(prompts.close)
         derived = Path(request.derived) if request.derived else None
         index = guard.run(RETRIEVAL, lambda: _open_index(request, header, opened), None)
-        changed = " ".join(each.key for each in adapters)  # by them, another text is likely: all is learned anew
+        changed = " ".join(each.key for each in adapters)  # adapters change the likely text: drafters learn anew
         memory = Memory(derived, _learner(header.fingerprint, changed)) if derived else None
         parts = Resources(
             target.abilities,
@@ -295,7 +293,7 @@ def load(
         key = f"{header.fingerprint} {llama_cpp.__version__} {target.abilities.n_ctx} {options}{changed}"
         key += f" {projector.fingerprint}" if projector else ""
         machine_key = f"{key} {built()} {dict(fit.shares)} {request.devices.draft} {physical_cores()}"
-        keeper = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
+        store = KvCacheStore(target, key, request.states_limit, Path(request.states) if request.states else None)
         promise = SAME_DISTRIBUTION
         if all(each.same_text for each in adapters):
             promise = kept_promise(target, milliseconds, memory, machine_key)
@@ -322,7 +320,7 @@ def load(
                 plain = ChatModel(other, model, prompts, PlainClock())
                 return Session(plain, alone, KvCacheStore(other, key, 0), opened=own.pop_all())
 
-        session = Session(chat_model, drafters, keeper, past, opened.pop_all(), beside)
+        session = Session(chat_model, drafters, store, past, opened.pop_all(), beside)
         opened.callback(session.close)
         # a drafter that does not fit is an error before the first token
         drafters.get(request.drafter, lambda share: on_progress(_MEASURING + (1 - _MEASURING) * share))
@@ -339,7 +337,7 @@ def load(
             found,
             threads.count if threads else request.threads or physical_cores(),
             model.n_layer + 1,
-            small_place if draft else None,
+            draft_place if draft else None,
         ),
         promise=promise,
         drafters=drafters.offers(),
@@ -361,12 +359,12 @@ def load(
 
 
 def _learner(fingerprint: str, changed: str) -> str:
-    """Names the model that drafters learn of: the file, and the adapters that change it."""
+    """Names the model for what drafters learn: its file, and the adapters that change it."""
     return hashlib.sha256(f"{fingerprint} {changed}".encode()).hexdigest() if changed else fingerprint
 
 
 def _recommended(header: Header) -> tuple[dict[str, float], str]:
-    """The sampling that the model's makers recommend, and where that is from."""
+    """The sampling that the model's authors recommend, and its source."""
     if found := recommended(header.metadata):
         return found, "its file"
     found = checked(catalog().sampling(names_of(header)))
@@ -374,7 +372,7 @@ def _recommended(header: Header) -> tuple[dict[str, float], str]:
 
 
 def _writes_scores(request: Load, found: Found) -> bool:
-    """Whether attention does so where the model runs on the processor; the same text is kept by the other kind."""
+    """Whether attention stores its scores: faster on some CPUs, but it cannot promise the same text."""
     on_gpu = request.gpu_layers and found.gpus
     if request.same_text or on_gpu or not request.measured_with:
         return False
@@ -399,7 +397,7 @@ def _projector(
     opened: ExitStack,
     on_progress: Callable[[float | None], None],
 ) -> tuple[Projector | None, SlipstreamError | None]:
-    """Opens what encodes images; or the reason why the model sees none, for a prompt that has one."""
+    """Opens the image encoder, or returns why the model sees no images, for a prompt that has one."""
     name = shown_path(model.header.name)
     if not request.mmproj:
         return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
@@ -435,7 +433,7 @@ def _open_draft(
     on_progress: Callable[[float | None], None],
     opened: ExitStack,
 ) -> tuple[LlamaTarget, VocabularyMapping | None]:
-    """Opens the draft model, and what maps its vocabulary to the target's where they differ."""
+    """Opens the draft model, and the mapping from its vocabulary to the target's if they differ."""
     with ExitStack() as own:
         path = Path(request.draft_model or "")
         same = read_header(path).fingerprint == model.header.fingerprint  # a draft of the target's own file
@@ -453,15 +451,15 @@ def _open_draft(
             rollback=0,
         )
         draft = own.enter_context(closing(LlamaTarget(small, small_options)))
-        translation = None
+        mapping = None
         if not same_vocabulary(model.header, small.header):
-            translation = VocabularyMapping(model, small, shared_controls(model.header, small.header))
+            mapping = VocabularyMapping(model, small, shared_controls(model.header, small.header))
         opened.enter_context(own.pop_all())
-        return draft, translation
+        return draft, mapping
 
 
 def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
-    """The files of heads for this model; a drafter whose file cannot be read has failed."""
+    """The files of heads for this model; marks drafters whose file cannot be read as failed."""
     broken: list[tuple[str, SlipstreamError]] = []
     found = companions(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
     asked = registry.parts_of(request.drafter)
@@ -473,7 +471,6 @@ def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
 
 
 def _open_index(request: Load, header: Header, opened: ExitStack) -> TextIndex | None:
-    """The index of the model's vocabulary."""
     return opened.enter_context(closing(open_index(Path(request.index), header))) if request.index else None
 
 

@@ -26,21 +26,21 @@ _KEPT: Final = "attention"
 LENGTH: Final = 768  # tokens in the cache: a chat of some turns
 _ROWS: Final = TokenTree.chain((1, 2, 3))
 PASSES: Final = 5
-_GAIN: Final = 0.9
+_GAIN: Final = 0.9  # of flash attention's time: storing scores must be clearly faster
 
 
 def writes_scores(small: Path, folder: Path | None) -> bool:
-    """Compares flash attention, llama.cpp's choice, with attention whose scores are written down, on one small model.
+    """Compares flash attention, llama.cpp's default, with attention that stores its scores, on one small model.
 
     The flash attention of llama.cpp's processor backend takes the rows of a small pass one by one. On x86-64 with
     AVX-512, 768 tokens in an F16 cache, a pass of one row takes twice as long with it, one of four rows three times.
 
     Args:
-        small: A model that is read in no time.
-        folder: Where the finding is kept, good for this build on this machine; None to keep nothing.
+        small: A model that is quick to open.
+        folder: Where the result is kept, for this build on this machine; None to keep nothing.
 
     Returns:
-        Whether they are clearly faster written down; False where the small model cannot be opened.
+        Whether storing scores is clearly faster; False if the small model cannot be opened.
     """
     try:
         memory = Memory(folder, read_header(small).fingerprint) if folder else None
@@ -84,9 +84,9 @@ def pass_time(target: Target) -> float:
 
 
 _SECONDS: Final = 0.3  # for one number of threads
-_THREAD_ROWS: Final = 6  # that one measurement adds to the cache before it takes them back
-_SLOW: Final = 4.0
-_PATIENCE: Final = 4
+_THREAD_ROWS: Final = 6  # that one measurement adds to the cache before it rewinds
+_SLOW: Final = 4.0  # a pass is slow if a row takes more than so many usual plain passes
+_PATIENCE: Final = 4  # slow passes in a row before threads are chosen again
 
 
 class Threaded(Target, Protocol):
@@ -111,10 +111,10 @@ class Threads:
         """Measures for the first time.
 
         Args:
-            target: Measured with at its present length, which it keeps.
-            followers: Smaller models, which get the same number.
+            target: Measured at its present length, which it keeps.
+            followers: Draft models, which get the same number of threads.
             cores: Physical cores: the most threads.
-            pause: Seconds before it looks for free cores again: looking is slow while they are busy.
+            pause: Seconds before cores that were busy are measured again: this is slow while they are busy.
         """
         self._target, self._followers, self._cores = target, followers, cores
         self._usual = 0.0  # milliseconds of a plain pass when last measured
@@ -125,21 +125,21 @@ class Threads:
         self._tune()
 
     def begin(self) -> bool:
-        """Looks, before a reply, whether cores that were busy are free again; returns whether it chose anew."""
-        looks = self.count < self._cores and perf_counter() > self._tuned + self._pause
-        if looks:
+        """Before a reply, measures again if cores were busy some time ago; returns whether it did."""
+        due = self.count < self._cores and perf_counter() > self._tuned + self._pause
+        if due:
             self._tune()
-        return looks
+        return due
 
     def add(self, step: Step) -> bool:
-        """Looks, between two steps, whether passes have become much slower; returns whether it chose anew."""
+        """After a step, measures again if passes have become much slower; returns whether it did."""
         rows = 1 + len(step.draft.tree)
         slow = step.timings.evaluate > _SLOW * self._usual * rows
         self._slow_steps = self._slow_steps + 1 if slow else 0
-        looks = self._slow_steps == _PATIENCE and self._cores > 1
-        if looks:
+        due = self._slow_steps == _PATIENCE and self._cores > 1
+        if due:
             self._tune()
-        return looks
+        return due
 
     def _tune(self) -> None:
         """Takes all cores, unless fewer threads are a quarter faster."""
