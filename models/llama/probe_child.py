@@ -16,12 +16,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from llama_cpp import llama_cpp as C
-
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
 from slipstream.models.llama.context import LlamaTarget
+from slipstream.models.llama.ggml import own_gpus
 from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.placement import Placement
@@ -62,7 +61,7 @@ def probe(path: Path) -> None:
 
 
 def limit(size: int, threads: int) -> None:
-    """Limits processor time, and memory unless a GPU's driver reserves more, for a file of ``size`` bytes."""
+    """Limits processor time, and memory where no GPU's driver reserves more, for a file of ``size`` bytes."""
     if sys.platform == "win32":
         return
     import resource
@@ -71,7 +70,7 @@ def limit(size: int, threads: int) -> None:
     seconds = used.ru_utime + used.ru_stime + threads * (_CPU_SECONDS + size / _CPU_BYTES)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), most))
-    if sys.platform == "linux" and not C.llama_supports_gpu_offload():
+    if sys.platform == "linux" and not own_gpus():
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         space = _SPACE + 2 * size
         resource.setrlimit(resource.RLIMIT_AS, (space if most == resource.RLIM_INFINITY else min(space, most), most))

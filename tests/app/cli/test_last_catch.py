@@ -194,14 +194,19 @@ def test_every_command_that_fails_in_any_room(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An error that a command can do without may also be passed over."""
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("slipstream.app.devices.lend._Server.watch", interrupted)  # it would serve without end
     reached = 0
     for number, room in enumerate(ROOMS):
         make, _ = list(ERRORS.values())[number % len(ERRORS)]
         code, failed = ended(words, room, make())
         printed = capsys.readouterr()
         reached += failed
-        assert code in (0, 1, 2), room
+        assert code in ((0, 1, 2, 130) if words == ("lend",) else (0, 1, 2)), room
         assert "Traceback" not in printed.err + printed.out and SECRET not in printed.err, room
         assert len(printed.err.splitlines()) <= 3, (room, printed.err)
     assert reached

@@ -148,8 +148,8 @@ def test_the_process_leaves_with_the_one_that_asks() -> None:
 @pytest.mark.parametrize(
     ("code", "ends"),
     [
-        ("p._CPU_SECONDS = 0; p._limit(0, 1)\nwhile True: pass", -24),
-        ("p._SPACE = 2 << 30; p._limit(0, 1)\ntry: bytearray(8 << 30)\nexcept MemoryError: raise SystemExit(7)", 7),
+        ("p._CPU_SECONDS = 0; p.limit(0, 1)\nwhile True: pass", -24),
+        ("p._SPACE = 2 << 30; p.limit(0, 1)\ntry: bytearray(8 << 30)\nexcept MemoryError: raise SystemExit(7)", 7),
         ("p._harden(); import resource as r\nraise SystemExit(sum(r.getrlimit(r.RLIMIT_CORE)) + 5)", 5),
     ],
     ids=["processor time", "memory", "core files"],

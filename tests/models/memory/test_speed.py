@@ -116,7 +116,7 @@ def test_this_machine_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found and found.rates.keys() == TYPES.keys()
     for rows in found.rates.values():
         assert tuple(rows) == ROWS and all(1e5 < rate < 1e13 for rate in rows.values())
-    assert 0 < found.operation < 1e-2
+    assert 0 < found.operation < 1  # seconds; a busy machine takes long, too
     assert unpacked(f"a driver's words\n{packed([found])}\n{{}}\n") == [found]
     assert unpacked("nothing") == [] == unpacked('{"throughput": [1]}')
 
