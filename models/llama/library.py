@@ -21,7 +21,7 @@ from slipstream.models.types import Floats
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
 """Minor version of each GCC from which tile configurations are written whole."""
-_LOADING: Final = 2
+_LOADING: Final = 3
 """Raised when models are loaded differently, so that older measurements are repeated."""
 
 

@@ -23,6 +23,7 @@ from tests.bench.startup import measure_startup, startup_text
 from tests.bench.topic_tables import topics_text
 from tests.bench.topics import replay_topics
 from tests.bench.typing_ahead import measure_typing, typing_text
+from tests.bench.waiting import measure_waiting, waiting_text
 from tests.bench.weights import ModelShape, write_model
 
 from slipstream.app.bench.plan import Settings
@@ -30,10 +31,11 @@ from slipstream.app.bench.runner import Outcome, Parts, Setup, tell
 from slipstream.app.bench.stopping import Stopped
 from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
+from slipstream.models.llama.library import physical_cores
 from slipstream.models.llama.target import ContextOptions
 
 # the parts that measure the model that is asked for
-OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers", "network")
+OF_A_MODEL: Final = ("predict", "race", "topics", "replay", "typing", "peers", "network", "waiting")
 NAMES: Final = (
     *(
         "startup",
@@ -49,6 +51,7 @@ NAMES: Final = (
         "grammar",
         "peers",
         "network",
+        "waiting",
     ),
 )
 
@@ -86,6 +89,8 @@ class Sizes:
     interface_messages: int = 500  # messages of its long chat
     interface_rounds: int = 5  # how often that is opened
     grammar_replies: int = 6  # replies of each grammar of part ``grammar``
+    waiting_passes: int = 24  # passes of each process of part ``waiting``
+    waiting_rounds: int = 5  # processes of each kind
     network_ms: tuple[float, ...] = (0.2, 2.0, 10.0)  # milliseconds each way of the networks of part ``network``
 
     @staticmethod
@@ -125,6 +130,7 @@ class DevelopersParts:
             "grammar": self._grammar,
             "peers": self._peers,
             "network": self._network,
+            "waiting": self._waiting,
         }
 
     def _startup(self) -> Outcome:
@@ -208,6 +214,13 @@ class DevelopersParts:
         delays = self.sizes.network_ms
         figures = compare_networks(setup.measured, setup.plan, delays, setup.folder, self.tell, setup.stop)
         return Outcome(network_text(figures), asdict(figures))
+
+    def _waiting(self) -> Outcome:
+        sizes = self.sizes
+        threads = sizes.threads or physical_cores()
+        model = Path(self.setup.measured.model)
+        figures = measure_waiting(model, threads, sizes.waiting_passes, sizes.waiting_rounds, self.tell)
+        return Outcome(waiting_text(figures), asdict(figures))
 
     def _bundled(self) -> tuple[str, Path, ContextOptions]:
         options = ContextOptions(kv="q8_0", flash=True, same_text=True, threads=self.sizes.threads)  # as it is loaded

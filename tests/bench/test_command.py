@@ -39,6 +39,8 @@ TINY = Sizes(
     topic_rounds=1,
     memory_steps=3,
     startup_rounds=1,
+    waiting_passes=2,
+    waiting_rounds=1,
 )
 
 
@@ -58,16 +60,16 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.slow
 def test_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench(options(tmp_path / "figures.json", "startup", "plain", "overhead", "memory"), TINY) == 0
+    assert bench(options(tmp_path / "figures.json", "startup", "plain", "overhead", "memory", "waiting"), TINY) == 0
     printed = capsys.readouterr()
     head = printed.out.splitlines()
     assert "cores" in head[0] and "llama-cpp-python" in head[1]
-    for part in ("startup:", "plain:", "overhead:", "memory:"):
+    for part in ("startup:", "plain:", "overhead:", "memory:", "waiting:"):
         assert any(line.startswith(part) for line in head), part
     assert "bench: plain, tiny: round 1 of 2" in printed.err
 
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert set(figures) == {"machine", "startup", "plain", "overhead", "memory"}
+    assert set(figures) == {"machine", "startup", "plain", "overhead", "memory", "waiting"}
     starts = {name: spread["median"] for name, spread in figures["startup"].items() if name.endswith("_ms")}
     assert 0 < starts["textual_ms"] < starts["first_paint_ms"]
     assert 0 < starts["help_ms"] < min(starts["first_token_ms"], starts["new_home_ms"])
@@ -80,6 +82,7 @@ def test_parts_are_printed_and_written_down(tmp_path: Path, capsys: pytest.Captu
         assert row["outside_ms"]["low"] > row["loop_ms"]["low"] > 0
         assert row["sampling_ms"]["low"] > 0
     assert figures["overhead"][1]["tokens_per_step"] == pytest.approx(1 + (0 + 1 + 4 + 3 + 3 + 3) / 6)
+    assert all(spread["low"] > 0 for kinds in figures["waiting"]["means"].values() for spread in kinds.values())
     for row in figures["memory"]:
         assert row["peak_mb"] > row["before_mb"] > 10
         assert row["over_file_mb"] == pytest.approx(row["peak_mb"] - row["file_mb"])

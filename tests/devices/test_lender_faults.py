@@ -201,7 +201,7 @@ def test_another_model_on_the_same_lender(own_lender: Lender, opened: Open) -> N
 
 def test_a_lender_without_memory(rpc: None, tmp_path: Path, opened: Open) -> None:
     lender, engine = Lender(tmp_path, memory=400 << 20), opened()
-    path = write_kind(tmp_path / "m.gguf", "llama")
+    path = write_kind(tmp_path / "m.gguf", "llama", more={"context_length": 1 << 20})
     with pytest.raises(SlipstreamError, match="not enough memory for a context of 1,048,576 tokens"):
         engine.load(Load(str(path), n_ctx=1 << 20, devices=Devices(rpc=lender.endpoint)))
     assert engine.load(Load(str(path), devices=Devices(rpc=lender.endpoint))).machines == [lender.endpoint]

@@ -1,11 +1,14 @@
 """What is known of the llama.cpp library in this process before it is used."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import llama_cpp as C
 import pytest
 
+from slipstream.models import SPIN_COUNT
 from slipstream.models.llama.library import loses_tiles, process_log
 
 AMX = "flags\t\t: fpu avx512f amx_bf16 amx_tile amx_int8 flush_l1d"
@@ -57,3 +60,17 @@ def test_what_is_listened_to_is_not_printed_and_its_warnings_are_kept(
     assert log.reason() and not capsys.readouterr().err
     assert not C.llama_model_load_from_file(os.fsencode(broken), C.llama_model_default_params())
     assert capsys.readouterr().err
+
+
+def spin_count(**environment: str) -> str:
+    """What libgomp would read after slipstream's models are imported."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    code = "import os, slipstream.models; print(os.environ.get('GOMP_SPINCOUNT', 'unset'))"
+    done = subprocess.run([sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_threads_wait_briefly_unless_their_owner_says_otherwise() -> None:
+    assert spin_count() == SPIN_COUNT
+    assert spin_count(GOMP_SPINCOUNT="7") == "7"
+    assert spin_count(OMP_WAIT_POLICY="passive") == "unset"
