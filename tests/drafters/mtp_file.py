@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 WIDTH: Final = 64
 TOKENS: Final = 48
 LAYERS: Final = 3  # the last one predicts
-CHARACTERS: Final = "\u2581\nabcdefghijklmnopqrstuvwxyz0123456789<|>_.,:"
+CHARACTERS: Final = "9\u2581\nabcdefghijklmnopqrstuvwxyz012345678<|>_.,:"
 """What the tokens from the third on say: as much as chats in small letters and the marks around images need."""
 ARCHITECTURES: Final = ("glm4moe", "deepseek2", "cohere2moe", "hy_v3", "step35", "mimo2", "qwen35", "qwen35moe")
 """Some whose memory is attention alone, one of them latent and some with sliding windows, and two hybrid ones."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 import pytest
+from tests.drafters import block_file, gemma4_file
 from tests.drafters.mtp_file import WIDTH as MTP_WIDTH
 from tests.drafters.mtp_file import write_mtp
 from tests.models.kinds import SEES, WIDTH, write_kind
@@ -144,6 +145,36 @@ def test_mtp_layers_draft_after_images_from_the_features_of_the_text(
         more = [*said, Message("assistant", plain.text, plain.tokens), about(pictures[1], text="and that")]
         texts = {tuple(reply(session, more, name, Sampling(0.8, seed=3)).tokens) for name in ("mtp", "none")}
         assert len(texts) == 1 and len(*texts) > 30
+
+
+@pytest.mark.parametrize("method", ["mtp", "dflash", "dspark"])
+def test_heads_in_files_of_their_own_draft_after_images(
+    method: str, pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Gemma 4 assistant reads the target's cache itself: eight places before the last token, behind the image."""
+    monkeypatch.setattr(loading, "SAMPLE_TEXT", "a text in letters that the tiny vocabulary has")
+    if method == "mtp":
+        model = gemma4_file.write_target(tmp_path / "model.gguf")
+        head = gemma4_file.write_assistant(tmp_path / "mtp-head.gguf", cache=True)
+    else:
+        model = block_file.write_target(tmp_path / "model.gguf", "qwen3")
+        head = block_file.write_head(tmp_path / "head.gguf", method)
+    mmproj = write_mmproj(tmp_path / "mmproj.gguf", "mlp", block_file.WIDTH)
+    request = Load(str(model), mmproj=str(mmproj), kv_type="f32", threads=1, heads=[str(head)])
+    session, loaded = load(request, lambda _: None)
+    with closing(session):
+        assert loaded.images and not loaded.failed
+        said = [about(*pictures, text="tell me")]
+        accepted = 0
+        for seed in range(4):
+            sampling = Sampling(0.8, seed=seed)
+            plain = reply(session, said, "none", sampling)
+            for name in (method, f"lookup|{method}", AUTO):
+                done = reply(session, said, name, sampling)
+                assert (done.tokens, done.reason, done.failed) == (plain.tokens, plain.reason, {}), name
+                if name == method:
+                    accepted += done.speed.accepted
+        assert accepted > 30, "it is hardly ever right behind an image"
 
 
 def test_a_glm_that_was_converted_for_text_alone_refuses_images(
