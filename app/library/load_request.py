@@ -14,7 +14,7 @@ from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol import AUTO, Load
 from slipstream.models.errors import UsageError
-from slipstream.models.library.projectors import projector_beside
+from slipstream.models.library.projectors import ProjectorChoice, projector_of
 from slipstream.models.outside import read_limited
 
 BUNDLED: Final = "bundled"
@@ -46,10 +46,11 @@ def load_of(
         n_ctx: Context in tokens; 0 for the model's own.
         same_text: See ``Load.same_text``.
     """
-    projector = projector_beside(target) if target.parent != paths.bundled else None
+    projector = ProjectorChoice() if target.parent == paths.bundled else projector_here(paths, target)
     return Load(
         model=str(target),
-        mmproj=str(projector) if projector else None,
+        mmproj=str(projector.path) if projector.path else None,
+        mmproj_unsure=[str(path) for path in projector.unsure],
         draft_model=draft_model,
         heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
         probed=str(paths.derived / PROBED),
@@ -62,6 +63,13 @@ def load_of(
         n_ctx=n_ctx,
         same_text=same_text,
     )
+
+
+def projector_here(paths: Paths, model: Path) -> ProjectorChoice:
+    """The mmproj file of a model among all files on this machine."""
+    from slipstream.models.library.places import projector_files
+
+    return projector_of(model, lambda: projector_files(paths.models, os.environ))
 
 
 def head_files(paths: Paths) -> list[Path]:

@@ -265,6 +265,14 @@ def test_a_model_without_an_mmproj_refuses_images_and_says_the_cure(seeing: Load
         assert reply(session, said, AUTO, SAMPLINGS[0]).tokens  # an older image stays what its mark says
 
 
+def test_files_that_may_be_its_mmproj_are_named(seeing: Load, pictures: list[Path]) -> None:
+    session, loaded = load(replace(seeing, mmproj=None, mmproj_unsure=["/a/mmproj.gguf", "/b c/mmproj.gguf"]), print)
+    assert not loaded.images
+    with closing(session), pytest.raises(UsageError, match=r"belong to it") as caught:
+        reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
+    assert caught.value.hint == "If one does, start with --mmproj /a/mmproj.gguf or --mmproj '/b c/mmproj.gguf'."
+
+
 def test_an_image_that_changed_or_is_gone_is_one_error(session: Session, tmp_path: Path) -> None:
     picture = write_picture(tmp_path / "it.png")
     message = about(picture)
