@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from slipstream.app.chats.compaction import Compaction
-from slipstream.app.protocol import Done, Generate, Loaded, Message, Stepped
+from slipstream.app.protocol import Loaded, Stepped
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import Reply
@@ -48,13 +48,7 @@ class Compacting:
         page.transcript.to_end()
         page.refresh_keys()
 
-        def write(ask: Callable[[Generate], Done]) -> str:
-            def part(messages: list[Message]) -> Done:
-                return ask(page.conversation.asking(loaded, drafter, engine.next_request(), messages))
-
-            return page.conversation.summary(plan, part, loaded)
-
-        engine.summarize(write)
+        engine.summarize(page.conversation.summary_of(plan, loaded, drafter, engine.next_request))
 
     def stop(self) -> None:
         self._engine.stop()
