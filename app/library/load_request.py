@@ -13,9 +13,10 @@ from typing import Final
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol import AUTO, Load
-from slipstream.models.errors import UsageError
+from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.models.library.projectors import ARCHITECTURE as PROJECTOR
 from slipstream.models.library.projectors import ProjectorChoice, projector_of
-from slipstream.models.outside import read_limited
+from slipstream.models.outside import read_limited, shown_path
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
@@ -117,6 +118,22 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
         header = read_header(Path(load.model))
         for each in load.lora:
             read_adapter(Path(each.path), each.scale, header)
+
+
+def check_projector(path: Path | str) -> None:
+    """Refuses a file that was named as an mmproj file and is none.
+
+    Raises:
+        ModelFileError: If it is none, or cannot be read.
+    """
+    from slipstream.models.gguf.reader import read_header
+
+    header = read_header(Path(path))
+    if header.architecture != PROJECTOR:
+        what = f"a {header.architecture} model" if header.architecture else "a GGUF without an architecture"
+        raise ModelFileError(
+            f"{shown_path(path)} is no mmproj file: it is {what}.", "Name the mmproj file of the model."
+        )
 
 
 def title_of(model: Path) -> str:

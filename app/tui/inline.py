@@ -225,9 +225,7 @@ class InlineChat(App[int]):
         if words == UNDO:
             there = self._conversation.undo_compact()
             self.ask.text = ""
-            await self._show(
-                "the model reads the summarized messages again." if there else "this chat has no summary."
-            )
+            await self._show("the model reads the summarized messages again." if there else "this chat has no summary.")
             return
         plan = self._conversation.compaction()
         if self.loaded is None:

@@ -36,7 +36,9 @@ from slipstream.models.types import Token
 
 DRAFTERS: Final = [
     AUTO,
-    *(name for name in registry.METHODS if name not in ("none", "mtp", "dflash", "dspark")),  # which it has no heads for
+    *(
+        name for name in registry.METHODS if name not in ("none", "mtp", "dflash", "dspark")
+    ),  # which it has no heads for
     "lookup|draft",
     "lookup|retrieval",
 ]
@@ -187,7 +189,7 @@ def test_a_glm_that_was_converted_for_text_alone_refuses_images(
     session, loaded = load(Load(str(model), mmproj=str(mmproj), kv_type="f32", threads=1), lambda _: None)
     with closing(session):
         assert not loaded.images
-        with pytest.raises(SlipstreamError, match="made for text alone.*newer conversion"):
+        with pytest.raises(SlipstreamError, match=r"made for text alone.*newer conversion"):
             reply(session, [about(pictures[0], text="what")], "none", SAMPLINGS[0])
         assert reply(session, [Message("user", "what")], "none", SAMPLINGS[0]).tokens
 

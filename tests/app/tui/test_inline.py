@@ -180,7 +180,9 @@ def summaries(store: ChatStore) -> list[str]:
 async def test_the_older_messages_are_summarized_and_brought_back(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
-        await command(app, pilot, "/compact", "there is too little in this chat to summarize. /compact is for longer chats.")
+        await command(
+            app, pilot, "/compact", "there is too little in this chat to summarize. /compact is for longer chats."
+        )
         app.said.clear()
         await talk(app, pilot)
         engine.scripts = [Script(SUMMARY, hold=5), Script(TEXT)]

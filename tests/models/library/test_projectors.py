@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,14 +47,11 @@ def test_a_folder_that_cannot_be_read_has_none(tmp_path: Path) -> None:
     assert projector_beside(tmp_path / "nowhere" / "model.gguf") is None
 
 
-HUB: Callable[[Path], Path] = lambda home: (
-    home / ".cache" / "huggingface" / "hub" / "models--acme--Tiny-GGUF" / "snapshots" / ("1" * 40)
-)
 FOLDERS = {
-    "our own, of another repository": lambda home: home / "models" / "acme" / "tiny-GGUF",
-    "LM Studio": lambda home: home / ".lmstudio" / "models" / "acme" / "tiny-GGUF",
-    "the hub's cache": HUB,
-    "llama.cpp": lambda home: home / ".cache" / "llama.cpp",
+    "our own, of another repository": "models/acme/tiny-GGUF",
+    "LM Studio": ".lmstudio/models/acme/tiny-GGUF",
+    "the hub's cache": ".cache/huggingface/hub/models--acme--Tiny-GGUF/snapshots/1111",
+    "llama.cpp": ".cache/llama.cpp",
 }
 
 
@@ -67,7 +63,7 @@ def choice(model: Path, home: Path) -> ProjectorChoice:
 def test_one_in_another_folder_is_taken_where_its_header_names_the_model(
     model: Path, tmp_path: Path, program: str
 ) -> None:
-    home, folder = tmp_path / "home", FOLDERS[program](tmp_path / "home")
+    home, folder = tmp_path / "home", tmp_path / "home" / FOLDERS[program]
     folder.mkdir(parents=True)
     assert choice(model, home) == ProjectorChoice()
     own = write_mmproj(folder / "mmproj-tiny-f32.gguf", "mlp", WIDTH, title="Tiny llama")
@@ -82,7 +78,7 @@ def test_one_in_another_folder_is_taken_where_its_header_names_the_model(
 
 
 def test_one_that_does_not_name_the_model_is_offered_and_never_taken(model: Path, tmp_path: Path) -> None:
-    home, folder = tmp_path / "home", FOLDERS["LM Studio"](tmp_path / "home")
+    home, folder = tmp_path / "home", tmp_path / "home" / FOLDERS["LM Studio"]
     folder.mkdir(parents=True)
     write_mmproj(folder / "mmproj-other-f16.gguf", "mlp", WIDTH, title="Tiny alpaca")
     assert choice(model, home) == ProjectorChoice(), "it names another model"
