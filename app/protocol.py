@@ -155,6 +155,7 @@ class Load:
     failed: dict[str, str] = field(default_factory=dict)
     kv_type: str = "auto"  # type of the KV cache: f16, q8_0, q4_0, or auto for F16 where it fits, else Q8_0
     lora: list[Lora] = field(default_factory=list)  # adapters that change the target
+    mmproj_unsure: list[str] = field(default_factory=list)  # mmproj files that may belong to it, where none is known to
     mmproj: str | None = None  # path of the file that encodes images for the model; None where it sees none
 
 

@@ -221,7 +221,7 @@ def _say_unkept(options: argparse.Namespace, note: str) -> None:
 
 def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load:
     """Which model and drafter; a wrong name is refused before anything is loaded."""
-    from slipstream.app.library.load_request import BUNDLED, check_placement, usual
+    from slipstream.app.library.load_request import BUNDLED, check_placement, check_projector, usual
     from slipstream.app.library.resolve_model import choose
     from slipstream.app.protocol import Lora
     from slipstream.app.settings.values import LAST
@@ -241,7 +241,9 @@ def _load(options: argparse.Namespace, paths: Paths, kept: SettingsFile) -> Load
     check_placement(options.cpu_experts, None, "cpu-experts")
     check_placement(options.draft_gpu_layers, None, "draft-gpu-layers")
     load = replace(load, lora=[Lora.read(each) for each in options.lora or ()])
-    load = replace(load, mmproj=str(options.mmproj)) if options.mmproj else load
+    if options.mmproj:
+        check_projector(options.mmproj)
+        load = replace(load, mmproj=str(options.mmproj))
     return replace(kept.settings.loading(load), draft_gpu_layers=options.draft_gpu_layers)
 
 

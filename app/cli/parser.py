@@ -152,7 +152,7 @@ def _model_options(parser: argparse.ArgumentParser, inherit: bool = False) -> No
         "-m", "--model", type=path, help="a name of models list, a path to a .gguf, or bundled (what was chosen last)"
     )
     option("--draft-model", type=path, metavar="MODEL", help="a draft model's name or .gguf, of any vocabulary")
-    option("--mmproj", type=path, metavar="FILE", help="the file that encodes images (the one beside the model)")
+    option("--mmproj", type=path, metavar="FILE", help="the file that encodes images (the one found for the model)")
     option("--draft-gpu-layers", type=int, default=-1, metavar="N", help="its layers on the GPU (-1: all)")
     option("--drafter", metavar="NAME", help="the drafting method; slipstream run --help lists all")
     option("--context", type=int, metavar="N", help="context in tokens (0: the model's own)")

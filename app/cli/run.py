@@ -42,7 +42,7 @@ from slipstream.app.settings.presets import suggested, values_of
 from slipstream.app.speed import Speed, speedup
 from slipstream.models.errors import ContextFullError, EngineDiedError, SlipstreamError, UsageError, reason_of
 from slipstream.models.grammar import GrammarKind
-from slipstream.models.outside import read_limited, shown_path
+from slipstream.models.outside import quoted, read_limited, shown_path
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -402,12 +402,20 @@ def read_grammar(schema: str | None, grammar: str | None) -> tuple[str, GrammarK
     file = Path(name).expanduser()
     try:
         text = read_limited(file, MOST_GRAMMAR).decode()
-    except OSError as error:
-        raise UsageError(f"cannot read {shown_path(file)}: {reason_of(error)}.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{shown_path(file)} is not UTF-8.", "Convert it first.") from error
+    except (OSError, ValueError) as error:  # a zero byte in a name is a ValueError
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        hint = f"Name a file with a {'JSON schema' if schema else 'grammar'}."
+        raise UsageError(f"cannot read {shown_path(file)}: {reason}.", hint) from error
     if not text.strip():
         raise UsageError(f"{shown_path(file)} is empty.", "Write a JSON schema or a grammar into it.")
+    if schema:
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = quoted(str(error), 100)
+            raise UsageError(f"{shown_path(file)} is no JSON: {reason}.", "Mend it; nothing was written.") from error
     return text, "json" if schema else "gbnf" if "::=" in text else "lark"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -400,6 +401,10 @@ def _projector(
     """Opens the image encoder, or returns why the model sees no images, for a prompt that has one."""
     name = shown_path(model.header.name)
     if not request.mmproj:
+        if request.mmproj_unsure:
+            files = " or ".join(f"--mmproj {shlex.quote(shown_path(file))}" for file in request.mmproj_unsure)
+            unsure = "files here that fit its width do not say whether they belong to it"
+            return None, UsageError(f"{name} cannot see images: {unsure}.", f"If one does, start with {files}.")
         return None, UsageError(f"{name} cannot see images: no mmproj file is known for it.", NO_MMPROJ)
     from slipstream.models.vision.projector import Projector  # mtmd and its symbols
 

@@ -13,9 +13,10 @@ from typing import Final
 from slipstream.app.chats.deletion_hooks import is_on
 from slipstream.app.platform.paths import Paths, write_private
 from slipstream.app.protocol import AUTO, Load
-from slipstream.models.errors import UsageError
-from slipstream.models.library.projectors import projector_beside
-from slipstream.models.outside import read_limited
+from slipstream.models.errors import ModelFileError, UsageError
+from slipstream.models.library.projectors import ARCHITECTURE as PROJECTOR
+from slipstream.models.library.projectors import ProjectorChoice, projector_of
+from slipstream.models.outside import read_limited, shown_path
 
 BUNDLED: Final = "bundled"
 BUNDLED_TARGET: Final = "slipstream-mini-q8_0.gguf"
@@ -46,10 +47,11 @@ def load_of(
         n_ctx: Context in tokens; 0 for the model's own.
         same_text: See ``Load.same_text``.
     """
-    projector = projector_beside(target) if target.parent != paths.bundled else None
+    projector = ProjectorChoice() if target.parent == paths.bundled else projector_here(paths, target)
     return Load(
         model=str(target),
-        mmproj=str(projector) if projector else None,
+        mmproj=str(projector.path) if projector.path else None,
+        mmproj_unsure=[str(path) for path in projector.unsure],
         draft_model=draft_model,
         heads=[str(path) for path in dict.fromkeys([*head_files(paths), *heads])],
         probed=str(paths.derived / PROBED),
@@ -62,6 +64,13 @@ def load_of(
         n_ctx=n_ctx,
         same_text=same_text,
     )
+
+
+def projector_here(paths: Paths, model: Path) -> ProjectorChoice:
+    """The mmproj file of a model among all files on this machine."""
+    from slipstream.models.library.places import projector_files
+
+    return projector_of(model, lambda: projector_files(paths.models, os.environ))
 
 
 def head_files(paths: Paths) -> list[Path]:
@@ -109,6 +118,22 @@ def check_files(load: Load, shipped: Path | None = None) -> None:
         header = read_header(Path(load.model))
         for each in load.lora:
             read_adapter(Path(each.path), each.scale, header)
+
+
+def check_projector(path: Path | str) -> None:
+    """Refuses a file that was named as an mmproj file and is none.
+
+    Raises:
+        ModelFileError: If it is none, or cannot be read.
+    """
+    from slipstream.models.gguf.reader import read_header
+
+    header = read_header(Path(path))
+    if header.architecture != PROJECTOR:
+        what = f"a {header.architecture} model" if header.architecture else "a GGUF without an architecture"
+        raise ModelFileError(
+            f"{shown_path(path)} is no mmproj file: it is {what}.", "Name the mmproj file of the model."
+        )
 
 
 def title_of(model: Path) -> str:

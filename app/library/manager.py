@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.app.library.format import size
 from slipstream.app.library.learned_gains import ModelHistory
-from slipstream.app.library.load_request import make_usual
+from slipstream.app.library.load_request import make_usual, projector_here
 from slipstream.app.library.machine_speed import kept_speed, machine_speed
 from slipstream.app.library.offers import CatalogOffer, QuantOffer, Removal, catalog_offers, is_quick, quant_offers
 from slipstream.app.library.pairs import best_pair, checked_header, load_with, offers_for, store_of, that_fits
@@ -27,7 +27,7 @@ from slipstream.models.hub.address import offline_by_environment
 from slipstream.models.library.catalog import Catalog, CatalogFile, CatalogPair, catalog
 from slipstream.models.library.import_model import How, OnProgress
 from slipstream.models.library.pairing import DRAFT, PairOffer
-from slipstream.models.library.projectors import projector_beside, projector_bytes
+from slipstream.models.library.projectors import projector_bytes
 from slipstream.models.library.store import Checked, Installed, Removed
 from slipstream.models.llama.devices import Device, devices, memory
 from slipstream.models.llama.remote import Lender, ask_all
@@ -129,7 +129,7 @@ class ModelManager:
 
     def fit_of(self, model: Installed) -> Fit:
         """How an installed model runs here; raises ``ModelFileError`` if it cannot be read."""
-        seeing = projector_bytes(projector_beside(model.path))
+        seeing = projector_bytes(projector_here(self.paths, model.path).path)
         return fit(checked_header(model), self.devices(), heads=seeing)
 
     def speed_of(self, model: Installed, pair: PairOffer | None) -> Prediction | None:

@@ -18,10 +18,11 @@ from textual.events import Key
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
+from slipstream.app.chats.compaction import Compaction
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import clean, typed
-from slipstream.app.protocol import Load, Loaded, Sampling, failure_words
+from slipstream.app.protocol import Load, Loaded, Prefilling, Sampling, Stepped, failure_words
 from slipstream.app.settings.file import SettingsFile
 from slipstream.app.settings.presets import led_by, values_of
 from slipstream.app.tui.chat.conversation import Conversation, Turn
@@ -38,11 +39,17 @@ from slipstream.app.tui.engine_service import (
     ReplyFailed,
     ReplyPrefilling,
     ReplyStreamed,
+    SummaryDone,
+    SummaryFailed,
+    SummaryStreamed,
 )
+from slipstream.app.tui.parts.format import plural
 from slipstream.app.tui.parts.notice import ChatsChanged
 from slipstream.models.errors import SlipstreamError, UsageError
 
 MARK: Final = "\u203a "  # stands before what was asked
+COMPACT: Final = f"{SLASH}compact"
+UNDO: Final = f"{COMPACT} undo"
 LAST_WORDS: Final = 2.0  # seconds that a reply has to end in order when its reader leaves
 
 
@@ -115,6 +122,8 @@ class InlineChat(App[int]):
         self.turn: Turn | None = None  # the question that is being answered
         self.text = self.shown = ""  # the reply so far, as the model wrote it and as it is shown
         self._answer = Static(classes="answer")
+        self._left = False
+        self._summary: tuple[Compaction, Loaded] | None = None  # that is being written, and the model that writes it
         self._waiting = self._written = ""  # a question that waits for the model; the answer so far
         self.said: list[str] = []  # all that was shown, in order, for the terminal to keep
 
@@ -133,16 +142,17 @@ class InlineChat(App[int]):
         self._start()
 
     def action_stop_or_leave(self) -> None:
-        """Stops the reply that is being written; without one, leaves."""
-        if self.turn:
+        """Stops the reply or the summary that is being written; without one, leaves."""
+        if self.turn or self._summary:
             self._room.stop()
         else:
             self.exit(0)
 
     def action_leave(self) -> None:
-        """Leaves; a reply that is being written stays as far as it is."""
+        """Leaves; a reply that is being written stays as far as it is, and a summary is dropped."""
         if self.turn:
             self._keep(self.shown)
+        self._left = True
         self.exit(0)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
@@ -155,7 +165,7 @@ class InlineChat(App[int]):
 
     async def on_unmount(self) -> None:
         """Ends the engine: a thread that waits for it would keep the program alive."""
-        if self.turn:
+        if self.turn or self._summary:
             await self._room.end_reply(LAST_WORDS)
         await asyncio.to_thread(self._engine.close)
 
@@ -172,14 +182,13 @@ class InlineChat(App[int]):
 
     @on(Ask.Sent)
     async def _sent(self, message: Ask.Sent) -> None:
-        if not message.text.strip() or self.turn or self._waiting:
+        if not message.text.strip() or self.turn or self._waiting or self._summary:
             return
         if is_command(message.text):
-            await self._fail(
-                UsageError(
-                    "commands work only in the full chat; nothing was sent.", "// sends a message that begins with /."
-                )
-            )
+            try:
+                await self._command(" ".join(message.text.split()))
+            except SlipstreamError as error:
+                await self._fail(error)
             return
         if self.loaded is None:
             self._waiting = message.text
@@ -201,6 +210,78 @@ class InlineChat(App[int]):
         await self._column.mount(Static(Content(f"{MARK}{question}"), classes="asked"), self._answer)
         self._column.anchor()
         self._room.reply(self.turn.generate, self.turn.reply.id, self.turn.before)
+
+    async def _command(self, words: str) -> None:
+        """Summarizes the older messages, or brings them back.
+
+        Raises:
+            SlipstreamError: If it is another command, there is too little to summarize, or the chat cannot be changed.
+        """
+        if words not in (COMPACT, UNDO):
+            raise UsageError(
+                f"of the commands only {COMPACT} and {UNDO} work here; nothing was sent.",
+                "slipstream without --inline has the others; // sends a message that begins with /.",
+            )
+        if words == UNDO:
+            there = self._conversation.undo_compact()
+            self.ask.text = ""
+            await self._show("the model reads the summarized messages again." if there else "this chat has no summary.")
+            return
+        plan = self._conversation.compaction()
+        if self.loaded is None:
+            self._waiting = words
+            if not self._room.busy:
+                self._start()
+            return
+        self._summary, self.ask.text = (plan, self.loaded), ""
+        self.text = self.shown = self._written = ""
+        self._answer = Static(classes="answer")
+        await self._column.mount(self._answer)
+        self._column.anchor()
+        self._say(f"summarizing {plural(plan.count, 'message')} · Esc stops")
+        drafter, following = self._load.drafter, self._room.next_request
+        self._room.summarize(self._conversation.summary_of(plan, self.loaded, drafter, following))
+
+    @on(SummaryStreamed)
+    def _summary_streamed(self, message: SummaryStreamed) -> None:
+        if not self._summary:
+            return
+        match message.event:
+            case Stepped() as step:
+                self._written += clean("".join(piece.text for piece in step.parts.answer), self._written)
+                self._answer.update(Content(self._written.strip("\n") or "thinking\u2026"))
+                self._say(f"summarizing {plural(self._summary[0].count, 'message')} · Esc stops")
+            case Prefilling(done=done, total=total):
+                self._written = ""  # of a part of the chat; the last part's summary covers all
+                self._say(f"summarizing: reading {done:,} of {total:,} tokens · Esc stops")
+
+    @on(SummaryDone)
+    async def _summarized(self, message: SummaryDone) -> None:
+        under_way, self._summary = self._summary, None
+        if not under_way or self._left:
+            return
+        plan, loaded = under_way
+        await self._answer.remove()
+        if not message.text:
+            await self._show("stopped; nothing was changed.")
+        else:
+            try:
+                self._conversation.compact(plan, message.text, loaded)
+            except SlipstreamError as error:
+                await self._fail(error)
+                return
+            await self._show(message.text)
+            await self._show(f"{plural(plan.count, 'message')} summarized; {UNDO} brings them back.")
+        self._say("Enter sends · Esc leaves")
+
+    @on(SummaryFailed)
+    async def _summary_failed(self, message: SummaryFailed) -> None:
+        self._summary = None
+        if message.died:
+            self.loaded = None
+        await self._answer.remove()
+        error = message.error
+        await self._fail(SlipstreamError(error.title, f"{error.hint} The chat is as it was.".strip()))
 
     @on(LoadProgress)
     def _progress(self, message: LoadProgress) -> None:

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slipstream.models.hub.types import is_projector
 from slipstream.models.library.records import Origin
 from slipstream.models.outside import is_sha256, read_limited, read_object
 
 OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
 """Where Ollama keeps models when Linux runs it as a service of its own."""
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
+_OLLAMA_PROJECTOR: Final = "application/vnd.ollama.image.projector"
 _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/")
 _LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
@@ -70,6 +72,40 @@ def foreign_models(environment: Mapping[str, str]) -> Iterator[Found]:
         if place not in seen:
             seen.add(place)
             yield found
+
+
+def projector_files(folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """The mmproj files in our folder and in those of other programs, each file once; Ollama's have no names.
+
+    Args:
+        folder: Our folder of models.
+        environment: See ``foreign_models``.
+    """
+    seen: set[tuple[int, int] | str] = set()
+    hubs = (_hub_folder(environment), _llama_cpp_folder(environment))
+    for root in (folder, *_lm_studio_folders(_home(environment)), *hubs):
+        for parent, folders, names in os.walk(root, followlinks=False):
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "blobs")
+            for path in (Path(parent) / name for name in sorted(names) if is_projector(name)):
+                if path.suffix.lower() == ".gguf" and (place := place_of(path)) not in seen:
+                    seen.add(place)
+                    yield path
+
+
+def ollama_projector(model: Path) -> Path | None:
+    """The mmproj file that Ollama's manifest of a model names beside it; None for a model of another place."""
+    digest = model.name.removeprefix("sha256-")
+    if model.parent.name != "blobs" or not is_sha256(digest):
+        return None
+    with suppress(OSError):
+        for manifest in sorted(path for path in (model.parent.parent / "manifests").rglob("*") if path.is_file()):
+            layers = read_object(manifest, _MOST_BYTES).get("layers")
+            kinds = [each for each in layers if isinstance(each, dict)] if isinstance(layers, list) else []
+            files = {str(each.get("mediaType")): str(each.get("digest")).removeprefix("sha256:") for each in kinds}
+            found = files.get(_OLLAMA_PROJECTOR, "")
+            if files.get(_OLLAMA_MODEL) == digest and is_sha256(found):
+                return model.with_name(f"sha256-{found}")
+    return None
 
 
 def place_of(path: Path) -> tuple[int, int] | str:

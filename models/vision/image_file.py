@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,11 +26,14 @@ if TYPE_CHECKING:  # the interface reads headers, which takes neither
 
 MOST_BYTES: Final = 20 << 20
 MOST_PIXELS: Final = 50_000_000
-_FORMATS: Final = ("PNG", "JPEG", "GIF", "BMP")
-_KINDS: Final = "PNG, JPEG, GIF or BMP"
+_FORMATS: Final = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
+_KINDS: Final = "PNG, JPEG, GIF, BMP or WebP"
 _STARTS: Final = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
+_WEBP: Final = re.compile(rb"RIFF.{4}WEBPVP8[ LX]", re.DOTALL)
+_WEBP_HEAD: Final = 30  # bytes that hold the size, of each of its three kinds
 _SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".avif", ".heic", ".tif", ".tiff"})
 _ORIENTATION: Final = 0x0112
+_UPRIGHT: Final = frozenset({"JPEG", "WEBP"})  # formats of photos, whose EXIF tag viewers follow
 _TURNED: Final = frozenset({5, 6, 7, 8})  # values of the EXIF tag that swap width and height
 _EDGE: Final = 200  # the longest side may be so many times the shortest: encoders cut longer strips badly
 
@@ -62,7 +66,7 @@ def read_image(path: Path) -> bytes:
         raise UsageError(
             f"cannot read the image {shown_path(path)}: {reason}.", f"Name an image of at most {MOST_BYTES >> 20} MB."
         ) from error
-    if not raw.startswith(_STARTS):
+    if not (raw.startswith(_STARTS) or _WEBP.match(raw)):
         raise UsageError(f"{shown_path(path)} is no {_KINDS} image.", "Convert it to PNG or JPEG.")
     return raw
 
@@ -79,13 +83,13 @@ def facts_of(raw: bytes, name: str) -> ImageFacts:
     """
     with _opened(raw, name) as image:
         width, height = image.size
-        if image.format == "JPEG" and image.getexif().get(_ORIENTATION) in _TURNED:
+        if image.format in _UPRIGHT and image.getexif().get(_ORIENTATION) in _TURNED:
             width, height = height, width
     return ImageFacts(hashlib.sha256(raw).hexdigest(), len(raw), width, height)
 
 
 def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
-    """Decodes an image, turned upright, on a white ground where it is transparent.
+    """Decodes an image, turned upright, on a white ground where it is transparent; of an animation the first frame.
 
     Returns:
         [height, width, 3] red, green and blue.
@@ -98,7 +102,7 @@ def pixels_of(raw: bytes, name: str) -> NDArray[np.uint8]:
 
     with _opened(raw, name) as image:
         picture: Image = image
-        if image.format == "JPEG":
+        if image.format in _UPRIGHT:
             picture = ImageOps.exif_transpose(image)
         return np.asarray(_flat(picture), np.uint8).copy()
 
@@ -122,6 +126,8 @@ def _opened(raw: bytes, name: str) -> Iterator[Image]:
     from PIL import UnidentifiedImageError
 
     shown = shown_path(name)
+    if _WEBP.match(raw):  # its decoder takes memory for the pixels as soon as it is opened
+        _check_size(*_webp_size(raw, shown), shown)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Pillow.DecompressionBombWarning)
@@ -136,14 +142,33 @@ def _opened(raw: bytes, name: str) -> Iterator[Image]:
         reason = quoted(str(error).rstrip(". ") or type(error).__name__, 100)
         if isinstance(error, UnidentifiedImageError):
             reason = f"its header is no {_KINDS} header"
-        raise UsageError(f"the image {shown} is damaged: {reason}.", "Open it elsewhere and save it again.") from None
+        raise _damaged(shown, reason) from None
+
+
+def _webp_size(raw: bytes, shown: str) -> tuple[int, int]:
+    """Width and height by the header of a WebP file, of a whole animation where it is one."""
+    if len(raw) < _WEBP_HEAD:
+        raise _damaged(shown, "it ends in its header")
+    kind = raw[15:16]
+    if kind == b"X":
+        return 1 + int.from_bytes(raw[24:27], "little"), 1 + int.from_bytes(raw[27:30], "little")
+    if kind == b"L":
+        both = int.from_bytes(raw[21:25], "little")
+        return 1 + (both & 0x3FFF), 1 + (both >> 14 & 0x3FFF)
+    return int.from_bytes(raw[26:28], "little") & 0x3FFF, int.from_bytes(raw[28:30], "little") & 0x3FFF
 
 
 def _check_size(width: int, height: int, shown: str) -> None:
     if width * height > MOST_PIXELS:
         raise _too_large(shown)
-    if min(width, height) < 1 or max(width, height) > _EDGE * min(width, height):
+    if min(width, height) < 1:
+        raise _damaged(shown, f"it has {width:,} × {height:,} pixels")
+    if max(width, height) > _EDGE * min(width, height):
         raise UsageError(f"the image {shown} has {width:,} × {height:,} pixels.", "Cut out a part that is less narrow.")
+
+
+def _damaged(shown: str, reason: str) -> UsageError:
+    return UsageError(f"the image {shown} is damaged: {reason}.", "Open it elsewhere and save it again.")
 
 
 def _too_large(shown: str) -> UsageError:

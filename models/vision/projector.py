@@ -24,6 +24,8 @@ from slipstream.models.outside import shown_path
 from slipstream.models.types import Floats, Token
 from slipstream.models.vision.image_file import ImageFacts, facts_of, pixels_of, read_image
 
+_SECTIONS: Final = "rope.dimension_sections"
+_MROPE_ONLY: Final = frozenset({"glm4", "glm4moe"})  # llama.cpp ends the process at an image without those sections
 _IMAGE: Final = 1  # kind of a chunk, MTMD_INPUT_CHUNK_TYPE_IMAGE
 _TRIED: Final = 64  # pixels a side of the image that a file is tried with
 _END_BYTES: Final = 1 << 20  # of a file that its name covers
@@ -71,6 +73,11 @@ class Projector:
         if header.architecture != ARCHITECTURE or not header.metadata.get("clip.has_vision_encoder"):
             raise ModelFileError(
                 f"{shown_path(path)} is no mmproj file for images.", "Name the mmproj file of this model."
+            )
+        if model.header.architecture in _MROPE_ONLY and not _has_sections(model.header):
+            raise ModelFileError(
+                f"the file of {model.header.name} was made for text alone: it lacks {_SECTIONS}.",
+                "Get a newer conversion of this model.",
             )
         self.fingerprint = _fingerprint(header)
         self._path, self._most_rows = path, most_rows
@@ -251,6 +258,12 @@ def _read(path: Path, sha256: str) -> bytes:
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise UsageError(f"the image {shown_path(path.name)} has changed since.", "Send the message again with it.")
     return raw
+
+
+def _has_sections(header: Header) -> bool:
+    """Whether a model numbers an image's rows by their place in it, as the first two sections do."""
+    sections = header.metadata.get(f"{header.architecture}.{_SECTIONS}")
+    return isinstance(sections, Sequence) and len(sections) > 1 and all(sections[:2])
 
 
 def _fingerprint(header: Header) -> str:

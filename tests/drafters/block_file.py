@@ -14,6 +14,7 @@ from typing import Any, Final
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+from tests.drafters.mtp_file import CHARACTERS
 
 WIDTH: Final = 64
 RINGS: Final = 5
@@ -198,7 +199,7 @@ def write_file(path: Path, architecture: str, weights: Weights, settings: Mappin
     for key, value in {**shared, **settings}.items():
         adders[type(value)](f"{architecture}.{key}", value)
     writer.add_tokenizer_model("llama")
-    names = ["<unk>", "<s>", "</s>", "<mask>", *(f"\u2581w{token}" for token in range(4, TOKENS))]
+    names = ["<unk>", "<s>", "</s>", "<mask>", *CHARACTERS[1:]]
     writer.add_token_list(names)
     writer.add_token_scores([-float(token) for token in range(TOKENS)])
     writer.add_token_types([2, 3, 3, 3, *[1] * (TOKENS - 4)])

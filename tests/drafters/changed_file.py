@@ -23,7 +23,7 @@ def changed(
     Args:
         source: What is copied.
         copy: Where to.
-        keys: New values; the keys keep their types.
+        keys: New values; the keys keep their types, and new ones are texts.
         tensors: New or additional tensors, whole numbers as they are; None leaves one out.
     """
     header = read_header(source)
@@ -32,6 +32,8 @@ def changed(
         for key, value in header.metadata.items()
         if not key.startswith(("general.architecture", "general.alignment"))
     }
+    more = {key: (gguf.GGUFValueType.STRING, value) for key, value in keys.items() if isinstance(value, str)}
+    metadata = {**more, **metadata}
     arrays = {**{tensor.name: read_tensor(header, tensor) for tensor in header.tensors}, **tensors}
     written = [_tensor(name, values) for name, values in arrays.items() if values is not None]
     write_gguf(copy, header.architecture, metadata, written)

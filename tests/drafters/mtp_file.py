@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 WIDTH: Final = 64
 TOKENS: Final = 48
 LAYERS: Final = 3  # the last one predicts
+CHARACTERS: Final = "9\u2581\nabcdefghijklmnopqrstuvwxyz012345678<|>_.,:"
+"""What the tokens from the third on say: as much as chats in small letters and the marks around images need."""
 ARCHITECTURES: Final = ("glm4moe", "deepseek2", "cohere2moe", "hy_v3", "step35", "mimo2", "qwen35", "qwen35moe")
 """Some whose memory is attention alone, one of them latent and some with sliding windows, and two hybrid ones."""
 _HYBRID: Final = ("qwen35", "qwen35moe")
@@ -167,7 +169,7 @@ def write_mtp(path: Path, architecture: str, guesses: Guesses = "right", part: P
             f"{architecture}.{key}", value
         )
     writer.add_tokenizer_model("llama")
-    names = ["<unk>", "<s>", "</s>", *(f"\u2581w{token}" for token in range(3, TOKENS))]
+    names = ["<unk>", "<s>", "</s>", *CHARACTERS]
     writer.add_token_list(names)
     writer.add_token_scores([-float(token) for token in range(TOKENS)])
     writer.add_token_types([2, 3, 3, *[1] * (TOKENS - 3)])

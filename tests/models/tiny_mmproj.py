@@ -21,8 +21,8 @@ KINDS: Final = ("mlp", "gemma3", "qwen2vl_merger")
 Weights = dict[str, NDArray[np.float32]]
 
 
-def write_mmproj(path: Path, kind: str, width: int, seed: int = 3, title: str = "") -> Path:
-    """Writes a projector for a model of this width; a title tells which one."""
+def write_mmproj(path: Path, kind: str, width: int, seed: int = 3, title: str = "", tuning: str = "") -> Path:
+    """Writes a projector for a model of this width; a title, and what it was tuned for, tell which one."""
     rng = np.random.default_rng(seed)
 
     def matrix(*shape: int, gain: float = 1.0) -> NDArray[np.float32]:
@@ -68,6 +68,8 @@ def write_mmproj(path: Path, kind: str, width: int, seed: int = 3, title: str = 
     writer = gguf.GGUFWriter(path, "clip")
     if title:
         writer.add_name(title)
+    if tuning:
+        writer.add_finetune(tuning)
     writer.add_bool("clip.has_vision_encoder", True)
     writer.add_string("clip.projector_type", kind)
     for name, number in numbers.items():

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from slipstream.app.chats.compaction import Compaction
-from slipstream.app.protocol import Done, Generate, Loaded, Message, Stepped
+from slipstream.app.protocol import Loaded, Stepped
 from slipstream.app.tui.chat.context_meter import ContextMeter
 from slipstream.app.tui.chat.page import ChatPage
 from slipstream.app.tui.chat.reply import Reply
@@ -56,14 +56,7 @@ class Compacting:
         widget.note(f"summarizing {plural(plan.count, 'message')} · Esc stops")
         page.transcript.to_end()
         page.refresh_keys()
-
-        def summarize(generate: Callable[[Generate], Done]) -> str:
-            def generate_part(messages: list[Message]) -> Done:
-                return generate(page.conversation.asking(loaded, drafter, engine.next_request(), messages))
-
-            return page.conversation.summary(plan, generate_part, loaded)
-
-        engine.summarize(summarize)
+        engine.summarize(page.conversation.summary_of(plan, loaded, drafter, engine.next_request))
 
     def stop(self) -> None:
         self._engine.stop()

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from slipstream.app.chats.compaction import Ask, Compaction, asking, compaction
+from slipstream.app.chats.compaction import Compaction, asking, compaction
 from slipstream.app.chats.images import AttachedImage
 from slipstream.app.chats.recording import history, last_summary, turns
 from slipstream.app.chats.records import StoredChat, StoredMessage
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import (
+    Done,
     Generate,
     Loaded,
     Message,
@@ -274,14 +275,21 @@ class Conversation:
         """
         return compaction(self._store.messages(self.chat.id) if self.chat else [])
 
-    def asking(self, loaded: Loaded, drafter: str, request: int, messages: list[Message]) -> Generate:
-        """The request for a summary."""
-        like = Generate(request, [], self.sampling, drafter, frame_ms=FRAME)
-        return asking(request, messages, like, loaded.reasoning)
+    def summary_of(
+        self, plan: Compaction, loaded: Loaded, drafter: str, next_request: Callable[[], int]
+    ) -> Callable[[Callable[[Generate], Done]], str]:
+        """What has a summary written, given what has a reply written; see ``Compaction.summary``."""
+        sampling, found = self.sampling, self._store.images.found
 
-    def summary(self, plan: Compaction, ask: Ask, loaded: Loaded) -> str:
-        """Has a summary written, see ``Compaction.summary``."""
-        return plan.summary(ask, loaded.fingerprint, self._store.images.found)
+        def write(ask: Callable[[Generate], Done]) -> str:
+            def part(messages: list[Message]) -> Done:
+                request = next_request()
+                like = Generate(request, [], sampling, drafter, frame_ms=FRAME)
+                return ask(asking(request, messages, like, loaded.reasoning))
+
+            return plan.summary(part, loaded.fingerprint, found)
+
+        return write
 
     def compact(self, done: Compaction, summary: str, loaded: Loaded) -> None:
         """Lets a summary stand for the older messages."""

@@ -320,8 +320,10 @@ def test_an_answer_follows_a_schema_or_a_grammar(tmp_path: Path) -> None:
     cut = slipstream(*ask, "--json-schema", str(schema), "--max-tokens", "2", "--json", home=tmp_path)
     assert "does not fit its grammar: it reached 2 tokens" in cut.stderr.decode()
     assert json.loads(cut.stdout.splitlines()[-1])["complete"] is False
-    schema.write_text("{")
+    schema.write_text('{"type": "banana"}')
     assert "the JSON schema cannot be used" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
+    schema.write_text("{")
+    assert "schema.json is no JSON" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
     schema.write_text("")
     assert "is empty" in refused(slipstream(*ask, "--json-schema", str(schema), home=tmp_path), 2)
 

@@ -48,6 +48,24 @@ def test_a_model_without_an_mmproj_file_says_what_to_do(folder: Path) -> None:
     assert "cannot see images: no mmproj file" in line and "--mmproj FILE" in line
     given = slipstream(*arguments, "--mmproj", str(folder / "seeing" / "mmproj-tiny-f16.gguf"), home=folder / "home")
     assert given.returncode == 0, given.stderr
+    model = str(folder / "blind" / "tiny-f32.gguf")
+    line = refused(slipstream(*arguments, "--mmproj", model, home=folder / "home"), 1)
+    assert "is no mmproj file: it is a llama model" in line
+    line = refused(slipstream(*run(folder, "blind"), "--mmproj", "nowhere.gguf", home=folder / "home"), 1)
+    assert "nowhere.gguf: no such file" in line, "it is named, so it is refused, also without an image"
+
+
+def test_one_that_another_program_keeps_is_found_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder / "user"))
+    other = folder / "user" / ".lmstudio" / "models" / "acme" / "Tiny"
+    other.mkdir(parents=True)
+    mmproj = write_mmproj(other / "mmproj-tiny-f16.gguf", "mlp", WIDTH)
+    arguments = run(folder, "blind", "--image", str(folder / "cat.png"))
+    line = refused(slipstream(*arguments, home=folder / "home"), 2)
+    assert "do not say whether they belong to it" in line and f"start with --mmproj {mmproj}." in line
+    write_mmproj(mmproj, "mlp", WIDTH, title="Tiny llama")
+    done = slipstream(*arguments, home=folder / "home")
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_no_image_is_refused_before_the_model_is_loaded(folder: Path) -> None:

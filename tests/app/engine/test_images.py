@@ -12,10 +12,14 @@ from types import MappingProxyType
 from typing import Final
 
 import pytest
+from tests.drafters import block_file, gemma4_file
+from tests.drafters.mtp_file import WIDTH as MTP_WIDTH
+from tests.drafters.mtp_file import write_mtp
 from tests.models.kinds import SEES, WIDTH, write_kind
 from tests.models.tiny_mmproj import write_mmproj, write_picture
 
 from slipstream.app.chats.images import read_attached
+from slipstream.app.engine import load as loading
 from slipstream.app.engine.load import load
 from slipstream.app.engine.session import Session
 from slipstream.app.engine.text import Vocabulary
@@ -24,14 +28,19 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import HOME_VARIABLE, Paths
 from slipstream.app.protocol import AUTO, Done, Generate, Load, Message, Prepare, Sampling
 from slipstream.drafters import registry
+from slipstream.drafters.text_index.index import open_index
+from slipstream.drafters.text_index.text import Piece
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.types import Token
 
 DRAFTERS: Final = [
     AUTO,
-    *(name for name in registry.METHODS if name not in ("none", "mtp", "dflash", "dspark", "retrieval")),
+    *(
+        name for name in registry.METHODS if name not in ("none", "mtp", "dflash", "dspark")
+    ),  # which it has no heads for
     "lookup|draft",
+    "lookup|retrieval",
 ]
 SAMPLINGS: Final = [
     Sampling(0.0, seed=1),
@@ -40,6 +49,7 @@ SAMPLINGS: Final = [
 ]
 ASKED: Final = "Tell me a story about a small fox."
 PAIRS: Final = MappingProxyType({"mlp": "llama", "gemma3": "gemma3", "qwen2vl_merger": SEES})
+MTP_PAIRS: Final = [("qwen35", "qwen2vl_merger"), ("qwen35moe", "mlp"), ("hy_v3", "mlp"), ("step35", "gemma3")]
 
 
 class Endless:
@@ -65,7 +75,7 @@ def reply(session: Session, messages: list[Message], drafter: str, sampling: Sam
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pictures")
-    return [write_picture(folder / name, seed) for seed, name in enumerate(("one.png", "two.jpg", "three.bmp"))]
+    return [write_picture(folder / name, seed) for seed, name in enumerate(("one.png", "two.webp", "three.bmp"))]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +88,13 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Load:
 
 
 @pytest.fixture(scope="module")
-def session(seeing: Load) -> Iterator[Session]:
+def session(seeing: Load, pictures: list[Path]) -> Iterator[Session]:
+    opened, _ = load(seeing, lambda _: None)
+    with closing(opened):  # what it writes about an image is what retrieval finds
+        opened.model.vocabulary = Endless(opened.model.vocabulary)
+        texts = [reply(opened, [about(pictures[0])], "none", sampling).tokens for sampling in SAMPLINGS]
+    with closing(open_index(Path(seeing.index or ""), read_header(Path(seeing.model)))) as index:
+        index.add([Piece(str(number), tokens) for number, tokens in enumerate(texts)])
     opened, loaded = load(seeing, lambda _: None)
     assert loaded.images
     opened.model.vocabulary = Endless(opened.model.vocabulary)
@@ -96,15 +112,86 @@ def plain(session: Session, pictures: list[Path]) -> Callable[[int, int], Done]:
 def test_every_drafter_writes_about_images_what_plain_decoding_writes(
     session: Session, plain: Callable[[int, int], Done], pictures: list[Path], drafter: str
 ) -> None:
-    drafted = 0
+    drafted = accepted = 0
     for count in (1, 2):
         for shape, sampling in enumerate(SAMPLINGS):
             wanted, done = plain(count, shape), reply(session, [about(*pictures[:count])], drafter, sampling)
             assert not done.failed
             assert (done.text, done.tokens, done.reason) == (wanted.text, wanted.tokens, "length")
             assert done.prompt_tokens == wanted.prompt_tokens
-            drafted += done.speed.drafted
+            drafted, accepted = drafted + done.speed.drafted, accepted + done.speed.accepted
     assert drafted or drafter in (AUTO, "space"), "nothing was drafted, so this run shows nothing"
+    assert accepted or drafter != "retrieval", "it never found what it had read"
+
+
+@pytest.mark.parametrize(("architecture", "kind"), MTP_PAIRS)
+def test_mtp_layers_draft_after_images_from_the_features_of_the_text(
+    architecture: str, kind: str, pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a layer is right only for the first token of a draft, and only with the feature of the place before it."""
+    monkeypatch.setattr(loading, "SAMPLE_TEXT", "a text in letters that the tiny vocabulary has")
+    model = write_mtp(tmp_path / "model.gguf", architecture, "from the feature")
+    mmproj = write_mmproj(tmp_path / "mmproj.gguf", kind, MTP_WIDTH)
+    session, loaded = load(Load(str(model), mmproj=str(mmproj), kv_type="f32", threads=1), lambda _: None)
+    with closing(session):
+        assert loaded.images
+        said = [about(*pictures, text="tell me")]
+        for sampling in (Sampling(0.0), Sampling(0.8, seed=2)):
+            plain = reply(session, said, "none", sampling)
+            for name in ("mtp", "lookup|mtp", AUTO):
+                done = reply(session, said, name, sampling)
+                assert (done.tokens, done.reason, done.failed) == (plain.tokens, plain.reason, {}), name
+                if name == "mtp":
+                    drafts = done.by_drafter["mtp"]
+                    assert drafts["accepted"] > 15, "the features of its text were not those of the text"
+        more = [*said, Message("assistant", plain.text, plain.tokens), about(pictures[1], text="and that")]
+        texts = {tuple(reply(session, more, name, Sampling(0.8, seed=3)).tokens) for name in ("mtp", "none")}
+        assert len(texts) == 1 and len(*texts) > 30
+
+
+@pytest.mark.parametrize("method", ["mtp", "dflash", "dspark"])
+def test_heads_in_files_of_their_own_draft_after_images(
+    method: str, pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Gemma 4 assistant reads the target's cache itself: eight places before the last token, behind the image."""
+    monkeypatch.setattr(loading, "SAMPLE_TEXT", "a text in letters that the tiny vocabulary has")
+    if method == "mtp":
+        model = gemma4_file.write_target(tmp_path / "model.gguf")
+        head = gemma4_file.write_assistant(tmp_path / "mtp-head.gguf", cache=True)
+    else:
+        model = block_file.write_target(tmp_path / "model.gguf", "qwen3")
+        head = block_file.write_head(tmp_path / "head.gguf", method)
+    mmproj = write_mmproj(tmp_path / "mmproj.gguf", "mlp", block_file.WIDTH)
+    request = Load(str(model), mmproj=str(mmproj), kv_type="f32", threads=1, heads=[str(head)])
+    session, loaded = load(request, lambda _: None)
+    with closing(session):
+        assert loaded.images and not loaded.failed
+        said = [about(*pictures, text="tell me")]
+        accepted = 0
+        for seed in range(4):
+            sampling = Sampling(0.8, seed=seed)
+            plain = reply(session, said, "none", sampling)
+            for name in (method, f"lookup|{method}", AUTO):
+                done = reply(session, said, name, sampling)
+                assert (done.tokens, done.reason, done.failed) == (plain.tokens, plain.reason, {}), name
+                if name == method:
+                    accepted += done.speed.accepted
+        assert accepted > 30, "it is hardly ever right behind an image"
+
+
+def test_a_glm_that_was_converted_for_text_alone_refuses_images(
+    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp would end the process."""
+    monkeypatch.setattr(loading, "SAMPLE_TEXT", "a text in letters that the tiny vocabulary has")
+    model = write_mtp(tmp_path / "model.gguf", "glm4moe")
+    mmproj = write_mmproj(tmp_path / "mmproj.gguf", "mlp", MTP_WIDTH)
+    session, loaded = load(Load(str(model), mmproj=str(mmproj), kv_type="f32", threads=1), lambda _: None)
+    with closing(session):
+        assert not loaded.images
+        with pytest.raises(SlipstreamError, match=r"made for text alone.*newer conversion"):
+            reply(session, [about(pictures[0], text="what")], "none", SAMPLINGS[0])
+        assert reply(session, [Message("user", "what")], "none", SAMPLINGS[0]).tokens
 
 
 def test_the_picture_makes_the_text(session: Session, pictures: list[Path]) -> None:
@@ -178,6 +265,14 @@ def test_a_model_without_an_mmproj_refuses_images_and_says_the_cure(seeing: Load
             reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
         said = [about(pictures[0]), Message("assistant", "A fox."), Message("user", "And then?")]
         assert reply(session, said, AUTO, SAMPLINGS[0]).tokens  # an older image stays what its mark says
+
+
+def test_files_that_may_be_its_mmproj_are_named(seeing: Load, pictures: list[Path]) -> None:
+    session, loaded = load(replace(seeing, mmproj=None, mmproj_unsure=["/a/mmproj.gguf", "/b c/mmproj.gguf"]), print)
+    assert not loaded.images
+    with closing(session), pytest.raises(UsageError, match=r"belong to it") as caught:
+        reply(session, [about(pictures[0])], AUTO, SAMPLINGS[0])
+    assert caught.value.hint == "If one does, start with --mmproj /a/mmproj.gguf or --mmproj '/b c/mmproj.gguf'."
 
 
 def test_an_image_that_changed_or_is_gone_is_one_error(session: Session, tmp_path: Path) -> None:

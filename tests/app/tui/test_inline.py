@@ -13,6 +13,8 @@ from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import Script, ScriptedEngine
 from textual.pilot import Pilot
 
+from slipstream.app.chats.compaction import ASKED
+from slipstream.app.chats.recording import LEAD
 from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol import Load, Sampling
 from slipstream.app.settings.file import SettingsFile
@@ -147,11 +149,110 @@ async def test_a_command_is_not_sent(store: ChatStore, tmp_path: Path) -> None:
     engine = ScriptedEngine([Script(TEXT)])
     async with opened(store, tmp_path, engine) as (app, pilot):
         await pilot.press(*"/help", "enter")
-        await until(app, pilot, lambda: "commands work only in the full chat" in shown(app))
+        await until(app, pilot, lambda: "only /compact and /compact undo work here" in shown(app))
         assert app.ask.text == "/help" and not engine.asked
         await pilot.press("home", "/", "enter")
         await until(app, pilot, lambda: app.said[-2:] == ["\u203a /help", TEXT])
         assert engine.asked[0].messages[-1].content == "/help"
+
+
+SUMMARY = "They talked of the sea."
+
+
+async def command(app: InlineChat, pilot: Pilot[int], words: str, last: str) -> None:
+    app.ask.text = words
+    await pilot.press("enter")
+    await until(app, pilot, lambda: app.said[-1:] == [last])
+
+
+async def talk(app: InlineChat, pilot: Pilot[int], turns: int = 8) -> None:
+    for number in range(turns):
+        app.ask.text = f"question {number}"
+        await pilot.press("enter")
+        await until(app, pilot, lambda number=number: len(app.said) == 2 * number + 2 and app.turn is None)  # type: ignore[misc]
+
+
+def summaries(store: ChatStore) -> list[str]:
+    (chat,) = store.list_chats()
+    return [message.content for message in store.messages(chat.id) if message.summary]
+
+
+async def test_the_older_messages_are_summarized_and_brought_back(store: ChatStore, tmp_path: Path) -> None:
+    engine = ScriptedEngine([Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await command(
+            app, pilot, "/compact", "there is too little in this chat to summarize. /compact is for longer chats."
+        )
+        app.said.clear()
+        await talk(app, pilot)
+        engine.scripts = [Script(SUMMARY, hold=5), Script(TEXT)]
+        app.ask.text = "/compact"
+        await pilot.press("enter")
+        await until(app, pilot, lambda: "They" in shown(app) and "summarizing 12 messages" in shown(app))
+        assert engine.asked[-1].messages[-1].content == ASKED and engine.asked[-1].overflow == "stop"
+        app.ask.text = "too soon"
+        await pilot.press("enter")
+        assert app.ask.text == "too soon" and not summaries(store)
+        engine.go()
+        told = "12 messages summarized; /compact undo brings them back."
+        await until(app, pilot, lambda: app.said[-2:] == [SUMMARY, told])
+        assert summaries(store) == [SUMMARY] and SUMMARY in shown(app)
+        await pilot.press("enter")
+        await until(app, pilot, lambda: app.said[-1] == TEXT)
+        sent = [message.content for message in engine.asked[-1].messages]
+        assert sent[0] == f"{LEAD}{SUMMARY}\n\nquestion 6" and sent[-1] == "too soon"
+        await command(app, pilot, "/compact  undo", "the model reads the summarized messages again.")
+        assert not summaries(store) and app.ask.text == ""
+        await command(app, pilot, "/compact undo", "this chat has no summary.")
+
+
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_a_summary_that_is_stopped_changes_nothing(store: ChatStore, tmp_path: Path, key: str) -> None:
+    engine = ScriptedEngine([Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await talk(app, pilot)
+        (chat,) = store.list_chats()
+        before = store.messages(chat.id)
+        engine.scripts = [Script(SUMMARY, hold=5)]
+        app.ask.text = "/compact"
+        await pilot.press("enter")
+        await until(app, pilot, lambda: "They" in shown(app))
+        await pilot.press(key)
+        if key == "escape":
+            await until(app, pilot, lambda: app.said[-1] == "stopped; nothing was changed.")
+            assert app.return_value is None and "They" not in shown(app)
+        else:
+            await until(app, pilot, lambda: app.return_value == 0)
+    assert engine.stopped and store.messages(chat.id) == before and SUMMARY not in app.said
+
+
+@pytest.mark.parametrize("error", [SlipstreamError("the device failed.", ""), EngineDiedError("it ended.", "")])
+async def test_a_summary_that_fails_changes_nothing(store: ChatStore, tmp_path: Path, error: SlipstreamError) -> None:
+    engine = ScriptedEngine([Script(TEXT)])
+    async with opened(store, tmp_path, engine) as (app, pilot):
+        await talk(app, pilot)
+        engine.scripts = [Script(SUMMARY, fails=error), Script(TEXT)]
+        await command(app, pilot, "/compact", f"{error.title} The chat is as it was.")
+        assert not summaries(store)
+        await command(app, pilot, "go on", TEXT)
+        assert engine.asked[-1].messages[0].content == "question 0"
+
+
+async def test_a_summary_waits_for_the_model(store: ChatStore, tmp_path: Path) -> None:
+    chat = store.open_or_create("notes")
+    for number in range(4):
+        store.add_user(chat.id, f"question {number}")
+        reply = store.begin_reply(chat.id, model="mini", fingerprint="f", drafter="none", seed=number)
+        store.finish_reply(reply.id, text=TEXT, tokens=[])
+    engine = ScriptedEngine([Script(SUMMARY)], hold_load=True)
+    async with opened(store, tmp_path, engine, chat.id) as (app, pilot):
+        app.ask.text = "/compact"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert not engine.asked
+        engine.go_load()
+        await until(app, pilot, lambda: SUMMARY in app.said)
+        assert summaries(store) == [SUMMARY]
 
 
 async def test_a_refused_question_comes_back(store: ChatStore, tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ OWN: Final = {  # as these families switch, without the rest of their templates
     "gemma-4": "{% if enable_thinking | default(false) %}{{ '<system><|think|>' }}{% endif %}"
     + TURN
     + "{% if not enable_thinking | default(false) %}{{ '<|channel>thought\n<channel|>' }}{% endif %}",
+    "glm-4.6": "{% set off = enable_thinking is defined and not enable_thinking %}{% for m in messages %}"
+    "{{ '<|' + m.role + '|>\n' + (m.content.split('</think>')[-1] if m.role == 'assistant' else m.content) }}"
+    "{{ '/nothink' if m.role == 'user' and off and not m.content.endswith('/nothink') }}{% endfor %}<|assistant|>"
+    "{{ '\n<think></think>' if off }}",
+    "granite-3.3": "{% if messages[0].role != 'system' %}{{ '<system>Be helpful.' }}"
+    "{{ ' Think aloud first.' if thinking }}{% endif %}" + TURN,
     "qwen3.5": TURN + "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}"
     "{% else %}{{ '<think>\n' }}{% endif %}",
     "minicpm5": TURN + "{% if enable_thinking is defined %}{% if enable_thinking %}{{ '<think>\n' }}"
@@ -78,7 +84,7 @@ MARKED: Final = {  # a piece of the text that only this level has
     ("gpt-oss", "low"): "Reasoning: low",
     ("gpt-oss", "medium"): "Reasoning: medium",
     ("gpt-oss", "high"): "Reasoning: high",
-    ("granite-3.3", "on"): "Respond to every user query in a comprehensive and detailed way",
+    ("granite-3.3", "on"): "Think aloud first.",
     ("qwen3", "off"): "<think>\n\n</think>\n\n",
     ("qwq", "off"): "<think>\n</think>",
     ("seed-oss", "off"): "</seed:think>",

@@ -25,7 +25,18 @@ def png(width: int, height: int, data: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp"])
+def webp(kind: bytes, width: int, height: int) -> bytes:
+    """The header of a WebP file of any claimed size, with nothing behind it."""
+    if kind == b"X":
+        body = bytes(4) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    elif kind == b"L":
+        body = b"\x2f" + (width - 1 | height - 1 << 14).to_bytes(4, "little") + bytes(5)
+    else:
+        body = b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height)
+    return b"RIFF" + struct.pack("<I", 12 + len(body)) + b"WEBPVP8" + kind + struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "webp"])
 def test_each_format_is_read_with_its_size(tmp_path: Path, suffix: str) -> None:
     path = write_picture(tmp_path / f"it.{suffix}", size=(40, 30))
     raw = read_image(path)
@@ -35,14 +46,42 @@ def test_each_format_is_read_with_its_size(tmp_path: Path, suffix: str) -> None:
     assert named_like_image(path.name) and named_like_image("IT.WEBP") and not named_like_image("it.md")
 
 
-def test_a_photo_is_turned_upright(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["it.jpg", "it.webp"])
+def test_a_photo_is_turned_upright(tmp_path: Path, name: str) -> None:
     picture = Image.new("RGB", (40, 30), "red")
     exif = Image.Exif()
     exif[0x0112] = 6
-    picture.save(tmp_path / "it.jpg", exif=exif)
-    raw = read_image(tmp_path / "it.jpg")
-    facts = facts_of(raw, "it.jpg")
-    assert (facts.width, facts.height) == (30, 40) and pixels_of(raw, "it.jpg").shape == (40, 30, 3)
+    picture.save(tmp_path / name, exif=exif)
+    raw = read_image(tmp_path / name)
+    facts = facts_of(raw, name)
+    assert (facts.width, facts.height) == (30, 40) and pixels_of(raw, name).shape == (40, 30, 3)
+
+
+@pytest.mark.parametrize("name", ["it.webp", "it.gif"])
+def test_of_an_animation_the_first_frame_is_read(tmp_path: Path, name: str) -> None:
+    first, *others = [Image.new("RGB", (8, 8), colour) for colour in ("red", "green", "blue")]
+    first.save(tmp_path / name, save_all=True, append_images=others, lossless=True)
+    assert (pixels_of(read_image(tmp_path / name), name) == (255, 0, 0)).all()
+    raw = (tmp_path / name).read_bytes()
+    assert Image.open(tmp_path / name).n_frames == 3  # type: ignore[attr-defined]
+    rest = bytearray(raw)
+    rest[-8:] = bytes(8)  # in the last frame, which is not decoded
+    assert (pixels_of(bytes(rest), name) == (255, 0, 0)).all()
+
+
+@pytest.mark.parametrize("lossless", [True, False])
+def test_a_transparent_webp_lies_on_white(tmp_path: Path, lossless: bool) -> None:
+    Image.new("RGBA", (8, 8), (255, 0, 0, 0)).save(tmp_path / "it.webp", lossless=lossless)
+    assert pixels_of(read_image(tmp_path / "it.webp"), "it.webp").min() == 255
+
+
+def test_the_size_of_a_webp_is_checked_before_its_decoder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("it is opened"))
+    for kind in (b" ", b"L", b"X"):
+        with pytest.raises(UsageError, match="million pixels"):
+            facts_of(webp(kind, 16_000, 16_000), "it.webp")
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I;16"])
@@ -64,7 +103,16 @@ def test_what_is_transparent_grey_or_deep_becomes_red_green_and_blue(tmp_path: P
         ("text", b"Dear reader, this is no image.", "is no PNG"),
         ("video", b"\0\0\0\x18ftypmp42" + bytes(64), "is no PNG"),
         ("sound", b"RIFF\x24\0\0\0WAVEfmt " + bytes(64), "is no PNG"),
-        ("webp", b"RIFF\x24\0\0\0WEBPVP8 " + bytes(64), "is no PNG"),
+        ("riff", b"RIFF\x24\0\0\0WEBPVP9 " + bytes(64), "is no PNG"),
+        ("webp", b"RIFF\x24\0\0\0WEBPVP8 " + bytes(64), "damaged"),
+        ("webp start", webp(b"X", 64, 64)[:20], "damaged: it ends in its header"),
+        ("webp empty", webp(b"X", 64, 64), "damaged"),
+        ("webp lossless", webp(b"L", 64, 64), "damaged"),
+        ("webp bomb", webp(b"X", 16_000_000, 4), "more than 50 million pixels"),
+        ("webp canvas", webp(b"X", 16_384, 16_384), "more than 50 million pixels"),
+        ("webp large", webp(b" ", 16_383, 16_383), "more than 50 million pixels"),
+        ("webp lossless large", webp(b"L", 16_384, 16_384), "more than 50 million pixels"),
+        ("webp strip", webp(b"L", 16_000, 2), "16,000 × 2 pixels"),
         ("start", b"\x89PNG\r\n\x1a\n", "damaged"),
         ("cut", png(64, 64, bytes(64 * 193))[:60], "damaged"),
         ("short", png(64, 64, b"\0" * 100), "damaged"),
@@ -90,7 +138,7 @@ def test_a_damaged_image_is_one_clear_error(tmp_path: Path, name: str, raw: byte
 
 def test_any_flipped_byte_is_an_error_or_an_image(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    for suffix in ("png", "jpg", "gif", "bmp"):
+    for suffix in ("png", "jpg", "gif", "bmp", "webp"):
         whole = write_picture(tmp_path / f"it.{suffix}", size=(64, 48)).read_bytes()
         for _ in range(150):
             raw = bytearray(whole)
