@@ -1,4 +1,4 @@
-"""MTP layers in a file of their own, and whether they fit a model: llama.cpp itself compares next to nothing.
+"""MTP layers in a file of their own, and whether they fit a model: llama.cpp itself compares hardly anything.
 
 Such a file has the target's architecture and none of its other layers (``convert_hf_to_gguf.py --mtp``), or it is a
 Gemma 4 assistant, whose layers read the target's KV cache.
