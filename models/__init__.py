@@ -1,1 +1,1 @@
-"""Weights: find, fetch, check, run."""
+"""Finds, downloads, checks and runs models."""

@@ -6,8 +6,8 @@ The sizes of caches follow llama.cpp: ``llama_kv_cache`` and ``llama_memory_recu
 The peak of tensors alive in a layer is counted in numbers per token of a pass.
 
 llama.cpp lays the tensors of its graph into one buffer, each in the smallest hole that fits (ggml-alloc), so the buffer
-is as large as the worst moment of the graph, and a little larger for holes that nothing fits. The sums below are those
-moments, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and checked against the buffers that it logs.
+is as large as the peak of the graph, and a little larger for holes that nothing fits. The sums below are those
+peaks, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and checked against the buffers that it logs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
 _BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
 _EXPERTS: Final = re.compile(EXPERTS)
 _LAYERS_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
-"""How many of the first layers have their own keys and values, where the file does not say it."""
+"""Number of first layers with their own keys and values, where the file does not give it."""
 _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
 """Tensors that only a recurrent layer has."""
 
@@ -120,8 +120,8 @@ class Layer:
     attending: int = 0  # the same in its attention
     mixing: int = 0  # the same in its recurrent part
     experts: int = 0  # bytes of its weights that are experts
-    around: int = 0  # like ``network``, on the device of the layer where its experts are computed on another one
-    apart: int = 0  # the same on that other one
+    around: int = 0  # like ``network``, on the layer's device when its experts are computed on another one
+    apart: int = 0  # the same on the other device
 
 
 @dataclass(frozen=True, slots=True)

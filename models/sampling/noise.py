@@ -1,4 +1,4 @@
-"""Noise that is a hash of where it is used: nothing has to be drawn in order, cloned or rewound."""
+"""Noise as a hash of its position: no state has to be drawn in order, cloned or rewound."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Gumbel noise, a hash of (seed, position, token id), is added to the truncated, tempered log-probabilities; the largest
 sum is drawn. The token is the same in plain decoding and while a draft is verified ("drafter-invariant",
-Daliri et al., arXiv 2408.07978), and no state of a generator has to be cloned or rewound.
+Daliri et al., arXiv 2408.07978), and no generator state has to be cloned or rewound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.top_k import NONE, Doubles, Ids, best, cleaned, with_penalties
 from slipstream.models.types import Floats, History, Token
 
-_HEAD: Final = 1024  # best tokens in which top-p looks first when top-k is off; sorting the whole row is slow
+_HEAD: Final = 1024  # best tokens that top-p tries first when top-k is off; sorting the whole row is slow
 _CONFIDENCE_TOP: Final = 64
 
 
@@ -104,7 +104,7 @@ class Sampler:
         Returns:
             At most ``count`` tokens, and the estimated probability that the other model draws each: the geometric mean
             of its shares at temperature 1 with and without the noise. On the bundled pair this estimate was calibrated
-            at every temperature, and no other measure told right from wrong better.
+            at every temperature, and no other measure separated right from wrong tokens better.
         """
         if self.temperature == 0:
             ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))
