@@ -110,7 +110,7 @@ class Typical:
     def _best_path(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History) -> tuple[int, ...]:
         """The longest path of accepted nodes, of equals the more probable, of equals the first."""
         tree = draft.tree
-        paths: dict[int, tuple[int, ...]] = {ROOT: ()}  # of the accepted nodes
+        paths: dict[int, tuple[int, ...]] = {ROOT: ()}  # path to each accepted node
         chances = {ROOT: 1.0}
         likely: dict[int, Mapping[Token, float]] = {}  # per node with a child: the tokens that may follow it
         best = ROOT

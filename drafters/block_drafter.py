@@ -149,7 +149,7 @@ def open_block(
 
 
 def lacks_block(name: BlockMethod) -> Callable[[Resources], str]:
-    """What is missing for a head of this method, in words that follow "cannot serve this model:"."""
+    """``Method.lacks`` of a method with block heads."""
 
     def lacks(resources: Resources) -> str:
         missing = needs_heads(name)(resources)

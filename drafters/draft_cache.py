@@ -29,7 +29,7 @@ class DraftCache:
         self._agreed = 0  # tokens of the text that the cache is known to share
         self._begun = False  # whether ``follow`` was called in this reply
         self._piece = _SHORT
-        self._token_ms = 0.0  # of reading one token, in the last piece
+        self._token_ms = 0.0  # time to read one token, measured in the last piece
 
     def begin(self) -> None:
         """Starts a reply; the cache keeps what it shares with the new text."""

@@ -32,12 +32,12 @@ class FeatureQueue:
 
         Args:
             points: The hidden points that are joined to a feature, in this order.
-            rewind: Cuts the head's cache to so many positions.
+            rewind: Cuts the head's cache to a number of positions.
         """
         self.read: list[int] = []
         self.waiting: list[int] = []
         self._points, self._rewind = tuple(points), rewind
-        self._features: list[Floats] = []  # of the waiting positions, [joined width] each
+        self._features: list[Floats] = []  # features of the waiting positions, [joined width] each
 
     def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
         """Stores the features of the positions from ``first`` on, in place of earlier ones.

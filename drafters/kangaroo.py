@@ -4,8 +4,8 @@ Source: Kangaroo (Liu et al., arXiv 2404.18911; github.com/Equationliu/Kangaroo)
 leaves the target after a few layers (``slipstream.models.heads.self_draft``). The second is in length: drafting stops
 at the first unsure token, which is verified too, since its pass is already done.
 
-Unlike the published code, verification does not go on from the drafted tokens' states: the target computes its first
-layers again, which costs their share of a pass and leaves the target as it is.
+Unlike the published code, verification does not continue from the drafted tokens' states: the target computes its first
+layers again, which costs their share of a pass and needs no change of the target.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sureness:
 
     Going on after a token pays if that token is accepted and the next one is too. Let c be the price of a node: the
     least probability of a path that ``should_extend`` still takes. Let f be the share of accepted tokens among those
-    that stood after an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound
+    that followed an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound
     would have brought the sum over p >= bound of (a f - c), in tokens. The bound with the largest sum is the goal, and
     the bound moves a tenth of the way with every draft. Older pairs count less. Tokens below the bound are recorded
     too, because unsure tokens are verified; tokens after a wrong one are not, because they were not decided.

@@ -147,7 +147,7 @@ class Lookahead(Drafter):
         self._window_nodes = columns - 1 + columns * (length - 2)
         self.pool = NGramPool(ngrams)
         self._read: list[Token] = []  # the text whose n-grams are in the pool
-        self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest stands for the last token
+        self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest is the last token
         self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # and the top node of each column in it
         self.first = [Ratio(_DECAY, 0.0, 0.0) for _ in range(ngrams)]
         self.later = [Ratio(_DECAY, 0.0, 0.0) for _ in range(length - 2)]

@@ -185,7 +185,7 @@ class TokenRecycling(Drafter):
         beside = [node for node in range(len(tree)) if node not in path and node not in tree.probes]
         tokens: list[Token] = []
         found: list[tuple[Ids, Doubles]] = []
-        for node in (*beside, ROOT, *path):  # of equal tokens the last one stays
+        for node in (*beside, ROOT, *path):  # for equal tokens, the last row wins
             try:
                 best = best_of(step.evaluation.logits[node + 1], self._kept, NONE, _NO_PENALTIES)
             except SlipstreamError:  # the row is not a number: skip it

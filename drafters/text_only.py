@@ -26,7 +26,7 @@ class TextOnly(Drafter):
         self._text, self._seen = History([]), 0
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]  # those of the drafters in use, which change
+    def needs(self) -> Needs:  # type: ignore[override]  # the needs of the drafters in use change
         """Its requirements of the target."""
         return self._inner.needs
 
@@ -40,7 +40,7 @@ class TextOnly(Drafter):
         self._inner.begin(self._following(history))
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        if tokens and tokens[0] >= 0:  # an image is read in a pass of its own
+        if tokens and tokens[0] >= 0:  # an image is read in a separate pass
             self._inner.on_prefill(tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:

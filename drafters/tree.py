@@ -112,7 +112,7 @@ class TreeBuilder:
         """
         rest = iter(children)
         for token, prob in rest:
-            self._offered += 1  # of equally probable paths, the one that was offered first
+            self._offered += 1  # ties go to the path that was offered first
             heappush(self._waiting, (-parent.path * prob, self._offered, token, prob, parent, rest))
             return
 

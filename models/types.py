@@ -75,7 +75,7 @@ class History:
 class TokenTree:
     """A tree of guessed tokens below the last committed token.
 
-    Nodes stand depth first, best path first, acceptable children before probes at every node: this order meets
+    Nodes are in depth-first order, best path first, acceptable children before probes at every node: this order meets
     llama.cpp's batch rules for every method. A *probe* is evaluated only for its drafter and is never accepted.
 
     Raises:
@@ -126,7 +126,7 @@ class TokenTree:
         self._set_layout(tuple(depths), tuple(first), tuple(last), leaf + 1)
 
     def _set_layout(self, depths: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], leaves: int) -> None:
-        self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # it is frozen
+        self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # the class is frozen
 
     def __len__(self) -> int:
         return len(self.tokens)

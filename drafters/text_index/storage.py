@@ -127,7 +127,7 @@ def is_ours(name: str) -> bool:
 def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
     """Chooses the segments to merge, so that each is at least twice as long as the next smaller one.
 
-    n tokens then stand in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
+    n tokens are then in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
     it is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
 
     Args:

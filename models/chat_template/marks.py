@@ -1,4 +1,4 @@
-"""The marks between which models write their reasoning, and the words that switch it in messages."""
+"""The marks around a model's reasoning, and the words that switch reasoning in messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEVELS: Final = ("off", "on", "low", "medium", "high", "max")
 """All levels of reasoning that some template has."""
 
 SWITCHES: Final = ("/no_think", "/nothink", "/think")
-"""Words of a message that some templates look for: each turns reasoning off or on."""
+"""Words of a message with which some templates turn reasoning off or on."""
 
 
 def left_open(prompt: str) -> str:

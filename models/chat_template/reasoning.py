@@ -127,7 +127,7 @@ class _Renderer:
         return first is not None and second is not None and first != second
 
     def words(self, name: str, others: Mapping[str, object]) -> set[str]:
-        """The words of ours that a variable tells from an unknown word."""
+        """The known words that a template treats differently from an unknown one, as values of a variable."""
         nonsense = self.text({**others, name: _NONSENSE})
         if nonsense is not None and _NONSENSE in nonsense:
             return {word for word in _COMMON_EFFORTS if self.text({**others, name: word}) is not None}

@@ -1,13 +1,13 @@
 """Renders a conversation with a model's chat template, and keeps the template's text apart from the messages'.
 
-A template joins both into one text. Were that text tokenized in one go, a pasted ``<|im_end|>`` would become the
+A template joins both into one text. If that text were tokenized as a whole, a pasted ``<|im_end|>`` would become the
 control token and could forge another speaker's turn. So before the template runs, each character of a message is
 replaced by a private-use character, and restored after. Such characters survive trimming, slicing,
 measuring, splitting and upper-casing, so every character can be traced to its message.
 
 - Whitespace stays itself, because templates trim it; it cannot form a control token.
 - The marks of thinking in an *assistant* message stay themselves, because templates drop earlier reasoning by them.
-- Words that switch reasoning, such as ``/no_think``, stay themselves where the template looks for them.
+- Words that switch reasoning, such as ``/no_think``, stay themselves if the template uses them.
 - Templates that change letters (``upper``) have no effect on a message, and do not find other words in it.
 - A template that forges private-use characters only turns its own text into plain content.
 """
@@ -71,7 +71,7 @@ class ChatTemplate:
         source: Text of the template.
         bos: Text of the token that begins a conversation; the template decides whether to write it.
         eos: Text of the token that ends a reply.
-        words: The ``SWITCHES`` that the template looks for in messages.
+        words: The ``SWITCHES`` that the template uses.
     """
 
     def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:
@@ -273,7 +273,6 @@ class _Pieces:
 
 
 def _refusal_hint(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """What to try after a template refused the messages."""
     if any(message["role"] == "system" for message in messages):
         return "Leave out the system prompt, or begin a new chat."
     if "system" in reason.lower():

@@ -1,4 +1,4 @@
-"""What llama.cpp can do with the models of each architecture, read off its graphs (``src/models``) as vendored."""
+"""The abilities of each architecture in llama.cpp, from the vendored graphs (``src/models``)."""
 
 from __future__ import annotations
 

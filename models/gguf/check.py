@@ -1,4 +1,4 @@
-"""What the metadata and tensors of a GGUF file must satisfy before C code reads them.
+"""Checks the metadata and tensors of a GGUF file before C code reads them.
 
 llama.cpp ends the process on many of these (and has read or written out of bounds on some), so they are refused here.
 The bounds come from loading thousands of mutated files: every rule below stopped a crash, a hang or an overflow.
@@ -100,7 +100,7 @@ def data_start(framing: Framing, alignment: int) -> int:
         expected = _aligned(tensor.offset + tensor.nbytes, alignment)
     if framing.tensors:
         last = framing.tensors[-1]
-        end = last.offset + last.nbytes  # the padding behind the last tensor may be missing
+        end = last.offset + last.nbytes  # the padding after the last tensor may be missing
         there = max(0, framing.size - start)
         if there > end + MAX_TAIL:
             raise DamagedError(f"is damaged: {there - end:,} bytes follow its weights", "Fetch the file again.")

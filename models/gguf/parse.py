@@ -107,12 +107,12 @@ class DamagedError(Exception):
 class TensorInfo:
     """One tensor of a model file."""
 
-    name: str  # its name, for example ``blk.0.attn_q.weight``
-    shape: tuple[int, ...]  # its dimensions in ggml's order, fastest first: numpy's shape reversed
-    type: int  # its ggml type id; ``type_name`` spells it
+    name: str  # for example ``blk.0.attn_q.weight``
+    shape: tuple[int, ...]  # in ggml's order, fastest first: numpy's shape reversed
+    type: int  # its ggml type id
     offset: int  # offset of its first byte in the data section of its file
-    nbytes: int  # its length
-    part: int = 0  # which file of a split model holds it
+    nbytes: int
+    part: int = 0  # index of its file in a split model
 
     @property
     def type_name(self) -> str:

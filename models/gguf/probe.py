@@ -143,7 +143,7 @@ class Prober:
         if process:
             process.kill()
             process.wait()
-            with suppress(OSError):  # it ended before it read its input
+            with suppress(OSError):  # the process ended before it read its input
                 process.communicate()
         if self._log:
             self._log.close()

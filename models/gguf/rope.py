@@ -38,7 +38,7 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class ContextRange:
-    """Which contexts a model can have, in tokens; 0 where the file does not say."""
+    """The contexts that a model supports, in tokens; 0 if the file does not give them."""
 
     trained: int  # the longest context without ``beyond``
     longest: int

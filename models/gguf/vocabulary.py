@@ -11,7 +11,7 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
-FIRST_COMPARED: Final = 5  # special tokens stand below, under varying names; llama.cpp begins here too
+FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names; llama.cpp starts here too
 _NONE: Final = (None, "none", "no_vocab")
 
 Role = Literal["chat", "drafter", "other"]

@@ -32,7 +32,7 @@ class NewTensor:
     """A tensor to be written."""
 
     name: str
-    shape: tuple[int, ...]  # its sizes in numpy's order
+    shape: tuple[int, ...]  # in numpy's order
     kind: gguf.GGMLQuantizationType  # how it is stored
     values: Callable[[], NDArray[Any]]  # returns its values; called when they are written
 

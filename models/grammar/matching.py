@@ -105,7 +105,7 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
             made = LLMatcher.grammar_from_lark(gbnf_to_lark(text) if kind == "gbnf" else text)
         state = LLMatcher(tokens.own, made, log_level=0)
         why = state.get_error()
-    except Exception as error:  # its converter for GBNF raises errors of its own
+    except Exception as error:  # the GBNF converter raises its own types of errors
         state, why = None, str(error)
     if state is None or why:
         line = next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")

@@ -20,9 +20,9 @@ from slipstream.models.types import Abilities, Token
 
 ARCHITECTURE: Final = "dflash"
 BlockMethod = Literal["dflash", "dspark"]
-_MOST_ROWS: Final = 64  # of a block: those of one pass
+_MOST_ROWS: Final = 64  # rows of a block, which runs in one pass
 _MOST_CHOICES: Final = 64
-_MOST_TAPS: Final = 32  # of a convolution
+_MOST_TAPS: Final = 32  # taps of a convolution
 _F32: Final = 0  # ggml_type
 _I64: Final = 27
 _ONLY_F32: Final = ("_conv_base", ".layer_output_scale.weight", ".attn_sinks.weight", "rope_freqs.weight")
@@ -33,7 +33,7 @@ class BlockHead:
     """A head's metadata about its blocks."""
 
     layers: tuple[int, ...]  # the target's layers whose inputs it reads, in the order in which they are joined
-    mask: Token  # the token that stands for one to be guessed
+    mask: Token  # the token at positions to be guessed
     block: int  # rows of a block
     first: int  # the row that guesses the token after the text
     choices: int  # tokens that a DFlash2 selector scores in each row; 0 for a head without one
@@ -46,7 +46,7 @@ class BlockHead:
 
 
 def block_method(header: Header) -> BlockMethod:
-    """The method of a head of the architecture ``dflash``, as llama.cpp tells them apart."""
+    """The method of a head of the architecture ``dflash``, by llama.cpp's rule."""
     return "dspark" if "markov_w1.weight" in _tensors(header) else "dflash"
 
 
@@ -66,7 +66,7 @@ def block_head(header: Header) -> BlockHead:
 
 
 def unfit_block(header: Header, target: Abilities, model: Header | None = None) -> str:
-    """The reason why a head cannot serve a target, in words that follow "cannot serve this model:"; empty if it can.
+    """The reason why a head cannot serve a target, as it follows "cannot serve this model:"; empty if it can.
 
     Args:
         header: The head's.

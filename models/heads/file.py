@@ -94,13 +94,13 @@ class HeadsInfo:
 
     method: Method  # the drafting method
     target: str  # identity of the model they were trained for
-    target_name: str  # its name
+    target_name: str
     text: Text  # the training text; ``published`` for heads that others trained
     chats: tuple[str, ...]  # ids of the chats they were trained on
     made: int  # when, in seconds since 1970
     # values of the method, for example ``exit_layer``; lists have one type and are not empty
     settings: Mapping[str, Value] = field(default_factory=dict)
-    licence: str = ""  # of the heads; empty if it is not known
+    licence: str = ""  # licence of the heads; empty if unknown
 
 
 @dataclass(frozen=True)

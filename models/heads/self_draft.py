@@ -4,7 +4,7 @@ Kangaroo's draft network (Liu et al., arXiv 2404.18911) is the target's first la
 without a feed-forward part, a norm, and the target's vocabulary matrix. llama.cpp runs it like any model once the
 adapter is one more layer:
 
-- ``llama`` wants one feed-forward width for all layers, so the cut is a ``deci``, whose graph is the same but for a
+- ``llama`` needs one feed-forward width for all layers, so the cut is a ``deci``, whose graph is the same but for a
   width of its own in each layer. The adapter's layer gets 32 units of zeros: with none, deci leaves out the sum of
   attention and stream too (src/models/deci.cpp).
 - ``qwen3`` has no such twin. The adapter's layer carries a feed-forward part of the usual width, zeros stored as Q4_0:

@@ -6,7 +6,7 @@ weights change no output:
 - The residual stream has zeros in the added places. An RMS norm over D places of which d are not zero divides by
   sqrt(d / D) of what it did, so its weights are multiplied by that, and its epsilon by d / D. Both are exact in binary
   where D / d is a power of 4. Then outputs are those of the small model in the same quantization, to the last bit,
-  if its own widths are whole steps of the kernels (64 numbers, or a block); else they are to rounding.
+  if its own widths are multiples of the kernels' steps (64 numbers, or a block); else up to rounding.
 - Heads keep their size, and with it their rotation and the scale of attention: a shape published with larger heads
   gets more of them, so that every matrix and the KV cache keep the published sizes. The values of added heads are zero.
 - An added feed-forward unit is a product of which one factor is zero.

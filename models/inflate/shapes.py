@@ -132,7 +132,7 @@ def growth(small: Shape, large: Shape) -> Growth:
         n_vocab=max(small.n_vocab, large.n_vocab),
     )
     mine, theirs = large.n_head // large.n_head_kv, small.n_head // small.n_head_kv
-    copies = -(-theirs // mine)  # of each key head
+    copies = -(-theirs // mine)  # copies of each key head
     for what, has, takes in (
         ("wide", small.n_embd, large.n_embd),
         ("deep", small.n_layer, large.n_layer),

@@ -98,16 +98,16 @@ class CatalogSampling:
 
     family: str  # the models' name without their sizes: ``gemma-3``
     values: Mapping[str, float]  # fields of ``Sampler``, by name
-    note: str = ""  # where it is recommended
+    note: str = ""  # source of the recommendation
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogContext:
-    """How models reach contexts that they were not trained on, as their makers recommend it."""
+    """The makers' recommended scaling for contexts beyond the trained one."""
 
     models: tuple[str, ...]  # the models' names: ``Qwen3-8B``
     scaling: RopeScaling
-    note: str = ""  # where it is recommended
+    note: str = ""  # source of the recommendation
 
 
 @dataclass(frozen=True, slots=True)

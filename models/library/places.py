@@ -26,7 +26,7 @@ _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/
 _LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _FIRST_PART: Final = re.compile(r"-\d{5}(?=-of-\d{5}\.gguf$)", re.IGNORECASE)
 _PROJECTOR: Final = "mmproj"
-_MOST_BYTES: Final = 1 << 20  # of a manifest
+_MOST_BYTES: Final = 1 << 20  # largest manifest
 
 
 @dataclass(frozen=True, slots=True)

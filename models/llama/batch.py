@@ -12,7 +12,7 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.types import Floats, Token
 
-_SECTIONS: Final = 4  # of the positions of vectors under M-RoPE
+_SECTIONS: Final = 4  # copies of a vector's position under M-RoPE
 
 
 class Batch:

@@ -35,7 +35,7 @@ class BrokenInstall:
     """What is wrong with an installed llama.cpp."""
 
     kind: Kind
-    what: str  # for people, one sentence without its full stop
+    what: str  # the problem in one sentence, without a full stop
 
     @property
     def cure(self) -> str:
@@ -83,7 +83,7 @@ def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
 
 
 def check_install(environment: Mapping[str, str] | None = None) -> None:
-    """Loads llama.cpp in a process of its own.
+    """Checks that a separate process can load llama.cpp.
 
     Args:
         environment: The process's variables; None for this process's.

@@ -67,7 +67,7 @@ class LlamaTarget:
         self._cached = 0  # tokens in sequence 0; later ones are queued
         self._in_step = [0] * params.n_seq_max  # tokens that each sequence shares with sequence 0
         self._images: Images | None = None
-        self._layout = Layout()  # of the tokens in the cache; memory calls take positions, all else counts tokens
+        self._layout = Layout()  # of the cached tokens: memory calls take positions, everything else counts tokens
         self._open: tuple[Token, TokenTree, int] | None = None  # evaluated, not yet kept; sequences
         self._jumped = False  # whether text was fed or cut since the last evaluation
         self._cancelled: Callable[[], bool] | None = None
@@ -165,7 +165,7 @@ class LlamaTarget:
         self._hidden.request(points)
 
     def use_masks(self, masks: Floats) -> None:
-        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree.
+        """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry.
 
         Raises:
             ValueError: If the model takes no masks, or not of this width.
@@ -230,7 +230,7 @@ class LlamaTarget:
         Rows that pad it to one of the ``widths`` are probes below the last leaf, which ``keep`` drops.
 
         Returns:
-            [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the hidden points asked for.
+            [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the requested hidden points.
 
         Raises:
             ContextFullError: If the rows do not fit.
@@ -273,7 +273,7 @@ class LlamaTarget:
     def keep(self, path: Sequence[int]) -> None:
         """Commits the last evaluation's ``last`` token and the nodes of ``path``, and drops the other rows.
 
-        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells lie
+        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells are
         in another order than plain decoding's, and sums over them would round differently.
         """
         if self._open is None:

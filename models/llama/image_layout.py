@@ -101,11 +101,11 @@ class Layout:
         self._spans = [span for span in self._spans if span.end <= length]
 
     def position(self, index: int) -> int:
-        """Position of the token at an index that lies in no image, or begins one."""
+        """Position of the token at an index outside images, or at the start of one."""
         return index - sum(span.saved for span in self._spans if span.end <= index)
 
     def index(self, position: int) -> int:
-        """Index of the token at a position that lies in no image, or begins one."""
+        """Index of the token at a position outside images, or at the start of one."""
         for span in self._spans:
             if position <= span.start:
                 break

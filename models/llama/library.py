@@ -80,7 +80,7 @@ def rows_at(pointer: Any, rows: int, width: int) -> Floats:
     return _view(ctypes.addressof(pointer.contents), rows, width)
 
 
-@lru_cache(maxsize=64)  # llama.cpp hands out the same few addresses, and a new C array type costs tens of microseconds
+@lru_cache(maxsize=64)  # the addresses are few, and a new C array type costs tens of microseconds
 def _view(address: int, rows: int, width: int) -> Floats:
     memory = memoryview((ctypes.c_float * (rows * width)).from_address(address)).cast("B")
     return np.frombuffer(memory, np.float32).reshape(rows, width)

@@ -26,7 +26,7 @@ class Placement:
     shares: tuple[int, ...] = ()  # layers of each of ``devices``; empty to leave that to llama.cpp
     mode: SplitMode = "layer"  # how they share the model
     main: int = 0  # index in ``devices`` of the GPU that holds what is not split by rows
-    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, wherever the rest of them lies
+    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, wherever their other weights are
 
     @property
     def machines(self) -> list[str]:

@@ -67,7 +67,7 @@ class ManyReplies:
 
         Args:
             prompts: Prompts with the samplers of their replies; one too long for the context is skipped.
-            most: Most tokens of a reply; a reply that ends by itself carries the token that ended it.
+            most: Most tokens of a reply; a reply that the model ends includes its end token.
             stop: Polled before each pass; True ends the run and drops incomplete replies.
         """
         slots: list[_Slot] = []

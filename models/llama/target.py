@@ -75,7 +75,7 @@ class Target(Protocol):
         """Prepares to take back drafted tokens, if it was opened without that; the cache keeps its tokens."""
 
     def use_masks(self, masks: Floats) -> None:
-        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree."""
+        """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry."""
 
     def prefill(
         self,

@@ -128,7 +128,7 @@ class Layer:
 class Shape:
     """The properties of a model that matter for memory."""
 
-    layers: tuple[Layer, ...]  # its layers in order
+    layers: tuple[Layer, ...]
     embedding: int  # bytes of the tensors before them, which stay in the machine's memory
     output: int  # bytes of the tensors after them
     copied: int  # bytes of a tied embedding, of which a GPU gets a copy
@@ -171,7 +171,7 @@ def shape_of(header: Header) -> Shape:
     count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
     heads = _per_layer(header, "attention.head_count", count)
     width = header.n_embd or 0
-    elsewhere = predicting - unused  # MTP keeps its cells in a context of its own
+    elsewhere = predicting - unused  # MTP keeps its cells in a separate context
     trunk = count - elsewhere - (header.number("attention.shared_kv_layers") or 0)
     last = _LAYERS_WITH_KV.get(header.architecture, trunk)
     own = width // max(heads, default=1) if max(heads, default=0) > 0 else 0
@@ -258,7 +258,7 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
 
 
 _TYPICAL_BITS: Final = 4.9  # bits of a weight, if the number of parameters is not known: Q4_K_M's
-# typical dense models, each for up to so many parameters
+# typical dense models, by their largest number of parameters
 _TYPICAL: Final = (
     # most parameters, layers, width, keys of a token, width of the network, tokens
     (0.15e9, 30, 576, 192, 1536, 49_152),  # SmolLM2 135M

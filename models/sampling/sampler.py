@@ -41,7 +41,7 @@ class Sampler:
     repetition_penalty: float = 1.0  # divides positive and multiplies negative logits of tokens in the window; 1 is off
     presence_penalty: float = 0.0  # subtracted from logits of tokens in the window; 0 is off
     penalty_window: int = 256  # number of latest tokens to which the penalties apply
-    top_n_sigma: float = 0.0  # keeps tokens within so many standard deviations of the best logit; 0 is off
+    top_n_sigma: float = 0.0  # keeps tokens within n standard deviations of the best logit; 0 is off
     dry: float = 0.0  # strength of the penalty for repetitions, see ``slipstream.models.sampling.dry``; 0 is off
     dry_base: float = 1.75  # the penalty is dry * dry_base ** (length of the repetition - dry_allowed)
     dry_allowed: int = 2  # length from which continuing a repetition is penalized

@@ -80,7 +80,7 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
 
 
 def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Doubles]:
-    """The same for a small row without NaN."""
+    """``best`` for a small row without NaN."""
     ids = NONE if reach == math.inf else (row >= _floor(float(row.max()), reach)).nonzero()[0]
     if len(ids) != 1:
         kth = np.partition(row, row.size - k)[row.size - k] if k < row.size else -np.inf
