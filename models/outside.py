@@ -145,15 +145,5 @@ def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] 
     return raw
 
 
-def read_text(path: Path, most: int = MOST_BYTES) -> str:
-    """Reads a small file of text.
-
-    Raises:
-        OSError: See ``read_limited``.
-        UnicodeDecodeError: If it is not UTF-8.
-    """
-    return read_limited(path, most).decode("utf-8")
-
-
 def _refuse(name: str) -> Never:
     raise ValueError(f"{name} is no number of JSON")

@@ -32,7 +32,7 @@ _ALWAYS_F32: Final = ("_norm", "ffn_gate_inp", "ssm_conv1d", "position_embd", "t
 _NOT_COPIED: Final = ("general.architecture", "general.alignment", "split.")  # the writer has its own
 
 
-def derive(source: Path, target: Path, kind: Kind) -> None:
+def requantize(source: Path, target: Path, kind: Kind) -> None:
     """Writes a copy of a model whose matrices, the token embedding too, are stored as ``kind``, and all else as F32.
 
     The copy names its original, so that heads trained for either serve both. A split model becomes

@@ -23,7 +23,7 @@ from slipstream.models.heads.file import read_heads
 from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.inflate.heads import inflated_heads
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import Shape
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -58,7 +58,7 @@ class Family:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = tmp_path_factory.mktemp("small")
     for source, name in ((TARGET, "target"), (DRAFT, "draft")):
-        derive(source, folder / f"{name}.gguf", "q8_0")
+        requantize(source, folder / f"{name}.gguf", "q8_0")
     return Family(folder / "target.gguf", folder / "draft.gguf", HEADS)
 
 
