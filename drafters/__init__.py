@@ -1,1 +1,1 @@
-"""The drafting methods, one file each, one interface."""
+"""The drafting methods: one file each, with a common interface."""

@@ -1,6 +1,6 @@
-"""The accept rule: draw the target's own token at every node, go down where the draft agrees.
+"""The accept rule: draw the target's own token at every node, and descend where the draft agrees.
 
-Beside it stands typical acceptance, which accepts more and changes the text; it is used only where it is asked for.
+The other rule, typical acceptance, accepts more and changes the text; it is used only on request.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from slipstream.models.types import ROOT, Evaluation, Floats, History, Token
 
 
 class Picker(Protocol):
-    """What ``accept`` needs of a sampler."""
+    """The part of a sampler that ``accept`` uses."""
 
     def pick(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> Token:
         """Draws the token after ``history`` and ``ahead`` from a row of logits [n_vocab]."""
 
 
 class Spreader(Picker, Protocol):
-    """What ``Typical`` needs of a sampler."""
+    """The part of a sampler that ``Typical`` uses."""
 
     def distribution(self, logits: Floats, history: History, ahead: Sequence[Token] = ()) -> tuple[Ids, Doubles]:
         """The ids [n] that ``pick`` can draw, best first, and their probabilities [n]."""
@@ -35,7 +35,7 @@ class Spreader(Picker, Protocol):
 Over = Callable[[Sequence[Token]], bool]  # whether the reply ends with the last of the step's tokens so far
 
 AcceptRule = Callable[[Draft, Evaluation, Spreader, History, Over], Step]
-"""Takes the guess, the target's rows, the sampler, the tokens before the step, and ``over``; gives the step."""
+"""Makes a step from the draft, the target's rows, the sampler, the tokens before the step, and ``over``."""
 
 
 def accept(
@@ -55,7 +55,7 @@ def accept(
         over: Whether the reply ends with the last of the step's tokens so far.
 
     Returns:
-        The step. Where ``over`` said so it has ended: its last token is not on the path, even if it was drafted.
+        The step; if ``over`` ended it, its last token is not on the path, even if it was drafted.
     """
     node, path = ROOT, list[int]()
     tokens: list[Token] = []
@@ -72,13 +72,13 @@ def accept(
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """Medusa's typical acceptance: what the target finds likely enough is accepted. It changes the text.
+    """Medusa's typical acceptance: accepts tokens that the target finds likely enough, which changes the text.
 
     A drafted token x is accepted where p(x) > min(epsilon, alpha * exp(-H(p))), with p the distribution that the
-    target's token would be drawn from, H(p) its entropy in nats, and alpha = sqrt(epsilon). Where the target is sure, x
-    must be what it is sure of; where it hesitates, less will do. The longest path of accepted nodes wins, of equals the
-    more probable one; the one more token after it is the target's own draw. Nothing is emitted that could not be drawn,
-    but replies no longer have the target's distribution, and one seed gives other texts with other drafters.
+    target's token would be drawn from, H(p) its entropy in nats, and alpha = sqrt(epsilon): the lower the entropy, the
+    higher the threshold. The longest path of accepted nodes wins, of equals the more probable one; the target draws the
+    token after it. Every emitted token could have been drawn, but replies no longer have the target's distribution, and
+    the text depends on the drafter as well as the seed.
 
     Source: Medusa (Cai et al., 2024, arXiv 2401.10774; github.com/FasterDecoding/Medusa, ``medusa/model/utils.py``:
     ``evaluate_posterior``, which takes p before top-k and top-p).
@@ -96,7 +96,7 @@ class Typical:
             )
 
     def __call__(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History, over: Over) -> Step:
-        """Accepts what is likely enough; the arguments and the step are those of ``accept``."""
+        """Applies the rule; the arguments and the step are those of ``accept``."""
         path = self._best_path(draft, evaluation, sampler, history)
         tokens: list[Token] = []
         for at, node in enumerate(path):
@@ -110,9 +110,9 @@ class Typical:
     def _best_path(self, draft: Draft, evaluation: Evaluation, sampler: Spreader, history: History) -> tuple[int, ...]:
         """The longest path of accepted nodes, of equals the more probable, of equals the first."""
         tree = draft.tree
-        paths: dict[int, tuple[int, ...]] = {ROOT: ()}  # of the accepted nodes
+        paths: dict[int, tuple[int, ...]] = {ROOT: ()}  # path to each accepted node
         chances = {ROOT: 1.0}
-        likely: dict[int, Mapping[Token, float]] = {}  # per node that has a child: what may follow it
+        likely: dict[int, Mapping[Token, float]] = {}  # per node with a child: the tokens that may follow it
         best = ROOT
         for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
             if parent not in paths or node in tree.probes:
@@ -129,14 +129,14 @@ class Typical:
         return paths[best]
 
     def _likely(self, ids: Ids, probs: Doubles) -> dict[Token, float]:
-        """The tokens that are accepted, with their probabilities: a handful, since each has more than the threshold."""
+        """The accepted tokens with their probabilities; they are few, since each exceeds the threshold."""
         entropy = -float(probs @ np.log(np.maximum(probs, 1e-300)))
         count = int((probs > min(self.epsilon, sqrt(self.epsilon) * np.exp(-entropy))).sum())  # best first
         return dict(zip(ids[:count].tolist(), probs[:count].tolist(), strict=True))
 
 
 def accept_rule(typical: float | None, temperature: float) -> AcceptRule:
-    """Chooses the rule: the exact one unless typical acceptance is asked for.
+    """Chooses the rule: the exact one unless typical acceptance is requested.
 
     Raises:
         UsageError: If the threshold is out of its range, or the temperature is 0: then one token alone is likely.

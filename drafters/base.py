@@ -14,10 +14,10 @@ ShouldExtend = Callable[[float, int], bool]
 """``should_extend(path_probability, depth)``: whether one more node pays for its row in the target's pass.
 
 A drafter calls it before it adds a node, and leaves the node out where it returns False. The path's probability is the
-product of the node's own and those of all nodes above it; the depth counts from 1. Where ``should_extend(1.0, 1)`` is
-False, nothing is to be drafted in this step.
+product of the node's own and those of all nodes above it; the depth counts from 1. If ``should_extend(1.0, 1)`` is
+False, the drafter must not draft in this step.
 
-The autopilot decides by what a row costs and by how often the drafter's probabilities came true. A drafter that is
+The autopilot decides by the cost of a row and by the calibration of the drafter's probabilities. A drafter that is
 chosen by name gets a fixed budget, which takes paths of a probability of at least 0.5: a method whose first token
 always has less never drafts then. So a probability should be the share of such tokens that is accepted; measure it
 while drafting, with ``calibration.Ratio`` or ``calibration.ProbabilityCalibration``.
@@ -26,7 +26,7 @@ while drafting, with ``calibration.Ratio`` or ``calibration.ProbabilityCalibrati
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A guess of what comes next."""
+    """Guessed tokens that may come next."""
 
     tree: TokenTree = EMPTY_TREE  # the guessed tokens; an empty tree means: decode plainly
     probs: tuple[float, ...] = ()  # per node, the drafter's probability of it given its parent, 0 to 1
@@ -44,7 +44,7 @@ class Timings:
     evaluate: float = 0.0
     accept: float = 0.0
     commit: float = 0.0
-    processor: float = 0.0  # processor time of all threads during ``evaluate``; 0 where it was not measured
+    processor: float = 0.0  # processor time of all threads during ``evaluate``; 0 if not measured
 
     @property
     def total(self) -> float:
@@ -55,19 +55,19 @@ class Timings:
 class Step:
     """One turn of the loop."""
 
-    draft: Draft  # what was guessed
+    draft: Draft  # the evaluated draft
     path: tuple[int, ...]  # accepted nodes, root to leaf
     # the emitted tokens: the path's and one more, which is *recovered* where the draft was wrong, a *bonus* after a
     # path accepted to its leaf, and plain where nothing was drafted
     tokens: tuple[Token, ...]
     evaluation: Evaluation  # the target's rows; valid until the target's next call
-    ended: bool = False  # whether the reply is over with the last token; depths below it were not observed
+    ended: bool = False  # whether the reply ends with the last token; depths below it were not observed
     timings: Timings = field(default_factory=Timings)  # filled by the loop
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a drafter needs of the target."""
+    """A drafter's requirements of the target."""
 
     hidden: frozenset[int] = frozenset()  # hidden points that evaluations must carry
     leaves: int = 1  # most leaves of its trees; 1 for chains
@@ -81,13 +81,12 @@ class Drafter(ABC):
     """
 
     name: str
-    # what it needs of the target; fixed for most, and of the instance where it depends on the heads, the target, or the
-    # drafters in use
+    # its requirements of the target; of the instance if they depend on the heads, the target, or the drafters in use
     needs: Needs = Needs()
-    failed: str = ""  # why it was taken out of this chat, as the end of a sentence; empty while it drafts
+    failed: str = ""  # why it was disabled, as the end of a sentence; empty while it drafts
 
     def begin(self, history: History) -> None:
-        """Starts a reply: ``history`` is the whole prompt, most of it often seen before."""
+        """Starts a reply; ``history`` is the whole prompt, most of which may be known from earlier replies."""
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
         """Takes the hidden states of prompt tokens that the target has just read."""
@@ -105,14 +104,14 @@ class Drafter(ABC):
         """Learns from a step, whichever drafter's draft it evaluated; ``history`` already ends with its tokens."""
 
     def reading_ms(self, history: History) -> float:
-        """Milliseconds that it reads, over the next drafts, before it can draft after ``history``; 0 for most."""
+        """Milliseconds of reading, over the next drafts, before it can draft after ``history``; 0 for most."""
         return 0.0
 
     def rewind(self, length: int) -> None:
-        """Forgets every token from index ``length`` of the history on."""
+        """Drops every token from index ``length`` of the history on."""
 
     def reject(self, draft: Draft, why: Exception) -> None:
         """Called when the target could not evaluate a draft and decoded the step plainly instead."""
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees its resources."""

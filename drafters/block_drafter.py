@@ -1,8 +1,8 @@
-"""What DFlash, DFlash2 and DSpark share: a head that guesses a whole block of tokens in one pass.
+"""The common part of DFlash, DFlash2 and DSpark: a head that guesses a block of tokens in one pass.
 
 It works like llama.cpp's ``common/speculative.cpp``: the target's features of the text stay in the head's cache, and a
-block of the last token and masks runs behind them. Where the target takes trees, the candidates of the places grow one,
-best path first, as in DDTree (arXiv 2604.12989): that needs no further pass.
+block of the last token and masks runs after them. If the target takes trees, a tree grows from the candidates of the
+positions, best path first, as in DDTree (arXiv 2604.12989), without a further pass.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NODES: Final = 24
 
 
 class Guess(NamedTuple):
-    """What a block says about the token after a path."""
+    """A block's guess of the token after a path."""
 
     logits: Floats  # [n_vocab]
-    confidence: float | None = None  # how likely the best of them is the target's, where the head says so
+    confidence: float | None = None  # the head's probability that the best token is right, if it gives one
 
 
 Following = Callable[[BlockOutput, Sequence[Token]], Guess | None]
-"""Reads the guess after a path of drafted tokens; None where the block says nothing about it."""
+"""Reads the guess after a path of drafted tokens; None if the block has none."""
 
 
 class BlockDrafter(Drafter):
@@ -52,7 +52,7 @@ class BlockDrafter(Drafter):
             head: Used by this drafter alone, and closed with it.
             target: The target; it must outlive this drafter.
             following: Reads a block.
-            opened: What to close after the head, such as its weights.
+            opened: Resources to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(head.head.layers))
         self._head, self._target, self._following, self._opened = head, target, following, opened
@@ -121,7 +121,7 @@ class BlockDrafter(Drafter):
 
 
 def _trusting(ranked: list[Token], shares: list[float], surest: Token, confidence: float) -> list[float]:
-    """Gives the surest token the share that the head is confident of, and the others what is left."""
+    """Sets the surest token's share to the head's confidence, and scales the others to the rest."""
     if surest not in ranked:
         return shares
     before = shares[ranked.index(surest)]
@@ -136,8 +136,8 @@ def open_block(
 
     Args:
         path: The head's GGUF, which ``unfit_block`` has found to fit the target.
-        target: What it drafts for; it must live longer than the drafter.
-        following: Makes what reads the blocks of the loaded head.
+        target: The target; it must outlive the drafter.
+        following: Makes the reader of the loaded head's blocks.
 
     Raises:
         SlipstreamError: If the file cannot be loaded, or there is no memory.
@@ -149,7 +149,7 @@ def open_block(
 
 
 def lacks_block(name: BlockMethod) -> Callable[[Resources], str]:
-    """What is missing for a head of this method, in words that follow "cannot serve this model:"."""
+    """``Method.lacks`` of a method with block heads."""
 
     def lacks(resources: Resources) -> str:
         missing = needs_heads(name)(resources)

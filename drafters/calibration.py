@@ -1,4 +1,4 @@
-"""Corrects the probabilities of drafters by what the target really drew."""
+"""Corrects the probabilities of drafters by the tokens that the target drew."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from slipstream.models.types import History, Token
 Value = TypeVar("Value", float, Doubles)
 
 _BOUNDS: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
-_WEIGHT: Final = 8.0  # outcomes that the probability itself counts for
+_WEIGHT: Final = 8.0  # weight of the probability itself, in outcomes
 _DECAY: Final = 0.99
 
 
 @dataclass(slots=True)
 class Ratio(Generic[Value]):
-    """What was observed over what was expected, where recent outcomes count more.
+    """The ratio of observed to expected outcomes, where recent ones count more.
 
-    The values are numbers, or arrays of one shape: then it holds a ratio for each place.
+    The values are numbers, or arrays of one shape: then there is a ratio for each element.
     """
 
-    decay: float  # weight of all outcomes so far once another one is added
-    observed: Value  # sum of what was observed, weighted
-    expected: Value  # sum of what was expected, weighted alike
+    decay: float  # factor on earlier outcomes whenever one is added
+    observed: Value  # weighted sum of what was observed
+    expected: Value  # sum of what was expected, with the same weights
 
     def add(self, observed: Value, expected: Value) -> None:
         """Adds an outcome; for a share of successes, ``observed`` is 0 or 1 and ``expected`` is 1."""
@@ -45,12 +45,12 @@ class Ratio(Generic[Value]):
 
 
 class ProbabilityCalibration:
-    """Of the recent tokens of about a probability, how many did the target draw?
+    """Maps a drafter's probability to the share of recent tokens near it that the target drew.
 
     Transformers adapts one threshold for the probability at which it stops (``assistant_confidence_threshold``); here
-    the probability itself is corrected, and the caller decides what it is worth. An outcome counts wherever the
-    target's own token is known, drafted or not: the token before which a draft stopped is measured too, and what lies
-    below the first rejection was not decided and does not count as wrong.
+    the probability itself is corrected, and the caller decides whether it pays. An outcome counts if the target's own
+    token is known, drafted or not: the token before which a draft stopped is measured too, and tokens below the first
+    rejection were not decided and do not count as wrong.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class RankedTokens:
 
     def __init__(self) -> None:
         self._calibration = ProbabilityCalibration()
-        self._at = -1  # length of the history that was drafted for
+        self._at = -1  # length of the history at the last draft
         self._ranked: dict[tuple[Token, ...], tuple[Sequence[Token], Sequence[float]]] = {}  # by the tokens before them
 
     def begin(self, history: History) -> None:
@@ -78,7 +78,7 @@ class RankedTokens:
         self._ranked.clear()
 
     def add(self, above: tuple[Token, ...], ranked: Sequence[Token], shares: Sequence[float]) -> list[float]:
-        """Keeps the tokens that may come next after a path, and returns their corrected probabilities."""
+        """Stores the tokens that may follow a path, and returns their corrected probabilities."""
         self._ranked[above] = ranked, shares
         return list(map(self._calibration.corrected, shares))
 
@@ -86,7 +86,7 @@ class RankedTokens:
         return above in self._ranked
 
     def after(self, above: tuple[Token, ...]) -> list[tuple[Token, float]]:
-        """The tokens that are kept for a path with their corrected probabilities, the most probable first."""
+        """The tokens stored for a path with their corrected probabilities, the most probable first."""
         ranked, shares = self._ranked[above]
         return sorted(
             zip(ranked, map(self._calibration.corrected, shares), strict=True), key=itemgetter(1), reverse=True

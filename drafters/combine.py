@@ -23,7 +23,7 @@ class _Alike(NamedTuple):
 
 
 class Combined(Drafter):
-    """Drafters that follow one text: each observes every step, whichever of them drafted.
+    """Drafters that all observe every step, whichever of them drafted.
 
     Attributes:
         drafters: The combined drafters, the preferred one first.
@@ -32,17 +32,17 @@ class Combined(Drafter):
     def __init__(
         self, name: str, drafters: Sequence[Drafter], combine: Callable[[Iterable[Draft], int], Draft]
     ) -> None:
-        """Combines drafters; the target has to provide what any of them needs.
+        """Combines drafters; the target must meet the needs of all.
 
         Args:
             drafters: The preferred one first.
-            combine: Makes one draft of all, given the text's number of tokens; each draft is made when it is iterated.
+            combine: Makes one draft of all, given the text's number of tokens; the iteration makes each draft.
         """
         self.name, self.drafters, self._combine = name, tuple(drafters), combine
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]  # computed anew: a drafter may have failed
-        """What any of them needs of the target."""
+        """The needs of all drafters together."""
         needs = [drafter.needs for drafter in self.drafters]
         hidden = frozenset[int]().union(*(each.hidden for each in needs))
         return Needs(hidden, max(each.leaves for each in needs))
@@ -75,8 +75,8 @@ class Combined(Drafter):
 def in_order(drafters: Sequence[Drafter]) -> Combined:
     """Drafts with the first confident drafter; those after it do not draft in that step.
 
-    If none is confident, the draft with the most probable first token is used; a draft of probes alone is the last
-    choice, but better than no draft, since its drafter learns from it. The draft is used whole, with its probes.
+    If none is confident, the draft with the most probable first token is used. A draft of probes alone is the last
+    choice, but better than none, since its drafter learns from it. The draft is used whole, with its probes.
     """
     return Combined("chain", drafters, _first_confident)
 

@@ -1,7 +1,7 @@
 """Drafter ``dflash``: a block of tokens guessed in one pass from the target's own features, run by llama.cpp.
 
-Sources: DFlash (arXiv 2602.06036), whose places are independent of each other given the text, and DFlash2, whose
-selector scores each candidate of a place after each candidate of the place before (llama.cpp PR 27342).
+Sources: DFlash (arXiv 2602.06036), whose positions are independent of each other given the text, and DFlash2, whose
+selector scores each candidate of a position after each candidate of the one before (llama.cpp PR 27342).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME: Final[BlockMethod] = "dflash"
 
 
 def independent(head: BlockHead) -> Following:
-    """Reads a block whose rows are the logits of their places, whatever stands before them."""
+    """Reads a block whose rows are the logits of their positions, independent of the tokens before them."""
 
     def following(block: BlockOutput, path: Sequence[Token]) -> Guess | None:
         row = head.first + len(path)
@@ -37,8 +37,8 @@ def independent(head: BlockHead) -> Following:
 def selected(head: BlockHead, n_vocab: int) -> Following:
     """Reads a DFlash2 block: the scores of a row's candidates depend on the candidate before them.
 
-    A row has k candidates, in no order, then k scores after each candidate of the row before; in the first row all of
-    these are alike.
+    A row has k unordered candidates, then k scores for each candidate of the row before; in the first row these are
+    all equal.
     """
     k, logits = head.choices, np.full(n_vocab, -np.inf, np.float32)
     scored = np.empty(0, np.int64)

@@ -8,28 +8,28 @@ from typing import Final
 from slipstream.models.llama.target import Target
 from slipstream.models.types import Token, shared_prefix
 
-_FEW: Final = 16  # tokens that go in with the next pass; more of them are read before it
+_FEW: Final = 16  # tokens that are added to the next pass; more are read before it
 _SHORT: Final = 64
-"""Tokens that may be read before a reply's first token; a longer prompt is read after it, a piece with each step."""
-_SECONDS: Final = 0.05  # that the reading of one piece may take
+"""Most tokens read before a reply's first token; a longer prompt is read afterwards, a piece with each step."""
+_SECONDS: Final = 0.05  # target time of one piece
 _SMALLEST: Final = 16
 _LARGEST: Final = 512  # tokens of a piece
 
 
 class DraftCache:
-    """Brings the cache of a draft model to a text that grows, is cut, or is replaced.
+    """Keeps the cache of a draft model up to date with a text that grows, is cut, or is replaced.
 
     A long prompt is read lazily: nothing before the reply's first token, then a piece with each step, of the size that
     took 50 ms the last time.
     """
 
     def __init__(self, model: Target) -> None:
-        """Takes over a model's cache; between ``begin`` and the end of a reply it is for this object alone."""
+        """Takes over a model's cache; during a reply only this object may use it."""
         self.model = model
         self._agreed = 0  # tokens of the text that the cache is known to share
-        self._begun = False  # whether this reply has had a step
+        self._begun = False  # whether ``follow`` was called in this reply
         self._piece = _SHORT
-        self._token_ms = 0.0  # of reading one token, in the last piece
+        self._token_ms = 0.0  # time to read one token, measured in the last piece
 
     def begin(self) -> None:
         """Starts a reply; the cache keeps what it shares with the new text."""
@@ -40,10 +40,10 @@ class DraftCache:
         self._agreed = min(self._agreed, length)
 
     def reading_ms(self, tokens: list[Token], more: int = 0) -> float:
-        """Milliseconds that ``follow`` has to read, a piece at a time, before it gets there; 0 if it never does.
+        """Milliseconds that ``follow`` needs, over several calls, to reach a text's end; 0 if it never does.
 
         Args:
-            tokens: The text; it may be another one than that of the last ``begin``.
+            tokens: The text, which may differ from that of the last ``begin``.
             more: Tokens that will follow it.
         """
         cached, at = self.model.tokens, self._agreed
@@ -53,9 +53,9 @@ class DraftCache:
         return behind * self._token_ms if behind > _FEW else 0.0
 
     def follow(self, tokens: list[Token]) -> bool:
-        """Brings the cache to a text without its last token; False while it is not there.
+        """Extends the cache towards a text without its last token; returns whether it reached that end.
 
-        It never gets there where the text is longer than the context, or has a token that the model does not have.
+        It never does if the text is longer than the context, or has a token that the model lacks.
         """
         model = self.model
         first, self._begun = not self._begun, True
@@ -79,7 +79,7 @@ class DraftCache:
         return self._agreed == wanted
 
     def _shared(self, tokens: list[Token]) -> int:
-        """Tokens of a text that are in the cache, the last one left out; all of them if it never gets there."""
+        """Cached tokens of a text without its last one; the text's length if the cache can never hold it."""
         abilities = self.model.abilities
         shared = min(shared_prefix(self.model.tokens, tokens, self._agreed), len(tokens) - 1)
         never = len(tokens) > abilities.n_ctx or max(tokens[shared:], default=0) >= abilities.n_vocab

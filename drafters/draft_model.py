@@ -1,6 +1,6 @@
 """Drafter ``draft``: a smaller model writes ahead (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318).
 
-Where its vocabulary is another one than the target's, its text is tokenized again. Sources of that: universal assisted
+If its vocabulary differs from the target's, its text is tokenized again. Sources of that: universal assisted
 generation (github.com/huggingface/transformers, generation/candidate_generator.py) and llama.cpp's speculative example
 until May 2026 (its pull request 12635). Both decode and tokenize around every draft.
 """
@@ -20,12 +20,12 @@ from slipstream.models.llama.target import Target
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import EMPTY_TREE, Abilities, History, Token
 
-_SIBLINGS: Final = 4  # tokens that are looked at for each position
+_SIBLINGS: Final = 4  # candidates for each position
 _LEAVES: Final = 4
 _NODES: Final = 16
 _MOST: Final = 24  # tokens of the draft model in one draft
 _BEST: Final = Sampler(temperature=0.0)
-"""Noise is keyed by token ids, which mean something else to the draft model: its best token is its best guess."""
+"""The noise is keyed by the target's token ids, so it does not apply to another vocabulary."""
 _NOTHING: Final = History([])
 
 
@@ -33,9 +33,9 @@ class DraftModel(Drafter):
     """A small model of the same vocabulary drafts a chain, and a small tree around it where that pays.
 
     It draws with the target's own keyed noise: where both models draw the same token from the same noise, the draft is
-    right, at any temperature (Daliri et al., arXiv 2408.07978). The chain comes first, a pass for each token, until the
-    next token does not pay. Then the tokens that came next at each of its positions are added, best first, as long as
-    they pay, and those that may go on are all decoded in one pass, until nothing more pays.
+    accepted, at any temperature (Daliri et al., arXiv 2408.07978). First the chain grows, with a pass for each token,
+    until the next token does not pay. Then the runners-up of its positions are added, best first, while they pay; those
+    whose children may pay are evaluated together in one pass, until nothing more pays.
     """
 
     name = "draft"
@@ -44,12 +44,12 @@ class DraftModel(Drafter):
         """Takes over a draft model.
 
         Args:
-            model: The draft model; for this drafter alone during a reply, and its owner closes it.
-            abilities: Of the target, whose vocabulary may be the smaller one (padding).
+            model: The draft model; only this drafter may use it during a reply, and its owner closes it.
+            abilities: The target's; its vocabulary may be smaller than the draft model's (padding).
             leaves: Most leaves of a tree; 1 for chains.
         """
         self._model, self._n_vocab = model, abilities.n_vocab
-        # a chain takes passes of one row: a recurrent draft model goes back to its mark, and reads what was right again
+        # a chain takes passes of one row: a recurrent draft model returns to its mark and reads accepted tokens again
         self._leaves = max(1, min(leaves, abilities.max_leaves, model.abilities.max_leaves))
         self._rows = min(abilities.max_rows, model.abilities.max_rows if self._leaves > 1 else abilities.max_rows) - 1
         self._siblings = _SIBLINGS if self._leaves > 1 else 1
@@ -57,7 +57,6 @@ class DraftModel(Drafter):
         self._ranked = RankedTokens()
 
     def begin(self, history: History) -> None:
-        self._at = 0
         self._cache.begin()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
@@ -83,7 +82,7 @@ class DraftModel(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the probabilities by the target's tokens, whichever drafter they came from."""
+        """Measures the probabilities by the target's tokens, whichever drafter drafted."""
         self._ranked.observe(history, step)
 
     def reading_ms(self, history: History) -> float:
@@ -95,7 +94,7 @@ class DraftModel(Drafter):
     def _tree(
         self, history: History, should_extend: ShouldExtend, sampler: Sampler, tokens: list[Token], probs: list[float]
     ) -> Draft:
-        """Grows a tree around a chain: first from the tokens that came next at each of its positions."""
+        """Grows a tree around a chain, first from the runners-up of its positions."""
         tree, above = TreeBuilder(), TOP
         chain = tree.add_path(tokens, probs, self.name)
         for handle, token, prob in zip(chain, tokens, probs, strict=True):
@@ -119,7 +118,7 @@ class DraftModel(Drafter):
     def _rank_below(
         self, history: History, sampler: Sampler, tree: TreeBuilder, grown: list[Grown], chain: tuple[int, ...]
     ) -> None:
-        """Ranks what follows some nodes, all in one pass; the cache keeps the chain, which is most often right."""
+        """Ranks the tokens after some nodes in one pass; the cache keeps the chain, which is most often right."""
         self._model.rewind(len(history.tokens) - 1)
         place = {handle: node for node, handle in enumerate(tree.layout())}
         evaluation = self._model.evaluate(history.tokens[-1], tree.build().tree)
@@ -137,10 +136,10 @@ class _Guess(NamedTuple):
 
 
 class TranslatedModel(Drafter):
-    """A small model of any vocabulary writes on, and its words are tokenized as the target would write them.
+    """A small model of any vocabulary continues the text, which is then tokenized for the target.
 
-    The last token is left out: had the draft model written on, it might have grown. A token of the target is as
-    probable as all tokens of the draft model that begin in it.
+    The last token is left out: more text might have made it longer. The probability of a target's token is the product
+    of those of the draft model's tokens that begin in it.
     """
 
     name = "draft"
@@ -149,14 +148,14 @@ class TranslatedModel(Drafter):
         """Takes over a draft model.
 
         Args:
-            model: The draft model; for this drafter alone during a reply, and its owner closes it.
-            mapping: Between the two vocabularies; for this drafter alone during a reply.
+            model: The draft model; only this drafter may use it during a reply, and its owner closes it.
+            mapping: Between the two vocabularies; only this drafter may use it during a reply.
         """
         self._model, self._mapping = model, mapping
         self._rows = abilities.max_rows - 1
         self._cache = DraftCache(model)
         self._calibration = ProbabilityCalibration()
-        self._at = 0  # length of the history that was drafted for
+        self._at = 0  # length of the history at the last draft
         self._guesses: list[_Guess] = []
 
     def begin(self, history: History) -> None:
@@ -187,7 +186,7 @@ class TranslatedModel(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the probabilities by the target's tokens, whichever drafter they came from."""
+        """Measures the probabilities by the target's tokens, whichever drafter drafted."""
         if self._at != len(history.tokens) - len(step.tokens):
             return
         for guess, right in zip(self._guesses, step.tokens, strict=False):
@@ -203,11 +202,11 @@ class TranslatedModel(Drafter):
         self._mapping.rewind(length)
 
     def _write(self, size: int, should_extend: ShouldExtend) -> list[_Guess]:
-        """Lets the draft model write until it is unsure, and returns what that is in the target's tokens.
+        """Lets the draft model write until it is unsure, and returns its text as the target's tokens.
 
         Args:
             size: Tokens of the history in the target's vocabulary.
-            should_extend: Called with the depth that the words so far will about have there.
+            should_extend: Called with the estimated depth of the text so far in the target's tokens.
         """
         model, mapping = self._model, self._mapping
         ratio = min(1.0, size / len(mapping.tokens))

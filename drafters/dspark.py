@@ -1,7 +1,7 @@
-"""Drafter ``dspark``: a block guessed in one pass, whose places know the token before them, run by llama.cpp.
+"""Drafter ``dspark``: a block guessed in one pass, whose positions depend on the token before them, run by llama.cpp.
 
 Source: DSpark (arXiv 2607.05147). It is DFlash with a Markov term: two matrices w1 and w2 add ``w2 . w1[previous]`` to
-the logits of a place. llama.cpp adds it along the greedy path; below any other node the difference is added here.
+the logits of a position. llama.cpp adds it along the greedy path; below other nodes this module adds the difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CANDIDATES: Final = 32  # tokens whose logits are corrected below a node beside
 
 
 class MarkovTerm:
-    """The two matrices of a head, as they are stored in its file."""
+    """The two matrices of a head, in their stored form."""
 
     def __init__(self, header: Header) -> None:
         """Reads them.
@@ -43,19 +43,19 @@ class MarkovTerm:
         self._tables = [tensors["markov_w1.weight"], tensors["markov_w2.weight"]]
         self._stored = [read_stored(header, table).reshape(table.shape[1], -1) for table in self._tables]
         self._scale = float(read_tensor(header, tensors["markov_w2.scale"])[0]) if "markov_w2.scale" in tensors else 1.0
-        self._row_of: NDArray[np.int64] | None = None  # the row of w2 for each token, where it has fewer rows
+        self._row_of: NDArray[np.int64] | None = None  # the row of w2 for each token, if it has fewer rows
         if "d2t" in tensors:
             ids = read_tensor(header, tensors["d2t"])
             self._row_of = np.zeros(header.n_rows, np.int64)
             self._row_of[ids] = np.arange(len(ids))
 
     def moved(self, logits: Floats, instead: Token, before: Token) -> Floats:
-        """The logits of a place after another token than the one that llama.cpp assumed; minus infinity for most.
+        """The logits of a position after another token than llama.cpp assumed; minus infinity for most tokens.
 
         Args:
             logits: As llama.cpp computed them.
-            instead: The token that it assumed before this place.
-            before: The token that stands there.
+            instead: The token that it assumed before this position.
+            before: The token that is there.
         """
         ids, values = best(logits, _CANDIDATES, NONE, logits[:0])
         first = self._rows(0, np.array([before, instead], np.int64))

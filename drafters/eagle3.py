@@ -27,7 +27,7 @@ def open_eagle3(path: Path, target: LlamaTarget) -> FeatureDrafter:
 
     Args:
         path: The head's GGUF, which ``unfit`` has found to fit the target.
-        target: What it drafts for; it must live longer than the drafter.
+        target: The target; it must outlive the drafter.
 
     Raises:
         SlipstreamError: If the file cannot be loaded, or there is no memory.

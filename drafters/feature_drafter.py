@@ -1,4 +1,4 @@
-"""What EAGLE-3 and MTP share: a head that pairs each token with the target's feature of the position before it.
+"""The common part of EAGLE-3 and MTP: a head that pairs each token with the target's feature of the position before.
 
 It works like llama.cpp's ``common/speculative.cpp``: the pairs of the text, with the target's features, stay in the
 head's cache; a draft continues from them with the head's own features, and its pairs are dropped afterwards. Drafts are
@@ -58,7 +58,7 @@ class FeatureDrafter(Drafter):
     feature of a text waits for the token that the target draws next.
 
     Attributes:
-        queue: The positions whose pairs are in the head's cache, and those whose features wait.
+        queue: The positions whose pairs are in the head's cache, and those whose features are waiting.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class FeatureDrafter(Drafter):
             target: The target; it must outlive this drafter.
             points: The hidden points that are joined to a feature, in this order.
             encode: Converts the target's joined hidden states [positions, joined width] to features.
-            opened: What to close after the head, such as its weights.
+            opened: Resources to close after the head, such as its weights.
         """
         self.name, self.needs = name, Needs(frozenset(points))
         self._head, self._target = head, target

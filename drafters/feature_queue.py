@@ -1,4 +1,4 @@
-"""The target's features on their way to the cache of a drafting head."""
+"""A queue of the target's features for the cache of a drafting head."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class FeatureQueue:
     """The positions whose features a head has read, and those whose features wait for its next pass.
 
     Features come only with the pass that evaluates their token: if the target reuses a part of a prompt whose features
-    were missed or dropped, the positions of that part are missing, and the head drafts from the others.
+    were dropped, the positions of that part are missing, and the head drafts from the others.
 
     Attributes:
         read: Positions whose features are in the head's cache, ascending.
-        waiting: Positions whose features are not there yet, ascending, after those.
+        waiting: Positions whose features are not in it yet, ascending, after those.
     """
 
     def __init__(self, points: Sequence[int], rewind: Callable[[int], None]) -> None:
@@ -32,12 +32,12 @@ class FeatureQueue:
 
         Args:
             points: The hidden points that are joined to a feature, in this order.
-            rewind: Cuts the head's cache to so many positions.
+            rewind: Cuts the head's cache to a number of positions.
         """
         self.read: list[int] = []
         self.waiting: list[int] = []
         self._points, self._rewind = tuple(points), rewind
-        self._features: list[Floats] = []  # of the waiting positions, [joined width] each
+        self._features: list[Floats] = []  # features of the waiting positions, [joined width] each
 
     def take(self, first: int, hidden: Mapping[int, Floats], rows: Sequence[int] | None = None) -> None:
         """Stores the features of the positions from ``first`` on, in place of earlier ones.
@@ -71,7 +71,7 @@ class FeatureQueue:
             What ``read`` returns; None if there is nothing to read.
 
         Raises:
-            SlipstreamError: If the pass fails; the features wait on.
+            SlipstreamError: If the pass fails; the features stay in the queue.
         """
         if count < 1:
             return None

@@ -1,7 +1,7 @@
 """Keeps a failing drafter from failing the reply.
 
-A drafter decides neither whether there is a reply nor its text. Each is wrapped here: whatever it raises takes it
-out until the model is loaded again, and the target decodes on with the same text.
+A drafter must affect neither the text of a reply nor its completion. The guard wraps each drafter: an exception
+disables it until the model is loaded again, and the target decodes on with the same text.
 """
 
 from __future__ import annotations
@@ -37,28 +37,27 @@ class Guard:
         """Starts with the drafters that failed before.
 
         Args:
-            failed: Drafters that are out from the start.
-            note: ``NOTE_BYTES`` bytes. Memory that outlives the process shows its parent in which drafter's call it
-                ended.
+            failed: Drafters that are disabled from the start.
+            note: ``NOTE_BYTES`` bytes. In shared memory, they show the parent process the drafter whose call crashed.
         """
         self.failed = dict(failed or {})
         self._note = memoryview(bytearray(NOTE_BYTES)) if note is None else note
         self._numbers: dict[str, int] = {}
 
     def made(self, name: str, make: Callable[[], Drafter], abilities: Abilities) -> Drafter:
-        """Makes a drafter whose verbs never raise; one that cannot be made has failed.
+        """Makes a drafter whose methods never raise; one that cannot be made has failed.
 
         Args:
-            abilities: What the target takes; drafts are cut to it.
+            abilities: The target's limits; drafts are cut to them.
         """
         inner = self.run(name, make, None)
         return inner if isinstance(inner, Guarded) else Guarded(self, name, inner or _Nothing(), abilities)
 
     def run(self, name: str, call: Callable[..., _Result], otherwise: _Other, *arguments: object) -> _Result | _Other:
-        """Runs a call of a drafter; its number stands in the note meanwhile.
+        """Runs a call of a drafter, whose number is in the note meanwhile.
 
         Returns:
-            The call's result; ``otherwise`` where the drafter fails, or has failed before.
+            The call's result; ``otherwise`` if the drafter fails, or has failed before.
         """
         if name in self.failed:
             return otherwise
@@ -73,7 +72,7 @@ class Guard:
             note[0] = outer
 
     def _number(self, name: str) -> int:
-        """Writes a drafter's name into the note; 0 where there is no room for it."""
+        """Writes a drafter's name into the note; 0 if there is no room for it."""
         number = len(self._numbers) + 1
         start = 1 + (number - 1) * NAME_BYTES
         if start + NAME_BYTES > len(self._note):
@@ -82,7 +81,7 @@ class Guard:
         return self._numbers.setdefault(name, number)
 
     def fail(self, name: str, error: BaseException) -> None:
-        """Takes a drafter out; the log gets the places in the code, without values."""
+        """Disables a drafter; the log gets the traceback without values."""
         if name in self.failed:
             return
         self.failed[name] = _reason(error)
@@ -92,17 +91,16 @@ class Guard:
 
 
 class Guarded(Drafter):
-    """A drafter whose verbs never raise; after its first failure it drafts nothing and needs nothing."""
+    """A drafter whose methods never raise; after its first failure it drafts nothing and needs nothing."""
 
     def __init__(self, guard: Guard, name: str, inner: Drafter, abilities: Abilities) -> None:
-        """Wraps a drafter; see ``Guard.made``."""
         self.name = name
         self._guard, self._inner, self._abilities = guard, inner, abilities
         self.needs = inner.needs
 
     @property
     def failed(self) -> str:  # type: ignore[override]  # set by the guard
-        """Why it was taken out, as the end of a sentence; empty while it drafts."""
+        """Why it was disabled, as the end of a sentence; empty while it drafts."""
         return self._guard.failed.get(self.name, "")
 
     def begin(self, history: History) -> None:
@@ -112,7 +110,7 @@ class Guarded(Drafter):
         self._run(self._inner.on_prefill, None, tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts within the rows and the context that are there."""
+        """Drafts within the target's rows and context."""
         return self._run(self._fitted, NO_DRAFT, history, should_extend, sampler)
 
     def observe(self, history: History, step: Step) -> None:
@@ -125,12 +123,12 @@ class Guarded(Drafter):
         self._run(self._inner.rewind, None, length)
 
     def reject(self, draft: Draft, why: Exception) -> None:
-        """Takes out the drafters of a draft that the target could not evaluate."""
+        """Disables the drafters of a draft that the target could not evaluate."""
         for name in {*draft.sources}:
             self._guard.fail(name, why)
 
     def close(self) -> None:
-        """Frees what it holds, also after it failed."""
+        """Frees its resources, also after a failure."""
         with suppress(Exception):  # a failed drafter may be half made
             self._inner.close()
 
@@ -140,7 +138,7 @@ class Guarded(Drafter):
         return result
 
     def _fitted(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts, checks the draft, and cuts it to the rows and the context that are there."""
+        """Drafts, checks the draft, and cuts it to the target's rows and context."""
         draft = self._inner.draft(history, should_extend, sampler)
         tree, most = draft.tree, self._abilities
         count = len(tree.tokens)
@@ -166,7 +164,7 @@ class Guarded(Drafter):
 
 
 class _Nothing(Drafter):
-    """In the place of a drafter that could not be made."""
+    """Replaces a drafter that could not be made."""
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
         return NO_DRAFT

@@ -2,10 +2,10 @@
 
 Source: Kangaroo (Liu et al., arXiv 2404.18911; github.com/Equationliu/Kangaroo). The first exit is in depth: the draft
 leaves the target after a few layers (``slipstream.models.heads.self_draft``). The second is in length: drafting stops
-at the first token that it is unsure of, and that token is verified too, since its pass is paid for already.
+at the first unsure token, which is verified too, since its pass is already done.
 
-Unlike the published code, verification does not go on from the drafted tokens' states: the target computes its first
-layers again, which costs their share of a pass and leaves the target as it is.
+Unlike the published code, verification does not continue from the drafted tokens' states: the target computes its first
+layers again, which costs their share of a pass and needs no change of the target.
 """
 
 from __future__ import annotations
@@ -40,25 +40,24 @@ _NOWHERE: Final = -1
 
 
 class Sureness:
-    """The probability below which a drafted token is the last one, tuned on line.
+    """The probability below which a drafted token is the last one, tuned online.
 
     Going on after a token pays if that token is accepted and the next one is too. Let c be the price of a node: the
     least probability of a path that ``should_extend`` still takes. Let f be the share of accepted tokens among those
-    that stood after an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound
+    that followed an accepted one. Of the recorded (probability p, accepted a) pairs, going on at and above a bound
     would have brought the sum over p >= bound of (a f - c), in tokens. The bound with the largest sum is the goal, and
     the bound moves a tenth of the way with every draft. Older pairs count less. Tokens below the bound are recorded
-    too, because unsure tokens are verified; tokens after a wrong one are not, because what they were worth was not
-    measured.
+    too, because unsure tokens are verified; tokens after a wrong one are not, because they were not decided.
 
     Attributes:
-        bound: That probability.
+        bound: The probability.
     """
 
     _BINS: Final = 20
     _DECAY: Final = 0.995
     _ENOUGH: Final = 32  # pairs before the bound moves
     _STEP: Final = 0.1
-    _PRIOR: Final = (6.0, 10.0)  # accepted tokens, and tokens that stood after an accepted one
+    _PRIOR: Final = (6.0, 10.0)  # accepted tokens, and tokens after an accepted one
 
     def __init__(self, bound: float) -> None:
         self.bound = bound
@@ -68,10 +67,10 @@ class Sureness:
         self._pairs = 0
 
     def add(self, probability: float, accepted: bool, after: bool) -> None:
-        """Adds a pair of a token that the target has seen.
+        """Adds a pair of a decided token.
 
         Args:
-            after: Whether it stood after another drafted token, which was accepted.
+            after: Whether it followed another, accepted drafted token.
         """
         tried = self._each[min(int(probability * self._BINS), self._BINS - 1)]
         self._right.add(tried * accepted, tried)
@@ -83,7 +82,7 @@ class Sureness:
         """Moves the bound toward the best one.
 
         Args:
-            price: Of a node, as the least probability of a path that pays for one.
+            price: The price of a node: the least probability of a path for which it pays.
         """
         if self._pairs < self._ENOUGH:
             return
@@ -97,13 +96,13 @@ class Sureness:
 
 
 class Kangaroo(Drafter):
-    """Drafts a chain until it is unsure, and beside the unsure token its runners-up where ``should_extend`` takes them.
+    """Drafts a chain up to the first unsure token, and its runners-up where ``should_extend`` takes them.
 
-    It draws with the target's own keyed noise, which ranks the runners-up too. Whether to go on is decided by the
-    probability of the path so far; the token that comes of it is drafted, however unlikely it is.
+    It draws with the target's own keyed noise, which ranks the runners-up too. The probability of the path so far
+    decides whether to go on; the next token is then drafted, however unlikely it is.
 
     Attributes:
-        sureness: When it goes on.
+        sureness: Decides whether it goes on.
     """
 
     name = "kangaroo"
@@ -119,9 +118,9 @@ class Kangaroo(Drafter):
         """Takes over a cut.
 
         Args:
-            model: The cut of the target, for this drafter alone.
-            abilities: What the target takes; drafts stay within its rows and leaves.
-            sure: Where ``Sureness.bound`` starts; the authors' value for their 7B model.
+            model: The cut of the target; only this drafter uses it.
+            abilities: The target's limits of rows and leaves.
+            sure: Initial ``Sureness.bound``; the authors' value for their 7B model.
             in_step: Called before each draft, to give the cut the target's number of threads.
             opened: Closes the cut, with this drafter.
         """
@@ -130,10 +129,10 @@ class Kangaroo(Drafter):
         self._siblings = min(_SIBLINGS, abilities.max_leaves - 1)
         self._in_step, self._opened = in_step, opened or ExitStack()
         self.sureness = Sureness(sure)
-        self._tokens: list[Token] = []  # of the last draft's chain
+        self._tokens: list[Token] = []  # the chain of the last draft
         self._probs: list[float] = []
-        self._drafted_at = _NOWHERE  # length of the history then
-        self._price: float | None = None  # of a node then
+        self._drafted_at = _NOWHERE  # length of the history at the last draft
+        self._price: float | None = None  # price of a node at the last draft
 
     def begin(self, history: History) -> None:
         self._cache.begin()
@@ -147,7 +146,7 @@ class Kangaroo(Drafter):
         if not self._cache.follow(history.tokens):
             return NO_DRAFT
         tokens, probs = self._tokens, self._probs = list[Token](), list[float]()
-        beside: Iterable[tuple[Token, float]] = ()  # the unsure one
+        beside: Iterable[tuple[Token, float]] = ()  # the runners-up of the unsure token
         path, room = 1.0, min(self._rows, self._model.abilities.n_ctx - len(history.tokens))
         while len(tokens) < room and should_extend(path, len(tokens) + 1):
             row = self._model.evaluate(tokens[-1] if tokens else history.tokens[-1], EMPTY_TREE).logits[0]
@@ -170,7 +169,7 @@ class Kangaroo(Drafter):
         return builder.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Records how sure it was of tokens that the target has now drawn, whichever draft was evaluated."""
+        """Records its probabilities of tokens that the target has now drawn, whichever draft was evaluated."""
         if len(history.tokens) - len(step.tokens) != self._drafted_at:
             return
         self._drafted_at = _NOWHERE
@@ -193,7 +192,7 @@ class Kangaroo(Drafter):
 
 
 def _price(should_extend: ShouldExtend) -> float | None:
-    """The least probability of a path that makes a second node pay, to 1/32; None if nothing does."""
+    """The least probability of a path for which a second node pays, to 1/32; None if there is none."""
     if not should_extend(1.0, 2):
         return None
     low, high = 0.0, 1.0
@@ -227,7 +226,7 @@ def _make(resources: Resources) -> Drafter:
     with ExitStack() as opened:
         folder = resources.folder or Path(opened.enter_context(TemporaryDirectory(prefix="slipstream-")))
         path = kept_cut(resources.header.path, resources.heads[Kangaroo.name], folder)
-        with TemporaryDirectory(prefix="slipstream-") as parts:  # llama.cpp reads adapters whole
+        with TemporaryDirectory(prefix="slipstream-") as parts:  # llama.cpp reads adapters completely
             adapters = _cut_adapters(resources, path, Path(parts))
             place = llama.placement
             # each of its tokens would wait for another machine

@@ -1,4 +1,4 @@
-"""Drafter ``lookahead``: the target guesses n-grams ahead of itself, and verifies those that fit, in the same pass.
+"""Drafter ``lookahead``: in one pass, the target guesses future n-grams and verifies those that fit.
 
 Source: Lookahead decoding (Fu et al., 2024, arXiv 2402.02057; github.com/hao-ai-lab/LookaheadDecoding). No weights.
 """
@@ -23,31 +23,31 @@ _LENGTH: Final = 4
 _NGRAMS: Final = 5
 
 _FIRST: Final = 0.5
-"""Prior probability of the first token of the latest n-gram; each older one has half of the one before."""
+"""Prior probability of the first token of the latest n-gram; it halves with each older one."""
 
 _LATER: Final = 0.6  # prior probability of a later token, given that those before it were right
 
-_BROUGHT: Final = 0.5  # prior of the tokens a step that the window's n-grams bring: the paper's speed-ups are about 1.5
+_BROUGHT: Final = 0.5  # prior gain of the window's n-grams in tokens per step: the paper's speed-ups are about 1.5
 
 _DECAY: Final = 0.99
-_OWN_DECAY: Final = 0.9  # text turns from one n-gram to another faster than all of them change
-_WEIGHT: Final = 4  # outcomes that the priors above count for
-_OWN_WEIGHT: Final = 2  # outcomes of an n-gram's own that count as much as what is known of its like
-_WINDOW_WEIGHT: Final = 16  # steps that the prior of the window counts for
+_OWN_DECAY: Final = 0.9  # a single n-gram becomes outdated faster than all together
+_WEIGHT: Final = 4  # weight of the priors above, in outcomes
+_OWN_WEIGHT: Final = 2  # weight of the record of similar n-grams, in outcomes of the n-gram's own
+_WINDOW_WEIGHT: Final = 16  # weight of the window's prior, in steps
 
 
 @dataclass(slots=True)
 class NGram:
     """One n-gram of the pool."""
 
-    tokens: tuple[Token, ...]  # what follows its first token
+    tokens: tuple[Token, ...]  # the tokens after its first one
     guessed: bool  # whether it was only ever guessed by the window; False once prompt or reply contained it
-    # how often each of its tokens was right, given those before, when its first token stood last; as long as the
-    # longest of its trials
+    # share of each of its tokens that was right, given those before, when its first token was the last of the text; as
+    # long as its longest trial
     right: list[Ratio[float]] = field(default_factory=list)
 
     def probability(self, at: int, prior: float, weight: float) -> float:
-        """How probable its token ``at`` is given those before, where ``prior`` is known of its like."""
+        """The probability of token ``at`` given those before; ``prior`` is that of similar n-grams."""
         return self.right[at].given(prior, weight) if at < len(self.right) else prior
 
     def add(self, at: int, right: bool) -> None:
@@ -58,7 +58,7 @@ class NGram:
 
 
 class NGramPool:
-    """N-grams by their first token: so many for each, so many first tokens; the least recent leave first."""
+    """N-grams by their first token, limited in both numbers; the least recently used leave first."""
 
     def __init__(self, per_token: int, first_tokens: int = 1 << 16) -> None:
         self._per_token, self.first_tokens = per_token, first_tokens
@@ -68,7 +68,7 @@ class NGramPool:
         return sum(map(len, self._grams.values()))
 
     def add(self, first: Token, rest: tuple[Token, ...], *, guessed: bool) -> None:
-        """Adds the n-gram of ``first`` and ``rest``, or makes it the latest used of its first token."""
+        """Adds the n-gram of ``first`` and ``rest``, or marks it as the latest used of its first token."""
         grams = self._grams.setdefault(first, OrderedDict())
         gram = grams.setdefault(rest, NGram(rest, guessed))
         gram.guessed = gram.guessed and guessed
@@ -89,7 +89,7 @@ class NGramPool:
 
 
 class Lookahead(Drafter):
-    """Verifies up to ``ngrams`` n-grams that begin with the last token, and refines a window of guesses beside them.
+    """Verifies up to ``ngrams`` n-grams that begin with the last token, and refines a window of guesses.
 
     The window has N - 1 levels of W columns: the token at level j of column i guesses the text's token i + j places
     after the last one, which is itself level 0 of column 0. A token sees level 0 up to its column and its own column's
@@ -104,22 +104,22 @@ class Lookahead(Drafter):
     pool, and the oldest level leaves. Prompt and reply feed the pool too. One pass has at most
     W - 1 + W (N - 2) + G (N - 1) nodes and W + G leaves.
 
-    How probable a drafted token is was measured: by depth and, for first tokens, by how recently the n-gram was used,
+    The probability of a drafted token is measured: by depth and, for first tokens, by how recently the n-gram was used,
     corrected by the n-gram's own record. Every step measures every n-gram that could have been drafted, whether it was
-    or not, so that the figures stay true while nothing pays.
+    or not, so that the probabilities stay correct while nothing pays.
 
-    A target with too few leaves, as one that takes chains only, gets the likeliest n-gram; where none may follow, the
-    window's first column.
+    A target with too few leaves, such as one that takes chains only, gets the likeliest n-gram or, if none may follow,
+    the window's first column.
 
-    Probes cost rows as drafted tokens do, and pay later, by n-grams that prompt and reply had not taught. What they
-    bring is measured as the accepted tokens a step beyond those of the text's n-grams; divided by the window's rows it
-    is what a row brings, and is put to ``should_extend`` as a drafted token of that probability would be. Where rows
-    are dear the window therefore rests, and where they are nearly free it runs. A new reply starts from the prior.
+    Probes cost rows as drafted tokens do, and pay later, by n-grams that are not in prompt and reply. Their gain is the
+    number of accepted tokens per step beyond those of the text's n-grams; divided by the window's rows, it is passed to
+    ``should_extend`` like the probability of a drafted token. So the window pauses where rows are expensive, and runs
+    where they are nearly free. A new reply starts from the prior.
 
     Attributes:
         pool: The n-grams.
-        first: How often the first token of an n-gram was right, by how recently the n-gram was used.
-        later: How often a later token was right, by depth from the second on.
+        first: Share of first tokens that were right, by how recently the n-gram was used.
+        later: Share of later tokens that were right, by depth from the second on.
     """
 
     name = "lookahead"
@@ -130,7 +130,7 @@ class Lookahead(Drafter):
         """Sets the shape.
 
         Args:
-            abilities: What the target takes; trees stay within its rows and its context.
+            abilities: The target's limits of rows, leaves and context.
             columns: Columns of the window (the paper's W).
             length: Tokens of an n-gram (N).
             ngrams: Most n-grams for each first token (G).
@@ -146,15 +146,15 @@ class Lookahead(Drafter):
         self._columns, self._length = columns, length
         self._window_nodes = columns - 1 + columns * (length - 2)
         self.pool = NGramPool(ngrams)
-        self._read: list[Token] = []  # the text that the pool has been fed from
-        self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest stands for the last token
+        self._read: list[Token] = []  # the text whose n-grams are in the pool
+        self._levels: list[list[Token]] = []  # lowest first; column 0 of the lowest is the last token
         self._evaluated: tuple[Draft, tuple[int, ...]] = (NO_DRAFT, ())  # and the top node of each column in it
         self.first = [Ratio(_DECAY, 0.0, 0.0) for _ in range(ngrams)]
         self.later = [Ratio(_DECAY, 0.0, 0.0) for _ in range(length - 2)]
         self._brought = Ratio(_DECAY, 0.0, 0.0)
 
     def begin(self, history: History) -> None:
-        """Takes the n-grams of what is new in the prompt, and starts a window of tokens of the prompt."""
+        """Adds the n-grams of the prompt's new part, and starts a window with random tokens of the prompt."""
         known = shared_prefix(self._read, history.tokens)
         self._learn(history.tokens, known)
         self._read[known:] = history.tokens[known:]
@@ -185,7 +185,7 @@ class Lookahead(Drafter):
         return draft
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the n-grams, takes those of the step's tokens, and fills the window's next level."""
+        """Measures the n-grams, adds those of the step's tokens, and fills the window's next level."""
         before = len(history.tokens) - len(step.tokens)
         last = history.tokens[before - 1]
         brought = self._measure(last, step.tokens)
@@ -205,7 +205,7 @@ class Lookahead(Drafter):
         self._levels.append(top)
 
     def rewind(self, length: int) -> None:
-        """Notes that text was cut. What was learned from it stays: guesses, as good as before the cut."""
+        """Cuts the text; its n-grams stay in the pool, as guesses that are as good as before."""
         del self._read[length:]
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ class Lookahead(Drafter):
         return tuple(tops)
 
     def _measure(self, last: Token, tokens: Sequence[Token]) -> int:
-        """Measures which n-grams were right; returns by how many tokens the guessed ones beat the text's."""
+        """Measures which n-grams were right; returns how many more tokens the guessed ones matched than the text's."""
         best = {True: 0, False: 0}
         for rank, gram in enumerate(self.pool.after(last)):
             matched = shared_prefix(gram.tokens, tokens)
@@ -247,7 +247,7 @@ class Lookahead(Drafter):
         return max(0, best[True] - best[False])
 
     def _learn(self, tokens: Sequence[Token], start: int) -> None:
-        """Takes the n-grams that end at or after index ``start``."""
+        """Adds the n-grams that end at or after index ``start``."""
         for end in range(max(start, self._length - 1) + 1, len(tokens) + 1):
             first, *rest = tokens[end - self._length : end]
             self.pool.add(first, tuple(rest), guessed=False)

@@ -1,8 +1,8 @@
-"""Drafter ``medusa``: heads on the target's last hidden state guess the next few places at once, verified as a tree.
+"""Drafter ``medusa``: heads on the target's last hidden state guess the next few tokens at once, verified as a tree.
 
 Source: Medusa (Cai et al., arXiv 2401.10774; github.com/FasterDecoding/Medusa, medusa/model/medusa_model.py). The
-published trees are static and were measured for one model; here the tree grows best first, from what the heads claim
-now and how often that was right before.
+published trees are static and were measured for one model; here the tree grows best first, from the heads' current
+probabilities and how often those were right before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.check import TOKEN_IDS
 from slipstream.models.heads.file import HeadsInfo, read_info
 from slipstream.models.llama.ggml import Operations, Tensor
-from slipstream.models.llama.network import Network, threads_of
+from slipstream.models.llama.library import threads_of
+from slipstream.models.llama.network import Network
 from slipstream.models.outside import shown_path
 from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.sampler import Sampler
@@ -35,12 +36,12 @@ _SHARED: Final = "output.weight"
 _OWN: Final = "head.{}.output.weight"
 
 
-_KEPT: Final = 16  # tokens that a head names; the published trees use at most 10
+_KEPT: Final = 16  # candidates of a head; the published trees use at most 10
 
-_NODES: Final = 63  # of the published trees
-_FROM_TRAINING: Final = 50  # outcomes that the record from training counts for
+_NODES: Final = 63  # as in the published trees
+_FROM_TRAINING: Final = 50  # weight of the accuracies from training, in outcomes
 _DECAY: Final = 0.995
-_MOST: Final = 0.98  # no guess is surer
+_MOST: Final = 0.98  # largest probability of a guess
 
 _NOISE: Final = 0.4
 """Share of the target's own noise that enters the ranking.
@@ -56,7 +57,7 @@ class MedusaHeads:
     Attributes:
         info: The facts in their file.
         count: Number of heads.
-        kept: Tokens that each of them names.
+        kept: Candidates of each head.
     """
 
     def __init__(self, path: Path, threads: Callable[[], int], kept: int) -> None:
@@ -65,7 +66,7 @@ class MedusaHeads:
         Args:
             path: File of trained heads, which ``unfit`` has found to fit the target.
             threads: Returns the number of threads to use on a CPU.
-            kept: Most tokens that each head names.
+            kept: Most candidates of each head.
 
         Raises:
             ModelFileError: If the file is damaged.
@@ -91,7 +92,7 @@ class MedusaHeads:
             for layer in range(layers):
                 inner = ops.add(ops.multiply(tensors[f"weight.{layer}"], x), tensors[f"bias.{layer}"])
                 x = ops.add(x, ops.silu(inner))
-            if shared:  # the matrix is then read once for all heads
+            if shared:  # so that the matrix is read once for all heads
                 x = ops.reshape(x, width, total, 1)
             probs = ops.reshape(ops.soft_max(ops.multiply(tensors["output"], x)), rows, total, 1)
             best = ops.top_k(probs, kept)
@@ -106,14 +107,14 @@ class MedusaHeads:
             )
 
     def best(self, state: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Guesses.
+        """Finds the most probable tokens of each head.
 
         Args:
             state: [n_embd], the target's last hidden state of a token.
 
         Returns:
-            Tokens [count, kept], the most probable first: head k's for place k + 2 after the state's own token; and
-            their probabilities among the rows of the vocabulary matrix.
+            Tokens [count, kept], the most probable first, where head k guesses position k + 2 after the state's token;
+            and their probabilities among the rows of the vocabulary matrix.
         """
         places, probs = self._network.run(np.broadcast_to(state, (self.count, 1, len(state))))
         order = (-probs[..., 0]).argsort(axis=1, kind="stable")
@@ -125,30 +126,30 @@ class MedusaHeads:
 
 
 class RankRecord:
-    """How much more or less often the token of each rank was right than its head claimed, by depth.
+    """Ratio of the real accuracy of each rank to its head's probability, by depth.
 
-    A depth counts where all above it was accepted, whatever was drafted there: below a rejection nothing was decided.
+    A depth counts if all above it was accepted, whatever was drafted there: below a rejection nothing was decided.
     """
 
     def __init__(self, accuracies: Floats, ranks: int) -> None:
-        """Starts from what training measured.
+        """Starts from the accuracies that training measured.
 
         Args:
-            accuracies: [heads, known ranks]; further ranks are taken to be like the last.
+            accuracies: [heads, known ranks]; further ranks are assumed to equal the last.
         """
         known = accuracies[:, np.minimum(np.arange(ranks), accuracies.shape[1] - 1)]
         trained = np.maximum(_FROM_TRAINING * known, 1e-3).astype(np.float64)
         self._ratios = [Ratio[Doubles](_DECAY, head, head) for head in trained]
         self._factors = np.ones(trained.shape)
-        self._right = np.eye(ranks + 1, ranks)  # by rank; the last row is of none
+        self._right = np.eye(ranks + 1, ranks)  # one-hot by rank; the last row is for no rank
 
     def corrected(self, claimed: Floats) -> Floats:
-        """Turns what heads claim, [heads, ranks], to probabilities given that all above was accepted."""
+        """Corrects the heads' probabilities, [heads, ranks], given that all above was accepted."""
         found: Floats = np.minimum(claimed * self._factors, _MOST).astype(np.float32)
         return found
 
     def add(self, head: int, claimed: Doubles, rank: int | None) -> None:
-        """Adds what a head claimed for its ranks and which one was right, None for none of them."""
+        """Adds a head's probabilities of its ranks, and the rank that was right, or None."""
         ratio = self._ratios[head]
         ratio.add(self._right[-1 if rank is None else rank], claimed)
         self._factors[head] = ratio.value()
@@ -168,8 +169,8 @@ class Medusa(Drafter):
         """Takes over heads.
 
         Args:
-            heads: Of the target; closed with the drafter.
-            abilities: What the target takes; trees stay within its rows, leaves and context.
+            heads: The target's heads; closed with the drafter.
+            abilities: The target's limits of rows, leaves and context.
             nodes: Most nodes of a tree.
         """
         self._heads = heads
@@ -178,9 +179,9 @@ class Medusa(Drafter):
         self._leaves = abilities.max_leaves
         self.needs = Needs(Medusa.needs.hidden, self._leaves)
         self._record = RankRecord(rank_accuracies(heads.info, heads.count), heads.kept)
-        self._state: Floats | None = None  # of the token before the history's last
-        self._at: int | None = None  # length of the history whose last token follows the state's, once there is one
-        self._guess: tuple[NDArray[np.int32], Floats] | None = None  # what the heads claimed in this step
+        self._state: Floats | None = None  # hidden state of the token before the history's last
+        self._at: int | None = None  # length of the history whose last token follows the state's, if there is a state
+        self._guess: tuple[NDArray[np.int32], Floats] | None = None  # the heads' tokens and probabilities in this step
 
     def begin(self, history: History) -> None:
         """Starts a reply: there is no state until the target has read something."""
@@ -188,11 +189,11 @@ class Medusa(Drafter):
         self._at = len(history.tokens)
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        """Takes the state of the last token that was read: after the whole prompt that is the last but one."""
+        """Keeps the state of the last token that was read: after the whole prompt, that of the last but one."""
         self._state = hidden[LAST_HIDDEN][-1].copy()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Grows a tree, the most probable node first, as long as nodes pay."""
+        """Grows a tree, the most probable node first, while nodes pay."""
         self._guess = None
         room = min(self._nodes, self._n_ctx - len(history.tokens))
         stale = self._at not in (None, len(history.tokens))  # another drafter's steps have gone by
@@ -212,12 +213,12 @@ class Medusa(Drafter):
         tree.offer(TOP, zip(ranked[0], ranked_probs[0], strict=True))
         for node in tree.grow(should_extend, self.name, room, self._leaves):
             depth = len(node.tokens)
-            if depth < len(ranked):  # what a head claims does not depend on the tokens above
+            if depth < len(ranked):  # a head's probabilities do not depend on the tokens above
                 tree.offer(node, zip(ranked[depth], ranked_probs[depth], strict=True))
         return tree.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the heads by the step's tokens, and takes the state of the last accepted one."""
+        """Measures the heads by the step's tokens, and keeps the state of the last accepted one."""
         if self._guess:
             tokens, claimed = self._guess[0], self._guess[1].astype(np.float64)
             for head, token in enumerate(step.tokens[: self._heads.count]):
@@ -228,7 +229,7 @@ class Medusa(Drafter):
         self._at = len(history.tokens)
 
     def rewind(self, length: int) -> None:
-        """Forgets the state: its token may be gone."""
+        """Drops the state: its token may have been removed."""
         self._state = self._guess = None
 
     def close(self) -> None:
@@ -238,7 +239,7 @@ class Medusa(Drafter):
 def _noisy(
     tokens: NDArray[np.int32], claimed: Floats, sampler: Sampler, position: int
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Favours the tokens that the target's noise favours at each place, and keeps what a head gives to all of them."""
+    """Favours the tokens that the target's noise favours at each position; a head's total probability stays."""
     noise = np.stack([gumbel(sampler.seed, position + head, ids) for head, ids in enumerate(tokens.astype(np.int64))])
     tilted = claimed * np.exp(_NOISE * sampler.temperature * noise)
     tilted *= claimed.sum(axis=1, keepdims=True) / tilted.sum(axis=1, keepdims=True)
@@ -247,7 +248,7 @@ def _noisy(
 
 
 def unfit(path: Path, abilities: Abilities) -> str:
-    """The reason why heads cannot serve a target of these abilities; nothing if they can.
+    """The reason why heads cannot serve a target of these abilities; empty if they can.
 
     Raises:
         ModelFileError: If the file is damaged or holds no heads.
@@ -266,10 +267,10 @@ def unfit(path: Path, abilities: Abilities) -> str:
 
 
 def rank_accuracies(info: HeadsInfo, heads: int) -> Floats:
-    """How often the token of each rank was right, whatever came before: [heads, ranks].
+    """Accuracy of each rank, whatever came before: [heads, ranks].
 
-    It is what training measured or, of published heads, what their authors did: the accuracy of the best token and of
-    the best five for Vicuna 7B (assets/medusa_acc.csv), spread over ranks 1 to 4 as one over the rank.
+    Training measures it. For published heads it is their authors' accuracy of the best token and of the best five for
+    Vicuna 7B (assets/medusa_acc.csv), distributed over ranks 1 to 4 in proportion to one over the rank.
     """
     found = info.settings.get("rank_accuracies")
     if isinstance(found, list) and found and len(found) % heads == 0:
@@ -309,7 +310,8 @@ def _lacks(resources: Resources) -> str:
 
 def _make(resources: Resources) -> Drafter:
     assert resources.llama is not None  # _lacks has checked it
-    heads = MedusaHeads(resources.heads[Medusa.name], threads_of(resources.llama), _KEPT)
+    llama = resources.llama
+    heads = MedusaHeads(resources.heads[Medusa.name], lambda: threads_of(llama.context), _KEPT)
     return Medusa(heads, resources.abilities)
 
 

@@ -1,4 +1,4 @@
-"""What drafters learn of a target, kept in files from one run to the next."""
+"""Files that keep what drafters learn about a target from one run to the next."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from slipstream.models.files import make_folder, replace_file
 
 
 class Memory:
-    """Files of one model in a cache folder; they may vanish at any time, and cost speed alone.
+    """Files of one model in a cache folder; deleting one at any time only costs speed.
 
-    Processes may share the folder: files are replaced whole, and the last writer stays.
+    Processes may share the folder: files are replaced atomically, and the last writer wins.
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        """Keeps where the files are; nothing is made yet.
+        """Makes nothing yet.
 
         Args:
             model: Fingerprint of the model.
@@ -24,7 +24,7 @@ class Memory:
         self._folder, self._model = folder, model
 
     def read(self, name: str) -> bytes | None:
-        """What was kept under a drafter's name; None if it is missing, cut off, damaged, or of another model."""
+        """The content stored for a drafter; None if it is missing, cut off, damaged, or of another model."""
         try:
             raw = self._path(name).read_bytes()
         except OSError:
@@ -33,9 +33,9 @@ class Memory:
         return content if digest == self._digest(name, content) else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Keeps bytes under a drafter's name, readable by their owner alone, whole or not at all.
+        """Stores the content for a drafter atomically, readable by its owner only.
 
-        A disk that is full or read-only keeps what it had.
+        If the disk is full or read-only, the old content stays.
         """
         with suppress(OSError):
             make_folder(self._folder)

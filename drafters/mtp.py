@@ -1,4 +1,4 @@
-"""Drafter ``mtp``: the multi-token prediction layer that a model was trained with, in its file or in one of its own.
+"""Drafter ``mtp``: the multi-token prediction layer that a model was trained with, in its file or a separate one.
 
 Source: DeepSeek-V3 (arXiv 2412.19437, section 2.2), driven as in llama.cpp's ``common/speculative.cpp``.
 """
@@ -25,13 +25,13 @@ NAME: Final = "mtp"
 
 
 def open_mtp(target: LlamaTarget, path: Path | None = None) -> FeatureDrafter:
-    """Opens a second context: on the target's weights, for the layer behind its last one, or on a file of such layers.
+    """Opens a second context: on the target's weights, for the layer after its last one, or on a file of such layers.
 
-    After the first token the layer feeds on its own output. Its pairs are those of EAGLE-3 without the narrowing;
-    llama.cpp counts the place of a pair from its token, which rotates everything by one and changes nothing.
+    After the first token the layer reads its own output. Its pairs are those of EAGLE-3 without the narrowing;
+    llama.cpp takes a pair's position from its token, which shifts all positions by one and changes nothing.
 
     Args:
-        target: What it drafts for; it must live longer than the drafter.
+        target: The target; it must outlive the drafter.
         path: A file that ``unfit_mtp`` has found to fit the target; None for the target's own layer.
 
     Raises:
@@ -60,7 +60,7 @@ def _lacks(resources: Resources) -> str:
 
 
 def _make(resources: Resources) -> Drafter:
-    assert resources.llama and resources.header  # a header comes with a model
+    assert resources.llama and resources.header  # a model has a header
     own = not without_mtp(resources.header)
     return open_mtp(resources.llama, None if own else resources.heads[NAME])
 

@@ -1,4 +1,4 @@
-"""Drafter ``lookup``: copies what followed the last time the same words stood here.
+"""Drafter ``lookup``: copies the continuation of the last occurrence of the same words.
 
 Sources: LLMA (arXiv 2304.04487), prompt lookup decoding (github.com/apoorvumang/prompt-lookup-decoding), SAM-Decoding
 (arXiv 2411.10666). No weights: the index is a suffix automaton over prompt and reply.
@@ -18,7 +18,7 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
 _NO_STATE: Final = -1
-_FRESHENED: Final = 32  # suffixes whose latest end is brought up to date per token
+_FRESHENED: Final = 32  # suffixes whose latest end is updated per token
 
 
 class SuffixAutomaton:
@@ -29,7 +29,7 @@ class SuffixAutomaton:
     to is the longest suffix that occurred before, so no separate matching is needed.
 
     Keeping the latest ends exact would mean one write per distinct suffix and token, which is quadratic in text like
-    "aaaa". Only the 32 longest suffixes are brought up to date. The end that ``match`` gives is therefore always a
+    "aaaa". Only the 32 longest suffixes are updated. The end that ``match`` gives is therefore always a
     true occurrence, and the most recent one unless the matched text lay more than 32 links deep when it last occurred.
 
     Attributes:
@@ -40,7 +40,7 @@ class SuffixAutomaton:
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.tokens: list[Token] = []
-        # Most states have one edge: it stands in two arrays, and only branching states cost a dict.
+        # Most states have one edge, stored in two arrays; only branching states need a dict.
         self._length, self._link = array("i", [0]), array("i", [_NO_STATE])
         self._latest_end = array("i", [-1])
         self._only_token, self._only_target = array("q", [0]), array("i", [_NO_STATE])
@@ -56,7 +56,7 @@ class SuffixAutomaton:
     def match(self) -> tuple[int, int]:
         """Length of the longest suffix that occurred before, and the index of an earlier occurrence's last token.
 
-        (0, -1) where the last token is new. Occurrences may overlap.
+        (0, -1) if the last token is new. Occurrences may overlap.
         """
         return self._match
 
@@ -65,9 +65,9 @@ class SuffixAutomaton:
             self._append(token)
 
     def continuation(self, end: int, count: int) -> list[Token]:
-        """Copies ``count`` tokens from behind index ``end``; past the end of the text the copy continues with itself.
+        """Copies ``count`` tokens from after index ``end``; past the end of the text the copy continues with itself.
 
-        Text that repeats with a period is so continued with that period.
+        So text that repeats with a period is continued with that period.
         """
         copied = self.tokens[end + 1 : end + 1 + count]
         while len(copied) < count:
@@ -138,8 +138,8 @@ class SuffixAutomaton:
 def copy_probability(matched: int) -> float:
     """Guesses how probable the next token of a copy is after ``matched`` equal tokens.
 
-    A prior, to be corrected by what is accepted: 0.45 at 2 and 0.95 at 16, straight in the logarithm between, level
-    above. A copied token lengthens the match by one, so the further tokens of a draft are the more probable.
+    A prior, to be corrected by acceptance: 0.45 at 2 and 0.95 at 16, linear in the logarithm between, constant above. A
+    copied token lengthens the match by one, so later tokens of a draft are more probable.
     """
     return min(0.95, 0.45 + (math.log2(max(matched, 1)) - 1) / 6)
 
@@ -156,23 +156,23 @@ class PromptLookup(Drafter):
     name = "lookup"
 
     def __init__(self, min_match: int = 2, limit: int = 16) -> None:
-        """Sets how careful it is.
+        """Creates an empty index.
 
         Args:
-            min_match: Fewest equal tokens before it drafts.
+            min_match: Fewest equal tokens for a draft.
             limit: Most tokens of a draft.
         """
         self._min_match = max(1, min_match)
         self._limit = limit
         self.index = SuffixAutomaton()
-        self._cut = False  # whether the history lost an end that is still indexed
+        self._cut = False  # whether the end of the history was cut and is still indexed
 
     def begin(self, history: History) -> None:
-        """Indexes the prompt; what is indexed already, as at the next turn of a chat, stays."""
+        """Indexes the new part of the prompt."""
         self._follow(history)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Copies a chain, or drafts nothing where no suffix of enough tokens occurred before."""
+        """Copies a chain; drafts nothing if no suffix of enough tokens occurred before."""
         if self._cut or len(self.index) != len(history.tokens):
             self._follow(history)
         matched, end = self.index.match
@@ -193,14 +193,14 @@ class PromptLookup(Drafter):
             self.index.extend(step.tokens)
 
     def rewind(self, length: int) -> None:
-        """Notes that text was cut; the next draft or prompt rebuilds the index, unless the same text comes back."""
+        """Records a cut; the next draft or prompt rebuilds the index, unless the text is the same again."""
         self._cut = self._cut or length < len(self.index)
 
     def close(self) -> None:
         self.index = SuffixAutomaton()
 
     def _follow(self, history: History) -> None:
-        """Makes the index hold exactly the history, reusing what it holds where that is a prefix."""
+        """Makes the index hold exactly the history, extending it if its text is a prefix."""
         known = len(self.index)
         if self.index.tokens != history.tokens[:known]:
             self.index, known = SuffixAutomaton(), 0

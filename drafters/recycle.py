@@ -1,4 +1,4 @@
-"""Drafter ``recycle``: what the target last thought could follow a token may follow it now.
+"""Drafter ``recycle``: the tokens that the target last ranked highest after a token may follow it now.
 
 Source: Token Recycling (Luo et al., ACL 2025, arXiv 2408.08696; github.com/Luowaterbi/TokenRecycling). No weights.
 """
@@ -29,26 +29,26 @@ _LEAVES: Final = 8
 _PRIOR: Final = (49 / 80, 10 / 80, 6 / 80, 5 / 80, 3 / 80, 3 / 80, 2 / 80, 2 / 80)
 """Prior accuracy of each rank: the share of the paper's static tree (80 nodes) at and below each child of the root."""
 
-_PRIOR_WEIGHT: Final = 4  # outcomes that the prior counts for
+_PRIOR_WEIGHT: Final = 4  # weight of the prior, in outcomes
 _DECAY: Final = 0.99
 
 _SURENESS: Final = np.array([0.3, 0.5, 0.7, 0.9], np.float32)
-"""Bounds between rows by the share of the best token among those kept: an unsure row deserves a wide tree."""
+"""Bounds between classes of rows by the best token's share of those kept: unsure rows get wide trees."""
 
 _NO_PENALTIES: Final = np.empty(0, np.float32)
 _UNSEEN: Final = -1  # sureness of a row that was never written
-_SAVE_EVERY: Final = 180.0  # seconds; a kill loses no more
-_HEADER: Final = struct.Struct("<8s3I")  # magic, vocabulary, tokens kept a row, rows
+_SAVE_EVERY: Final = 180.0  # seconds; a kill loses at most this much
+_HEADER: Final = struct.Struct("<8s3I")  # magic, vocabulary, tokens per row, rows
 _MAGIC: Final = b"RECYCLE1"
 
 
 class RankAccuracy:
-    """How often the token of each rank was the one that followed, by how sure the row was of its best."""
+    """Accuracy of each rank, by the sureness of the row."""
 
     def __init__(self, ranks: int) -> None:
         classes = len(_SURENESS) + 1
         self._ratios = [[Ratio(_DECAY, 0.0, 0.0) for _ in range(ranks)] for _ in range(classes)]
-        self._sorted: list[list[tuple[float, int]]] = [[] for _ in range(classes)]  # empty where it has to be sorted
+        self._sorted: list[list[tuple[float, int]]] = [[] for _ in range(classes)]  # empty if it has to be sorted again
 
     def best_first(self, sure: int) -> list[tuple[float, int]]:
         """The accuracy and number of each rank, the most accurate first."""
@@ -62,25 +62,25 @@ class RankAccuracy:
         return found
 
     def add(self, sure: int, rank: int | None) -> None:
-        """Adds which rank was right, None for none of them."""
+        """Adds the rank that was right, or None."""
         for each, ratio in enumerate(self._ratios[sure]):
             ratio.add(each == rank, 1.0)
         self._sorted[sure] = []
 
 
 class TokenRecycling(Drafter):
-    """Keeps, per token, the 8 tokens that the target found best after it the last time, and grows a tree from them.
+    """Keeps, per token, the 8 tokens that the target last ranked highest after it, and grows a tree from them.
 
     Every row that the target evaluates replaces its token's row of the table, rows of rejected tokens too; a row on the
-    accepted path replaces those of the same token beside it. The paper draws one static tree; here it grows best first,
-    by the accuracy of each rank, which is measured with every token of the text, drafted or not. The static tree's
-    shape is the prior. The table depends on the target and not on the text, so it outlives a text
-    and is kept from one run to the next.
+    accepted path takes precedence over others of the same token. The paper draws one static tree; here it grows best
+    first, by the accuracy of each rank, which is measured with every token of the text, drafted or not. The static
+    tree's shape is the prior. The table depends on the target and not on the text, so it is kept from one run to the
+    next.
 
     Attributes:
-        accuracy: How often the token of each rank was right.
+        accuracy: Accuracy of each rank.
         table: [n_vocab, k] the tokens ranked highest after each token.
-        sure: [n_vocab] how sure the target was of the first of them, 0 to 4; below 0 for a token not seen yet.
+        sure: [n_vocab] the target's sureness of the first of them, 0 to 4; below 0 for a token not seen yet.
     """
 
     name = "recycle"
@@ -88,13 +88,13 @@ class TokenRecycling(Drafter):
     def __init__(
         self, abilities: Abilities, nodes: int = 16, leaves: int = _LEAVES, memory: Memory | None = None
     ) -> None:
-        """Takes up the table that was kept, or begins an empty one.
+        """Loads the stored table, or starts an empty one.
 
         Args:
-            abilities: What the target takes; trees stay within its rows, leaves and context.
+            abilities: The target's limits of rows, leaves and context.
             nodes: Most nodes of a tree.
             leaves: Most leaves of a tree; 1 for chains.
-            memory: Keeps the table; what does not fit the model is passed over, and replaced.
+            memory: Stores the table; a table that does not fit the model is ignored and replaced.
         """
         self._n_vocab, self._n_ctx = abilities.n_vocab, abilities.n_ctx
         self._nodes = min(nodes, abilities.max_rows - 1)
@@ -105,7 +105,7 @@ class TokenRecycling(Drafter):
         self.accuracy = RankAccuracy(self._kept)
         self._memory = memory
         self._saved_at = monotonic()
-        self._learned = False  # since the table was saved
+        self._learned = False  # whether the table changed since it was saved
         packed = memory.read(self.name) if memory else None
         if packed:
             with suppress(SlipstreamError):
@@ -117,7 +117,7 @@ class TokenRecycling(Drafter):
             self._save()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Grows a tree, the most probable node first, as long as nodes pay."""
+        """Grows a tree, the most probable node first, while nodes pay."""
         tree = TreeBuilder()
         tree.offer(TOP, self._after(history.tokens[-1]))
         for node in tree.grow(
@@ -127,7 +127,7 @@ class TokenRecycling(Drafter):
         return tree.build()
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the ranks by the step's tokens, then takes the target's rows into the table."""
+        """Measures the ranks by the step's tokens, then stores the target's rows in the table."""
         last = history.tokens[-len(step.tokens) - 1]
         before = last
         for token in step.tokens:
@@ -151,9 +151,9 @@ class TokenRecycling(Drafter):
         return head + b"".join(part.tobytes() for part in parts)
 
     def load(self, packed: bytes) -> None:
-        """Takes the rows that ``dump`` packed, into an empty or a used table.
+        """Stores the rows that ``dump`` packed.
 
-        Wrong rows would cost speed, never change a text; only what could not be a table of this model is refused.
+        Wrong rows cost speed and never change a text; only a table that cannot be this model's is rejected.
 
         Raises:
             SlipstreamError: If the bytes are not such a table; this one stays as it is.
@@ -185,10 +185,10 @@ class TokenRecycling(Drafter):
         beside = [node for node in range(len(tree)) if node not in path and node not in tree.probes]
         tokens: list[Token] = []
         found: list[tuple[Ids, Doubles]] = []
-        for node in (*beside, ROOT, *path):  # of equal tokens the last one stays
+        for node in (*beside, ROOT, *path):  # for equal tokens, the last row wins
             try:
                 best = best_of(step.evaluation.logits[node + 1], self._kept, NONE, _NO_PENALTIES)
-            except SlipstreamError:  # the row is not a number: it shows nothing, and is never accepted from
+            except SlipstreamError:  # the row is not a number: skip it
                 continue
             if len(best[0]) == self._kept:
                 tokens.append(last if node == ROOT else tree.tokens[node])
@@ -200,7 +200,7 @@ class TokenRecycling(Drafter):
             self.sure[tokens] = _SURENESS.searchsorted(share)
 
     def _after(self, token: Token) -> Children:
-        """The tokens that were best after a token, the most accurate rank first; none where it was never seen."""
+        """The best tokens after a token, the most accurate rank first; none if it was never seen."""
         sure = int(self.sure[token])
         if sure == _UNSEEN:
             return ()

@@ -39,9 +39,9 @@ def _methods() -> dict[str, Method]:
     return {method.name: method for method in found}
 
 
-METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in the order in which lists show them
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(_methods())  # by name, in the order of lists
 
-IN_ORDER: Final = "+"  # joins names to a chain: ``lookup+draft`` drafts with the first of them that is confident
+IN_ORDER: Final = "+"  # joins names to a chain: the first confident one of ``lookup+draft`` drafts
 
 TOGETHER: Final = "|"  # joins names to a merge, and binds closer: ``lookup|draft`` drafts with both, in one tree
 
@@ -75,21 +75,21 @@ def _why_not(name: str, resources: Resources) -> str:
     try:
         return method.lacks(resources)
     except SlipstreamError as error:
-        if resources.guard:  # its file was there, and is damaged or gone: no mistake of the caller
+        if resources.guard:  # its file was found and is now damaged or missing: not the caller's mistake
             resources.guard.fail(name, error)
         return error.title.rstrip(".")
 
 
 def parts_of(name: str) -> list[str]:
-    """The methods that a name joins, in order; of a method, itself."""
+    """The methods that a name joins, in order; for a method, itself."""
     return name.replace(TOGETHER, IN_ORDER).split(IN_ORDER)
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that no method has, and a method that is joined with itself.
+    """Checks that all methods in a name are known and different.
 
     Raises:
-        UsageError: Names the known ones.
+        UsageError: If not.
     """
     names = parts_of(name)
     for each in names:
@@ -106,7 +106,7 @@ def check_name(name: str) -> None:
 def make(name: str, resources: Resources) -> Drafter:
     """Makes a drafter, or several joined.
 
-    Those that cannot be made although they serve this target have failed; ``resources.guard`` has the reason.
+    If one serves this target and still cannot be made, ``resources.guard`` records its failure.
 
     Raises:
         UsageError: If a name is unknown, or a method cannot serve this target, with the reason.
@@ -126,7 +126,7 @@ def _together(names: list[str], resources: Resources) -> Drafter:
 
 
 def _guarded(name: str, resources: Resources, make: Callable[[], Drafter]) -> Drafter:
-    """Makes a drafter that fails no reply, where there is a guard; plain decoding needs none."""
+    """Makes a drafter, guarded if there is a guard; plain decoding needs none."""
     guard = resources.guard
     return guard.made(name, make, resources.abilities) if guard and name != Plain.name else make()
 

@@ -1,4 +1,4 @@
-"""What drafters are made from, and what a method states about itself."""
+"""The resources of drafters, and the description of a method."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from slipstream.models.types import Abilities
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a drafter may be made from."""
+    """Everything that a drafter may be made from."""
 
-    abilities: Abilities  # what the target can do
+    abilities: Abilities  # the target's abilities
     draft_model: Target | None = None  # a draft model, if there is one
     # method to the file that was trained for this target; already checked
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
-    # the target where it is llama.cpp's, for methods that run on its device or read its weights
+    # the target if it is llama.cpp's, for methods that run on its device or read its weights
     llama: LlamaTarget | None = None
-    folder: Path | None = None  # where files that are derived from the target may be kept from one run to the next
-    text_index: TextIndex | None = None  # the owner's past text, if it is indexed and may be used
-    memory: Memory | None = None  # what drafters learned of the target in earlier runs, if it is kept
-    header: Header | None = None  # of the target's file, where it has one
-    # between the target's vocabulary and the draft model's where they differ
+    folder: Path | None = None  # folder for files that are derived from the target, kept from one run to the next
+    text_index: TextIndex | None = None  # the user's past text, if it is indexed and may be used
+    memory: Memory | None = None  # drafters' knowledge of the target from earlier runs, if it is kept
+    header: Header | None = None  # header of the target's file, if it has one
+    # between the target's vocabulary and the draft model's, if they differ
     vocabulary_mapping: VocabularyMapping | None = None
     # runs the calls of the drafters, so that a failing one fails no reply; None lets them raise
     guard: Guard | None = None
@@ -41,16 +41,16 @@ class Resources:
 
 FEATURE_CALLS: Final = ("set_features", "get_features")
 LAYER_CALLS: Final = ("set_layer_input", "get_layer_input", *FEATURE_CALLS)
-"""What heads on the target's features need of llama.cpp: of the last layer alone, and of any layer."""
+"""Functions of llama.cpp for heads on features of the last layer, and on those of any layer."""
 
 
 def needs_nothing(_resources: Resources) -> str:
-    """Of a method that is complete by itself."""
+    """``Method.lacks`` of a method that needs no resources."""
     return ""
 
 
 def needs_heads(name: str) -> Callable[[Resources], str]:
-    """Of a method that needs trained heads and a target on llama.cpp."""
+    """``Method.lacks`` of a method that needs trained heads and a target on llama.cpp."""
 
     def lacks(resources: Resources) -> str:
         if name not in resources.heads or resources.llama is None:
@@ -65,14 +65,14 @@ class Method:
     """A drafting method, as the registry lists it.
 
     Attributes:
-        needs: What it needs of every target; a drafter may need more.
-        calls: The calls of llama.cpp that it needs beyond its C interface, by their names in ``Symbols``.
+        needs: Its requirements of every target; a drafter may need more.
+        calls: The functions of llama.cpp that it needs beyond the C interface, by their names in ``Symbols``.
     """
 
     name: str
-    make: Callable[[Resources], Drafter]  # makes the drafter of resources that ``lacks`` nothing
+    make: Callable[[Resources], Drafter]  # makes the drafter if ``lacks`` returned nothing
     needs: Needs = Needs()  # noqa: RUF009 (frozen)
-    # what is missing for it, in words that follow "cannot serve this model:", or an empty string
+    # what is missing for it, as it follows "cannot serve this model:"; empty if nothing is
     lacks: Callable[[Resources], str] = needs_nothing
     about: str = ""  # what it does, in one plain line of at most 60 characters, without a full stop
     auto: bool = False  # whether the autopilot may use it

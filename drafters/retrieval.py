@@ -1,4 +1,4 @@
-"""Drafter ``retrieval``: what followed the last words in the owner's past chats and documents.
+"""Drafter ``retrieval``: continuations of the last words in the user's past chats and documents.
 
 Source: REST (He et al., 2023, arXiv 2311.08252; github.com/FasterDecoding/REST): the longest suffix of the text, of 16
 down to 2 tokens, is looked up in a datastore, its continuations become a trie with counts, and the most frequent nodes
@@ -24,25 +24,24 @@ from slipstream.models.errors import SlipstreamError
 from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import History, Token
 
-_DECAY: Final = 0.99  # an observation counts half after 69 more
-_PRIOR: Final = 8.0  # observations that the prior counts for
-_MOST: Final = 0.98  # no guess is surer
+_DECAY: Final = 0.99  # the weight of an observation halves after 69 more
+_PRIOR: Final = 8.0  # weight of the prior, in observations
+_MOST: Final = 0.98  # largest probability of a guess
 _NOWHERE: Final = -1
-_END: Final = -1  # stands where a piece of indexed text ended
+_END: Final = -1  # marks the end of a piece of indexed text
 
 
 class Acceptance:
-    """How often the target went on as the index did, by the length of the match.
+    """How often the target continued as the index did, by the length of the match.
 
-    What was right over what the shares of the counts promised: one factor a length; ``copy_probability`` is where it
-    begins.
+    For each length, the ratio of right tokens to the sum of the guessed shares; ``copy_probability`` is the prior.
     """
 
     def __init__(self) -> None:
         self._ratios = [Ratio(_DECAY, 0.0, 0.0) for _ in range(DEPTH + 1)]
 
     def trust(self, matched: int) -> float:
-        """What a share counted behind a match of this length is worth as a probability, 0 to 0.98."""
+        """Factor from a share after a match of this length to a probability, 0 to 0.98."""
         at = min(matched, DEPTH)
         return min(_MOST, self._ratios[at].given(copy_probability(at), _PRIOR))
 
@@ -50,7 +49,7 @@ class Acceptance:
         """Adds one token of the target.
 
         Args:
-            share: Sum of the shares of the tokens that were guessed.
+            share: Sum of the shares of the guessed tokens.
         """
         self._ratios[min(matched, DEPTH)].add(right, share)
 
@@ -58,20 +57,20 @@ class Acceptance:
 class Retrieval(Drafter):
     """Grows a tree from the continuations of the longest match, the most probable path first.
 
-    A node's probability is the share of the continuations that take it, times what such shares have been worth behind
-    matches of this length; a drafted token lengthens the match by one. The tree is compared with what the target then
-    wrote, whichever drafter's draft that step evaluated.
+    A node's probability is the share of the continuations that contain it, times the measured factor for matches of
+    this length; a drafted token lengthens the match by one. The tree is compared with the target's tokens, whichever
+    drafter's draft that step evaluated.
 
-    A chain will do where the target takes no more; the owner of the index closes it.
+    If the target takes chains only, it drafts a chain. The owner of the index closes the index.
 
     Attributes:
-        acceptance: What the shares have been worth.
+        acceptance: The measured factors.
     """
 
     name = "retrieval"
 
     def __init__(self, index: TextIndex, leaves: int = 8, limit: int = 63, continuations: int = 64) -> None:
-        """Sets how much it drafts.
+        """Sets the limits of its drafts.
 
         Args:
             leaves: Most leaves of a tree.
@@ -81,16 +80,20 @@ class Retrieval(Drafter):
         self._index = index
         self._leaves, self._limit, self._continuations = leaves, limit, continuations
         self.acceptance = Acceptance()
-        self._position, self._matched = _NOWHERE, 0  # of the last draft, and the length of its match
-        self._guessed: dict[tuple[Token, ...], dict[Token, float]] = {}  # its shares, by the path above them
+        self._position, self._matched = _NOWHERE, 0  # position and match length of the last draft
+        self._guessed: dict[
+            tuple[Token, ...], dict[Token, float]
+        ] = {}  # shares of the last draft, by the path above them
 
     def begin(self, history: History) -> None:
-        """Takes over changes of the index."""
-        with suppress(SlipstreamError):  # what is open stays good, and the next change of the index reports the reason
+        """Loads changes of the index."""
+        with suppress(
+            SlipstreamError
+        ):  # the open segments stay valid, and the next change of the index reports the reason
             self._index.refresh()
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts a tree, or nothing where no match of two tokens is found."""
+        """Drafts a tree; nothing if no match of two tokens is found."""
         self._guessed, self._position = {}, _NOWHERE
         if not should_extend(1.0, 1):
             return NO_DRAFT
@@ -99,7 +102,7 @@ class Retrieval(Drafter):
         return self._follow(found, should_extend) if len(found.ahead) == 1 else self._grow(found.ahead, should_extend)
 
     def observe(self, history: History, step: Step) -> None:
-        """Compares the last draft with what the target wrote."""
+        """Compares the last draft with the target's tokens."""
         position, self._position = self._position, _NOWHERE
         if position != history.position - len(step.tokens):
             return
@@ -114,7 +117,7 @@ class Retrieval(Drafter):
             above = (*above, token)
 
     def _follow(self, found: Found, should_extend: ShouldExtend) -> Draft:
-        """Drafts what followed the only match: most often there is no other, and no tree to be grown."""
+        """Drafts the continuation of a single match, the most frequent case, without a tree."""
         tokens: tuple[Token, ...] = ()
         probs, path = list[float](), 1.0
         for depth, token in enumerate(reversed(found.ahead[0])):
@@ -128,9 +131,9 @@ class Retrieval(Drafter):
         return chain_draft(tokens, probs, self.name)
 
     def _grow(self, ahead: Sequence[tuple[Token, ...]], should_extend: ShouldExtend) -> Draft:
-        """Drafts a tree of what followed several matches."""
+        """Drafts a tree of the continuations of several matches."""
         tree = TreeBuilder()
-        rows: dict[tuple[Token, ...], Sequence[tuple[Token, ...]]] = {(): ahead}  # by the path that they agree on
+        rows: dict[tuple[Token, ...], Sequence[tuple[Token, ...]]] = {(): ahead}  # by their common path
         tree.offer(TOP, self._counted(ahead, 0))
         for node in tree.grow(should_extend, self.name, self._limit, self._leaves):
             above, token = node.tokens[:-1], node.tokens[-1]

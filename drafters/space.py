@@ -1,8 +1,8 @@
-"""Drafter ``space``: masks behind the text guess what follows the next token, in the very pass that verifies.
+"""Drafter ``space``: masks after the text guess the tokens after the next one, in the pass that verifies.
 
 Source: SPACE (Yi et al., Findings of ACL 2024, arXiv 2402.13740; github.com/cteant/SPACE), auto-correct decoding. The
-published code samples with a bias (a rejected token's place is drawn from the whole distribution); here every token is
-the target's own draw.
+published code samples with a bias (a rejected token is replaced by a draw from the whole distribution); here every
+token is the target's own draw.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from slipstream.models.sampling.sampler import Sampler
 from slipstream.models.types import ROOT, Abilities, Floats, History, Token
 
 _CANDIDATES: Final = 12
-_SIBLINGS: Final = 2  # beside the first candidate of a place
+_SIBLINGS: Final = 2  # besides the first candidate of a position
 
-_HOPE: Final = 2.0  # accepted guesses that every mask is credited with
-_DECAY: Final = 0.95  # with each step, whether or not the mask was tried
+_HOPE: Final = 2.0  # accepted guesses that every mask starts with
+_DECAY: Final = 0.95  # per step, whether or not the mask was tried
 
 
 class Gains:
     """How often the guess of each mask was accepted, given that those before it were.
 
-    It hopes for the best: what is not known counts as accepted, and what was known fades. So masks that did not pay
-    are tried again after a while, the rarer the less they brought.
+    It is optimistic: unknown outcomes count as accepted, and old ones fade. So masks that did not pay are tried again
+    after a while, less often the less they gained.
 
     Attributes:
         ratios: Per mask, its accepted guesses over its tries.
@@ -47,7 +47,7 @@ class Gains:
         return list(accumulate((ratio.given(1.0, _HOPE) for ratio in self.ratios), mul))
 
     def add(self, tried: int, accepted: int) -> None:
-        """Adds one step: of so many masks whose guesses were decided, so many were accepted before the first miss."""
+        """Adds a step: the number of masks whose guesses were decided, and of those accepted before the first miss."""
         for mask, ratio in enumerate(self.ratios):
             ratio.add(mask < accepted, mask < tried)
 
@@ -60,28 +60,28 @@ class _Place:
     depth: int
     last: float  # probability that it is the last one accepted
     masks: list[int] = field(default_factory=list)  # handles of the masks below it
-    parent: bool = False  # whether candidates stand below it
+    parent: bool = False  # whether there are candidates below it
 
 
 class Space(Drafter):
-    """Verifies the candidates that the last step's masks have guessed, and lets new masks guess, in one pass.
+    """Verifies the candidates of the last step's masks and evaluates new masks, in one pass.
 
-    Below the last token and below every candidate hangs a group of masks, a chain of probes::
+    Below the last token and below every candidate is a group of masks, a chain of probes::
 
         root ── candidate 1 ── candidate 2 ── mask 1 ─ mask 2 ─ mask 3
          │        └ mask 1 ─ mask 2 ─ mask 3
          └ mask 1 ─ mask 2 ─ mask 3
 
-    A mask stands where a token will, and guesses what follows it: behind an accepted prefix comes a token that the
-    target draws in this pass, in mask 1's place, so mask 1 guesses the token after it, mask 2 the one after that.
-    Whichever prefix is accepted, the group below its end has seen nothing that was rejected. Its rows of logits are
-    the next step's candidates: at each depth the tokens that the sampler, with its keyed noise, finds likeliest.
+    A mask replaces a token and guesses its successor: the target draws the token after an accepted prefix in this pass,
+    at the position of mask 1, so mask 1 guesses the token after it, mask 2 the one after that. Whichever prefix is
+    accepted, the group below its end saw no rejected token. Its rows of logits give the next step's candidates: at each
+    depth, the likeliest tokens by the sampler and its keyed noise.
 
-    A group pays for its rows only if the walk ends where it hangs. Each mask is put to ``should_extend`` with the
-    probability that it does, times that of its guess being accepted then, which is measured.
+    A group pays for its rows only if the walk ends above it. ``should_extend`` decides on each mask by the probability
+    of that, times the measured probability that its guess is then accepted.
 
     Attributes:
-        gains: What the masks have brought.
+        gains: The measured acceptance of the masks.
     """
 
     name = "space"
@@ -91,8 +91,8 @@ class Space(Drafter):
         """Sets the sizes.
 
         Args:
-            abilities: What the target takes; trees stay within its rows, leaves and context.
-            masks: How many masks the target was given (``Target.use_masks``).
+            abilities: The target's limits of rows, leaves and context.
+            masks: Number of masks that the target has (``Target.use_masks``).
 
         Raises:
             ValueError: If the target takes no masks.
@@ -103,18 +103,18 @@ class Space(Drafter):
         self.gains = Gains(masks)
         self._calibrations = [ProbabilityCalibration() for _ in range(masks)]
         self._rows: Floats = np.empty((masks, abilities.n_vocab), np.float32)
-        self._ready = 0  # rows that hold guesses for what follows a text of this length:
-        self._follow = 0
-        self._at = 0  # length of the history that was drafted for
+        self._ready = 0  # rows that hold guesses
+        self._follow = 0  # length of the text that the guesses follow
+        self._at = 0  # length of the history at the last draft
         self._ranked: list[tuple[list[Token], list[float]]] = []  # by depth: tokens, best first, and their shares
         self._evaluated: tuple[Draft, dict[int, tuple[int, int]]] = (NO_DRAFT, {})  # node to first mask, masks below it
 
     def begin(self, history: History) -> None:
-        """Starts a reply: nothing is guessed yet."""
+        """Starts a reply without guesses."""
         self._ready = 0
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts what the masks have guessed, and lets them guess again."""
+        """Drafts the guesses of the masks, and adds masks for new ones."""
         self._at = len(history.tokens)
         if self._follow != self._at:
             self._ready = 0  # another drafter's steps have gone by
@@ -131,7 +131,7 @@ class Space(Drafter):
         return draft
 
     def observe(self, history: History, step: Step) -> None:
-        """Measures the guesses, and takes those of the group below the last accepted candidate."""
+        """Measures the guesses, and keeps those of the group below the last accepted candidate."""
         draft, groups = self._evaluated
         mine = step.draft is draft
         if self._at == len(history.tokens) - len(step.tokens):
@@ -143,13 +143,13 @@ class Space(Drafter):
             self._follow = len(history.tokens)
 
     def rewind(self, length: int) -> None:
-        """Forgets the guesses: they followed what was cut."""
+        """Drops the guesses: they followed the cut text."""
         self._ready = 0
 
     def _add_candidates(
         self, tree: TreeBuilder, history: History, should_extend: ShouldExtend, sampler: Sampler, room: int
     ) -> list[_Place]:
-        """Adds the guessed tokens, the most probable path first, and returns the root and them."""
+        """Adds the guessed tokens, the most probable path first; returns the places of the root and of these."""
         places: dict[tuple[Token, ...], _Place] = {(): _Place(ROOT, 0, 1.0)}  # by path
         leaves = (self._abilities.max_leaves + 1) // 2  # groups of masks need leaves too
         tree.offer(TOP, self._candidates(1, history, sampler))
@@ -161,7 +161,7 @@ class Space(Drafter):
         return list(places.values())
 
     def _candidates(self, depth: int, history: History, sampler: Sampler) -> Children:
-        """The tokens that were guessed for a depth, if there are any; all places above it have the same."""
+        """The guessed tokens of a depth, if there are any; they are the same below every place."""
         if depth > self._ready:
             return ()
         if depth > len(self._ranked):
@@ -171,7 +171,7 @@ class Space(Drafter):
         return zip(tokens, map(self._calibrations[depth - 1].corrected, shares), strict=True)
 
     def _add_masks(self, tree: TreeBuilder, places: list[_Place], should_extend: ShouldExtend, room: int) -> None:
-        """Adds masks, the one that is likeliest to bring a token first, as long as they pay for their rows."""
+        """Adds masks, the one that is likeliest to gain a token first, while they pay for their rows."""
         pairs = product(enumerate(places), enumerate(self.gains.expected()))
         wanted = sorted((-place.last * gain, at, mask) for (at, place), (mask, gain) in pairs)
         for minus, at, mask in wanted:
@@ -181,14 +181,14 @@ class Space(Drafter):
             if (
                 len(place.masks) != mask  # the one before it was left out
                 or (place.parent and not mask and tree.leaves == self._abilities.max_leaves)
-                or not should_extend(-minus, place.depth + 2 + mask)  # where its guess will stand
+                or not should_extend(-minus, place.depth + 2 + mask)  # the depth of its guess
             ):
                 continue
             above = place.masks[-1] if mask else place.handle
             place.masks.append(tree.add(above, self._abilities.n_vocab + mask, 0.0, self.name, probe=True))
 
     def _measure(self, step: Step, mine: bool) -> None:
-        """Measures which guesses were right, drafted or not, and what the masks have brought."""
+        """Measures which guesses were right, drafted or not, and the gain of the masks."""
         for (tokens, shares), calibration, right in zip(self._ranked, self._calibrations, step.tokens, strict=False):
             for token, share in zip(tokens, shares, strict=True):
                 calibration.add(share, token == right)

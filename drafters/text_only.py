@@ -1,4 +1,4 @@
-"""A drafter for a prompt with images: it gets the text without them."""
+"""Wraps a drafter for a prompt with images: it gets the text without them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slipstream.models.types import Floats, History, Token
 class TextOnly(Drafter):
     """Hides the images of a history from a drafter, which has no tokens for them.
 
-    An image's rows have no hidden states for heads either. What they guess is then worse than after text, and the text
-    stays the same: the target sees the image. Positions still count the image, since they are the keys of the noise.
+    Heads get no hidden states of an image's rows either, so they guess worse than after text; the reply stays the same,
+    since the target sees the image. Positions still count the image, since they are the keys of the noise.
     """
 
     def __init__(self, inner: Drafter, n_ctx: int) -> None:
@@ -26,13 +26,13 @@ class TextOnly(Drafter):
         self._text, self._seen = History([]), 0
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]  # those of the drafters in use, which change
-        """What it needs of the target."""
+    def needs(self) -> Needs:  # type: ignore[override]  # the needs of the drafters in use change
+        """Its requirements of the target."""
         return self._inner.needs
 
     @property
     def failed(self) -> str:  # type: ignore[override]  # set by its guard
-        """Why it was taken out, as the end of a sentence; empty while it drafts."""
+        """Why it was disabled, as the end of a sentence; empty while it drafts."""
         return self._inner.failed
 
     def begin(self, history: History) -> None:
@@ -40,11 +40,11 @@ class TextOnly(Drafter):
         self._inner.begin(self._following(history))
 
     def on_prefill(self, tokens: Sequence[Token], hidden: Mapping[int, Floats]) -> None:
-        if tokens and tokens[0] >= 0:  # an image is read in a pass of its own
+        if tokens and tokens[0] >= 0:  # an image is read in a separate pass
             self._inner.on_prefill(tokens, hidden)
 
     def draft(self, history: History, should_extend: ShouldExtend, sampler: Sampler) -> Draft:
-        """Drafts after the text, and nothing where the context has no room for it beside the images."""
+        """Drafts after the text; nothing if the draft and the images exceed the context."""
         draft = self._inner.draft(self._following(history), should_extend, sampler)
         return draft if len(draft.tree) <= self._n_ctx - len(history.tokens) else NO_DRAFT
 

@@ -50,8 +50,8 @@ class _Node:
 class TreeBuilder:
     """Collects nodes and lays them out.
 
-    Siblings that carry the same token become one: the more probable, of equals the first, names the source and the
-    probability; the children of both hang below it. Probes are never merged.
+    Siblings with the same token become one, which has the probability and source of the more probable, of equals the
+    first, and the children of both. Probes are never merged.
 
     Attributes:
         leaves: Number of leaves so far; 1 for an empty tree.
@@ -71,12 +71,12 @@ class TreeBuilder:
         """Adds a node below ``parent`` (a handle, or ``ROOT``).
 
         Args:
-            parent: What an earlier call returned, or ``ROOT``.
+            parent: The handle that an earlier call returned, or ``ROOT``.
             prob: The drafter's probability of it given its parent.
             probe: Whether it must never be accepted; below a probe everything is a probe.
 
         Returns:
-            The node's handle: that of the sibling with the same token where there is one.
+            The node's handle, or that of a sibling with the same token.
         """
         nodes = self._nodes
         siblings = self._top if parent == ROOT else nodes[parent].children
@@ -96,7 +96,7 @@ class TreeBuilder:
         return handle
 
     def add_path(self, tokens: Sequence[Token], probs: Sequence[float], source: str) -> tuple[int, ...]:
-        """Adds a path, merged with what is there, and returns its handles."""
+        """Adds a path, merged with existing nodes, and returns its handles."""
         parent, handles = ROOT, list[int]()
         for token, prob in zip(tokens, probs, strict=True):
             parent = self.add(parent, token, prob, source)
@@ -112,16 +112,16 @@ class TreeBuilder:
         """
         rest = iter(children)
         for token, prob in rest:
-            self._offered += 1  # of equally probable paths, the one that was offered first
+            self._offered += 1  # ties go to the path that was offered first
             heappush(self._waiting, (-parent.path * prob, self._offered, token, prob, parent, rest))
             return
 
     def grow(self, should_extend: ShouldExtend, source: str, nodes: int, leaves: int) -> Iterator[Grown]:
-        """Adds what is offered, the most probable path first; yields each node so that its children can be offered.
+        """Adds offered nodes, the most probable path first; yields each one so that its children can be offered.
 
         Best first is optimal for every number of nodes, since no child is more probable than its parent. A child that
-        does not pay, or that the leaves forbid, ends its siblings as well: they are less probable. When nothing is left
-        the generator ends, and may be called again after further offers.
+        does not pay, or that exceeds the leaves, also rules out its remaining siblings, which are less probable. When
+        nothing is left, the generator ends; call it again after further offers.
 
         Args:
             nodes: Most nodes of the whole tree.
@@ -173,7 +173,7 @@ class TreeBuilder:
         return Draft(tree, tuple([node.prob for node in nodes]), tuple([node.source for node in nodes]))
 
     def _ranked(self, siblings: list[int]) -> list[int]:
-        """Siblings in the order in which to pop them, best last; ties keep the order in which they were added."""
+        """Siblings in the order for popping: best last, ties by the order in which they were added."""
         if len(siblings) < 2:
             return siblings.copy()
 

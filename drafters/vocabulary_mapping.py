@@ -9,15 +9,15 @@ from typing import Final, Protocol
 from slipstream.models.gguf.reader import Header
 from slipstream.models.types import Token, shared_prefix
 
-_AT_ONCE: Final = 512  # target tokens that are translated in one step, so that no step is long
-_GROUP: Final = 32  # target tokens that are tokenized together where much is new
-_LONG: Final = 64  # target tokens without a space after which a text is cut between any two characters
+_AT_ONCE: Final = 512  # most target tokens that are translated in one step, to keep steps short
+_GROUP: Final = 32  # target tokens that are tokenized together in a long new part
+_LONG: Final = 64  # target tokens without a space, after which text is cut between any two characters
 _CONTROL: Final = 3  # a token's type in a GGUF
 _SPACE: Final = b" \t\n\r"
 
 
 class Vocabulary(Protocol):
-    """What a mapping needs of a model's vocabulary."""
+    """The part of a model's vocabulary that a mapping uses."""
 
     @property
     def ends(self) -> frozenset[Token]:
@@ -34,7 +34,7 @@ class Vocabulary(Protocol):
 
 
 class Tokenizer:
-    """A vocabulary for stretches from the middle of a text."""
+    """Tokenizes pieces from the middle of a text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -42,16 +42,16 @@ class Tokenizer:
         self._leads = {lead: vocabulary.tokenize(lead, False) for lead in ("a", "\n")}
 
     def piece(self, token: Token) -> bytes:
-        """The bytes of a token, kept after the first call."""
+        """The bytes of a token, cached."""
         piece = self._pieces.get(token)
         if piece is None:
             piece = self._pieces[token] = self._vocabulary.piece(token)
         return piece
 
     def inside(self, text: str) -> list[Token]:
-        """Tokenizes a stretch that follows other text.
+        """Tokenizes a piece that follows other text.
 
-        Some tokenizers put a space before the first word, so something else stands first and its tokens are dropped.
+        Some tokenizers put a space before the first word, so other text is put first and its tokens are dropped.
         """
         lead = "a" if text[:1].isspace() else "\n"
         tokens, dropped = self._vocabulary.tokenize(lead + text, False), self._leads[lead]
@@ -60,15 +60,15 @@ class Tokenizer:
 
 
 class VocabularyMapping:
-    """The history in the tokens of a draft model, and the draft model's words in the tokens of the target.
+    """The history in the tokens of a draft model, and the draft model's text in the tokens of the target.
 
-    Tokens are carried over by the bytes they stand for. The history is cut where a word or a control token begins, and
-    only what follows the last cut is tokenized again when it grows, so that a step costs work for its new tokens alone.
-    Control tokens have a text in neither vocabulary; those of equal names are matched and others are left out.
+    Tokens are translated by their bytes. The history is cut where a word or a control token begins; when it grows, only
+    the text after the last cut is tokenized again, so that a step costs work for its new tokens only. Control tokens
+    have no bytes: those with equal names are matched, others are left out.
 
     Attributes:
         tokens: The history as the draft model reads it; to be read only.
-        whole: Whether ``tokens`` stands for all of the history.
+        whole: Whether ``tokens`` covers the whole history.
         ends: The draft model's tokens that end a reply.
     """
 
@@ -76,10 +76,10 @@ class VocabularyMapping:
         """Starts with an empty history.
 
         Args:
-            controls: Control tokens of the target that the draft model has too, and what they are there.
+            controls: Control tokens of the target to those of the draft model, for the ones that both have.
         """
         self._target, self._draft = Tokenizer(target), Tokenizer(draft)
-        self._opening = len(target.opening())  # the draft model's own stands in its place
+        self._opening = len(target.opening())  # replaced by the draft model's own
         self._to_draft = dict(controls)
         self._to_target = {theirs: ours for ours, theirs in controls.items()}
         self._source: list[Token] = []  # the part of the history that was translated
@@ -90,25 +90,25 @@ class VocabularyMapping:
         self._cuts = [(0, len(self.tokens))]  # tokens of the history and of ``tokens`` before each cut
 
     def begin(self) -> None:
-        """Expects any other history."""
+        """Prepares for any history."""
         self._agreed = 0
 
     def rewind(self, length: int) -> None:
-        """Notes that the history may have changed from index ``length`` on."""
+        """Records that the history may have changed from index ``length`` on."""
         self._agreed = min(self._agreed, length)
 
     def behind(self, history: list[Token]) -> int:
-        """Tokens of a history that ``follow`` would translate; changes nothing, and needs no ``begin``."""
+        """Number of tokens that ``follow`` would translate; changes nothing, and needs no ``begin``."""
         at = min(self._agreed, len(self._source), len(history))
         if at and self._source[at - 1] != history[at - 1]:
             at = 0
         return len(history) - shared_prefix(self._source, history, at)
 
     def follow(self, history: list[Token]) -> int:
-        """Translates what is new in a history, or a part of it where that is much.
+        """Translates the new part of a history, or the start of a long new part.
 
         Returns:
-            How many of ``tokens`` are as they were before.
+            How many of ``tokens`` are unchanged.
         """
         same = shared_prefix(self._source, history, self._agreed)
         while self._cuts[-1][0] > same:
@@ -127,7 +127,7 @@ class VocabularyMapping:
         return kept
 
     def piece(self, token: Token) -> bytes:
-        """The bytes of a token of the draft model; nothing for control tokens."""
+        """The bytes of a token of the draft model; empty for control tokens."""
         return self._draft.piece(token)
 
     def control(self, token: Token) -> Token | None:
@@ -135,13 +135,13 @@ class VocabularyMapping:
         return self._to_target.get(token)
 
     def continued(self, text: bytes) -> list[tuple[Token, int]]:
-        """Finds the target's tokens for words that follow the history.
+        """Finds the target's tokens for text that follows the history.
 
-        They are tokenized with the end of the history, and given only if a token begins where the history ends: the
-        target, which has written its last token already, would have written another one otherwise.
+        The text is tokenized with the end of the history, and tokens are returned only if one begins where the history
+        ends: otherwise the target's last token would have been another one.
 
         Args:
-            text: The bytes that follow; they are left out from the first on that is no character.
+            text: The bytes that follow; cut at the first invalid character.
 
         Returns:
             The tokens, and for each the length of the text up to its end.
@@ -162,13 +162,13 @@ class VocabularyMapping:
         return [(token, end - len(before)) for token, end in zip(tokens, ends, strict=True) if end > len(before)]
 
     def _take(self, history: list[Token], start: int, end: int) -> bytes:
-        """Translates tokens ``start`` to ``end`` of a history up to the last place where a cut is good.
+        """Translates tokens ``start`` to ``end`` of a history up to the last good cut.
 
         Returns:
-            The bytes after it.
+            The bytes after the cut.
         """
         words = b""  # since the last cut
-        good = 0, 0  # the last place in them where a word begins, in bytes and in tokens of the history
+        good = 0, 0  # the start of the last word in them, in bytes and in tokens of the history
         for at in range(start, end):
             token = history[at]
             piece = self._target.piece(token)
@@ -195,14 +195,14 @@ class VocabularyMapping:
         return words
 
     def _cut(self, words: bytes, at: int) -> None:
-        """Translates words up to a cut before token ``at`` of the history, whatever follows."""
+        """Translates words, and cuts before token ``at`` of the history."""
         if words:
             self.tokens += self._draft.inside(words.decode("utf-8", "replace"))
         self._cuts.append((at, len(self.tokens)))
 
 
 def _unfinished(raw: bytes) -> int:
-    """Bytes at the end that begin a character of UTF-8 and do not end it."""
+    """Number of bytes at the end that are an incomplete UTF-8 character."""
     for back in range(1, min(4, len(raw) + 1)):
         byte = raw[-back]
         if byte & 0xC0 != 0x80:

@@ -1,4 +1,4 @@
-"""Weights: find, fetch, check, run."""
+"""Finds, downloads, checks and runs models."""
 
 import os
 from typing import Final

@@ -4,7 +4,7 @@
 class SlipstreamError(Exception):
     """An error with a message for people.
 
-    What reads or writes files raises it where the disk refuses; docstrings name only the other reasons.
+    Functions that read or write files also raise it for errors of the disk; docstrings list only other reasons.
 
     Attributes:
         title: What failed and why, in one line.
@@ -39,7 +39,7 @@ class EvaluationError(SlipstreamError):
 
 
 class ModelChangedError(ModelFileError):
-    """A model file that was written to while it was mapped: what it computes is no longer the model's own."""
+    """A model file that was written to while it was mapped: its weights in memory may have changed."""
 
 
 class ContextFullError(SlipstreamError):
@@ -47,11 +47,11 @@ class ContextFullError(SlipstreamError):
 
 
 class EngineDiedError(SlipstreamError):
-    """The engine's process ended without being asked to."""
+    """The engine's process ended unexpectedly."""
 
 
 class HubError(SlipstreamError):
-    """The model hub could not be reached, or refused, or answered with something else than what it was asked for."""
+    """The model hub could not be reached, or refused, or sent an unexpected answer."""
 
 
 class OfflineError(HubError):
@@ -59,11 +59,11 @@ class OfflineError(HubError):
 
 
 class DownloadError(SlipstreamError):
-    """A download that ended without its file; what was fetched is kept unless the words say otherwise."""
+    """A download that ended without its file; the fetched part is kept unless the message says otherwise."""
 
 
 def reason_of(error: OSError) -> str:
-    """Why the system refused, as the end of a title: "permission denied"."""
+    """The system's reason, as the end of a title: "permission denied"."""
     return (error.strerror or str(error)).lower()
 
 
@@ -71,6 +71,6 @@ def unstartable(what: str, error: OSError) -> SlipstreamError:
     """The error for a process that the system does not start.
 
     Args:
-        what: Which one, as a title begins: "the engine's process".
+        what: The process, as a title begins: "the engine's process".
     """
     return SlipstreamError(f"{what} cannot be started: {reason_of(error)}.", "Close other programs and try again.")

@@ -36,7 +36,7 @@ def write_file(path: Path, parts: Iterable[Bytes], sync: bool = True) -> None:
 
 
 def replace_file(path: Path, parts: Iterable[Bytes], sync: bool = True) -> None:
-    """Gives a file new content: at any moment it has the old or the new; ``sync_folder`` makes that last."""
+    """Replaces a file atomically; call ``sync_folder`` to make the rename survive a power failure."""
     new = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         write_file(new, parts, sync)

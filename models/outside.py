@@ -1,7 +1,7 @@
 """Parses and quotes what comes from outside: options, the hub, files that other programs may change.
 
 Python converts at most 4,300 digits, takes ``²`` for a digit, nests JSON until the stack is full, and lets a text hold
-half a character. Each of these is an error here, and always the same one.
+half a character. Here each of these is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST: Final = (1 << 31) - 1  # largest whole number that every C interface takes
-MOST: Final = 1 << 50  # the largest size or count that is believed
+MOST: Final = 1 << 50  # largest size or count that is accepted
 MOST_BYTES: Final = 1 << 20  # size of a small file, by default
 _DIGITS: Final = 20
 _MOST_CHARACTERS: Final = 400
@@ -34,7 +34,7 @@ def quoted(text: str | bytes, limit: int = 40) -> str:
 
 
 def shown_path(path: str | Path) -> str:
-    """Returns a path as it is when it prints well, quoted and escaped when it does not."""
+    """Returns a printable path unchanged, any other one quoted and escaped."""
     text = str(path)
     return text if text.isprintable() and text else repr(text)
 
@@ -101,9 +101,9 @@ def parse_json(raw: bytes) -> Any:
     """Parses JSON.
 
     Raises:
-        ValueError: If it is none, is nested too deeply, or holds a number or a text that cannot be.
+        ValueError: If it is not JSON, is nested too deeply, or holds an impossible number or text.
     """
-    import json  # a command that fails early needs none
+    import json  # imported late: some commands never need it
 
     found = parsed(raw.decode(), lambda text: json.loads(text, parse_constant=_refuse))
     if b"\\ud" in raw or b"\\uD" in raw:
@@ -129,8 +129,8 @@ def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] 
     """Reads a small file whole or not at all.
 
     Args:
-        most: Bytes that it may have, unpacked.
-        opener: Opens it; ``gzip.open`` and its like unpack it.
+        most: Largest size in bytes, unpacked.
+        opener: Opens it; ``gzip.open``, for example, also unpacks it.
 
     Raises:
         OSError: If it cannot be read, is too large, or is no regular file.
@@ -143,16 +143,6 @@ def read_limited(path: Path, most: int = MOST_BYTES, opener: Callable[..., Any] 
     if len(raw) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return raw
-
-
-def read_text(path: Path, most: int = MOST_BYTES) -> str:
-    """Reads a small file of text.
-
-    Raises:
-        OSError: See ``read_limited``.
-        UnicodeDecodeError: If it is not UTF-8.
-    """
-    return read_limited(path, most).decode("utf-8")
 
 
 def _refuse(name: str) -> Never:

@@ -18,7 +18,7 @@ KvType = Literal["f32", "f16", "q8_0", "q4_0"]  # the number type of a KV cache
 # the types of a KV cache that only flash attention reads, in blocks of 32 numbers of a head
 PACKED: Final = frozenset({"q8_0", "q4_0"})
 
-_RUN: Final = 4  # tokens that count as a repetition when they stand together again
+_RUN: Final = 4  # length of a run of tokens that counts as a repetition
 ROOT: Final = -1  # the parent of a tree's first nodes: the last committed token, not yet in the KV cache
 
 LAST_HIDDEN: Final = -1
@@ -43,12 +43,12 @@ def shared_prefix(mine: Sequence[Token], theirs: Sequence[Token], start: int = 0
 
 
 def padded(rows: int, widths: Sequence[int]) -> int:
-    """Rows of a pass that needs so many, where passes are padded to ``widths`` (ascending)."""
+    """The number of rows, padded to the next of ``widths`` (ascending)."""
     return next((width for width in widths if width >= rows), rows)
 
 
 def repeated_share(tokens: Sequence[Token]) -> float:
-    """Share of the tokens that finish a run of four which already stands earlier in the same text."""
+    """Share of the tokens that end a run of four that occurred earlier in the text."""
     seen: set[tuple[Token, ...]] = set()
     repeated = 0
     for end in range(_RUN, len(tokens) + 1):
@@ -63,7 +63,7 @@ class History:
     """The tokens of a conversation, as the target sees them."""
 
     tokens: list[Token]  # prompt and reply so far; the last one is not yet in the KV cache while generating
-    trimmed: int = 0  # tokens that have left the front since the conversation began
+    trimmed: int = 0  # tokens removed from the front since the conversation began
 
     @property
     def position(self) -> int:
@@ -75,8 +75,8 @@ class History:
 class TokenTree:
     """A tree of guessed tokens below the last committed token.
 
-    Nodes stand depth first, best path first, acceptable children before probes at every node: this order meets
-    llama.cpp's batch rules for every method. A *probe* is evaluated for its drafter's sake and is never accepted.
+    Nodes are in depth-first order, best path first, acceptable children before probes at every node: this order meets
+    llama.cpp's batch rules for every method. A *probe* is evaluated only for its drafter and is never accepted.
 
     Raises:
         ValueError: If the nodes are not laid out as above.
@@ -126,7 +126,7 @@ class TokenTree:
         self._set_layout(tuple(depths), tuple(first), tuple(last), leaf + 1)
 
     def _set_layout(self, depths: tuple[int, ...], first: tuple[int, ...], last: tuple[int, ...], leaves: int) -> None:
-        self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # it is frozen
+        self.__dict__.update(depths=depths, first_leaves=first, last_leaves=last, leaves=leaves)  # the class is frozen
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -153,7 +153,7 @@ class TokenTree:
         return None
 
     def padded(self, count: int, token: Token) -> TokenTree:
-        """The same tree with a chain of so many more probes below its last node."""
+        """The same tree with a chain of ``count`` probes below its last node."""
         size = len(self)
         return TokenTree(
             self.tokens + (token,) * count,
@@ -194,7 +194,7 @@ class Abilities:
     n_layer: int
     max_rows: int  # most rows of one evaluation: the last committed token and the tree's nodes
     max_leaves: int  # most leaves of a tree; 1 means chains only, 0 means plain decoding only
-    hidden: frozenset[int] = frozenset()  # the hidden points that it can hand out
+    hidden: frozenset[int] = frozenset()  # the hidden points that it provides
     same_text: bool = False  # whether its logits are bit-equal whatever the shape of the batches (see ``keep``)
     masks: bool = False  # whether probes may carry learned vectors instead of tokens (see ``Target.use_masks``)
     # rows of the vocabulary matrix after the tokens'; their logits are not returned; only inflated models have any

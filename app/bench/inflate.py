@@ -17,7 +17,7 @@ from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol import Load
 from slipstream.models.errors import SlipstreamError, UsageError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.matching_heads import companions
+from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.inflate.file import MADE_AS, Inflated
 from slipstream.models.inflate.heads import inflated_heads
 from slipstream.models.inflate.model import inflated_model, model_growth
@@ -108,7 +108,7 @@ def families(request: Load, wish: Wish) -> list[Family]:
     """
     header = read_header(Path(request.model))
     small = read_header(Path(request.draft_model)) if request.draft_model else None
-    heads = companions(header, map(Path, request.heads))
+    heads = matching_heads(header, map(Path, request.heads))
     return [_family(header, small, heads, shape, mix, wish.drafter) for shape in wish.shapes for mix in wish.mixes]
 
 

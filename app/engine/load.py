@@ -49,7 +49,7 @@ from slipstream.models.gguf.probe import ProbeRecord, probe_once
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.rope import ContextRange, RopeScaling, context_range
 from slipstream.models.gguf.vocabulary import check_vocabulary, same_vocabulary
-from slipstream.models.heads.matching_heads import HEAD_METHODS, companions
+from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
 from slipstream.models.library.catalog import catalog
 from slipstream.models.library.pairing import names_of
 from slipstream.models.library.projectors import projector_bytes
@@ -466,7 +466,7 @@ def _open_draft(
 def _heads(request: Load, header: Header, guard: Guard) -> dict[str, Path]:
     """The files of heads for this model; marks drafters whose file cannot be read as failed."""
     broken: list[tuple[str, SlipstreamError]] = []
-    found = companions(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
+    found = matching_heads(header, map(Path, request.heads), lambda path, error: broken.append((path.name, error)))
     asked = registry.parts_of(request.drafter)
     for file, error in broken:
         for method in HEADS:

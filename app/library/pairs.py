@@ -22,7 +22,7 @@ from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol import Load
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.matching_heads import HEAD_METHODS, companions
+from slipstream.models.heads.matching_heads import HEAD_METHODS, matching_heads
 from slipstream.models.library.catalog import Catalog, catalog
 from slipstream.models.library.names import find
 from slipstream.models.library.pairing import DRAFT, PairOffer, Surroundings, names_of, pairs_for
@@ -50,7 +50,7 @@ def offers_for(
     file = model.name.partition(":")[0]
     around = Surroundings(
         models=installed,
-        heads=companions(header, head_files(paths)),
+        heads=matching_heads(header, head_files(paths)),
         pairs=catalog.of(names_of(header, model.repo, file), model.sha256),
         gains=gains_of(paths, header).known,
         reasons=reasons,

@@ -1,4 +1,4 @@
-"""The index: adds, removes and finds text, and keeps its folder consistent; which index belongs to a model."""
+"""The index: adds, removes and finds text, keeps its folder consistent, and finds the index of a model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from slipstream.drafters.text_index.storage import (
     MANIFEST,
     Manifest,
     due,
+    explained,
     is_ours,
     locked,
     make_private,
     read_manifest,
-    worded,
     write_manifest,
 )
 from slipstream.drafters.text_index.text import Document, Ids, Piece, Text, combined, sorted_contexts
@@ -38,7 +38,7 @@ _SPECIAL: Final = ("_token", "_token_id")  # keys of BOS, EOS and padding, which
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large an index is."""
+    """The size of an index."""
 
     tokens: int  # indexed tokens
     documents: int
@@ -73,7 +73,7 @@ class TextIndex:
         self._loaded: tuple[int, int, int] | None = None  # signature of the loaded manifest
         self._live: tuple[Segment, ...] = ()
         self._reloading = threading.Lock()  # so that no thread replaces a newer state by an older one
-        with worded(folder):
+        with explained(folder):
             make_private(folder)
             with locked(folder):
                 if not (folder / MANIFEST).exists():
@@ -116,14 +116,14 @@ class TextIndex:
         return search(self._live, tail, least, most)
 
     def add(self, pieces: Iterable[Piece], still_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Adds text to existing or new documents; it can be found at once.
+        """Adds text to existing or new documents; searches find it at once.
 
         A reply makes one small segment, merged with earlier small ones. Add many documents in few calls, each of up to
         some million tokens, then call ``tidy``.
 
         Args:
-            still_wanted: Called under the folder's lock just before writing; False writes nothing. Text that is deleted
-                at its source and then here meanwhile is thus not added again.
+            still_wanted: Called under the folder's lock just before writing; False writes nothing, so that text that
+                was deleted meanwhile, at its source and then here, is not added again.
 
         Returns:
             Whether it was still wanted.
@@ -149,7 +149,7 @@ class TextIndex:
         return True
 
     def tidy(self) -> None:
-        """Merges segments until n tokens are in at most log2(n) + 1; may take long, but blocks no other process.
+        """Merges segments until n tokens are in at most log2(n) + 1; may be slow, but blocks no other process.
 
         Raises:
             SlipstreamError: If it cannot be written; the index stays as it is then.
@@ -277,7 +277,7 @@ class TextIndex:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Holds the folder's lock; reloads the live segments before the change, and deletes unused files after it."""
-        with worded(self._folder), locked(self._folder):
+        with explained(self._folder), locked(self._folder):
             with self._reloading:
                 self._reload()
             yield
@@ -313,7 +313,7 @@ def open_index(root: Path, header: Header) -> TextIndex:
     Raises:
         SlipstreamError: If it is damaged, locked for too long, or cannot be written.
     """
-    with worded(root):
+    with explained(root):
         make_private(root)
     return TextIndex(folder_of(root, header), fingerprint(header), header.n_vocab)
 

@@ -29,12 +29,12 @@ _BEHIND_ALL: Final = b"\xff" * (_CONTEXT + 4)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What followed the longest match."""
+    """The continuations of the longest match."""
 
     matched: int = 0  # length of the match
-    places: int = 0  # how many places match
-    # for some of the places, the ``DEPTH`` tokens that followed, the next one *last*. At -1 the piece had ended; what
-    # stands before that is of another
+    places: int = 0  # number of places that match
+    # for some of the places, the ``DEPTH`` tokens that followed, the next one *last*; -1 marks the end of the piece:
+    # entries before it are of another piece
     ahead: tuple[tuple[Token, ...], ...] = ()
 
 
@@ -53,18 +53,18 @@ def write_segment(path: Path, text: Text, contexts: Ids) -> None:
 class Segment:
     """A segment, memory-mapped.
 
-    The contexts are sorted by their last token, then by the one before it, and so on. All places that agree
-    with the end of a text in m tokens stand together, for every m at once; and where the end of the text itself would
-    stand, the best of them are neighbours. One binary search therefore finds the longest match, where a suffix array
-    of the forward text (REST's) takes one for each length.
+    The contexts are sorted by their last token, then by the one before it, and so on. So for every m, all places that
+    share m tokens with the end of a text are adjacent, and the best of them are next to the position where the text
+    itself would be inserted. One binary search finds the longest match; a suffix array of the forward text (REST's)
+    needs one for each length.
 
     Attributes:
         name: Its file's name.
-        documents: What it holds, in the order of the stream.
+        documents: Its documents, in the order of the stream.
     """
 
     def __init__(self, path: Path, n_vocab: int) -> None:
-        """Opens a segment and checks every place and every id in it: reads it once.
+        """Opens a segment, reads it once and checks every place and every id in it.
 
         Raises:
             FileNotFoundError: If there is none.
@@ -104,18 +104,18 @@ class Segment:
 
     @property
     def text(self) -> Text:
-        """Its text, not copied."""
+        """Its text, without a copy."""
         return Text(self.documents, self._stream)
 
     def without(self, names: frozenset[str]) -> tuple[Text, Ids]:
-        """The rest of its text, and the sorted places of that."""
+        """Its text without the named documents, and the sorted places of the rest."""
         return self.text.without(names, self._places)
 
     def find(self, key: bytes) -> tuple[int, int]:
-        """Looks for the longest match, reading log2(n) + 3 contexts.
+        """Finds the longest match, reading log2(n) + 3 contexts.
 
         Returns:
-            Where the key would stand, and how many tokens it shares with its best neighbour.
+            The index where the key would be inserted, and how many tokens it shares with its best neighbour.
         """
         at = bisect_left(self._positions, key, key=self.context_at)
         shared = 0
@@ -126,7 +126,7 @@ class Segment:
         return at, shared
 
     def matching(self, key: bytes, at: int, matched: int) -> tuple[int, int]:
-        """The places that share ``matched`` tokens with the key, which stands at ``at``; reads 2 log2(n) contexts."""
+        """The places that share ``matched`` tokens with the key, whose index is ``at``; reads 2 log2(n) contexts."""
         prefix = key[: 4 * matched]
         low = bisect_left(self._positions, prefix, hi=at, key=self.context_at)
         return low, bisect_left(self._positions, prefix + _BEHIND_ALL, lo=at, key=self.context_at)
@@ -168,16 +168,16 @@ def search(segments: Iterable[Segment], tail: Sequence[Token], least: int, most:
     """Finds the longest match, then reads what followed it.
 
     Args:
-        tail: The text, or its last ``DEPTH`` tokens: more are not looked at.
+        tail: The text; only its last ``DEPTH`` tokens are used.
         least: Fewest tokens of a match.
-        most: Most places of which the continuation is read: where more match, they are spread evenly over all.
+        most: Most places whose continuation is read; of more, an evenly spread sample is read.
     """
     recent = tuple(tail[-DEPTH:])
     key = context_key(recent)
     matched, spots = max(least, 1), list[tuple[Segment, int]]()
     for segment in segments:
         at, shared = segment.find(key)
-        shared = min(shared, len(recent))  # a short key is filled up with separators
+        shared = min(shared, len(recent))  # a short key is padded with separators
         if shared > matched:
             matched, spots = shared, []
         if shared == matched:

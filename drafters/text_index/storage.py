@@ -19,7 +19,7 @@ from slipstream.models.files import make_folder, write_file
 from slipstream.models.outside import shown_path
 
 LOCK: Final = "lock"
-_LOCK_SECONDS: Final = 10.0  # to wait for it; it is never held while contexts are sorted
+_LOCK_SECONDS: Final = 10.0  # longest wait for it; it is never held while contexts are sorted
 MANIFEST: Final = "index.json"
 _NEW_MANIFEST: Final = f"{MANIFEST}.part"
 _FORMAT: Final = 1
@@ -28,7 +28,7 @@ _SEGMENT: Final = re.compile(r"[0-9]{1,15}\.segment")
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder that only its owner can enter, and closes one that others could."""
+    """Makes a folder that only its owner can enter, or restricts an existing one."""
     make_folder(folder)
     if sys.platform != "win32" and folder.stat().st_mode & 0o077:
         os.chmod(folder, 0o700)
@@ -36,10 +36,10 @@ def make_private(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes, and other threads, from changing a folder; a process that ends gives its lock back.
+    """Locks a folder against changes by other processes and threads; the lock ends with its process.
 
     Raises:
-        SlipstreamError: If another holds it for more than ten seconds.
+        SlipstreamError: If another one holds it for more than ten seconds.
     """
     lock = FileLock(folder / LOCK, timeout=_LOCK_SECONDS, mode=0o600, poll_interval=0.005)
     try:
@@ -55,8 +55,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def worded(folder: Path) -> Iterator[None]:
-    """Turns errors of the disk into words."""
+def explained(folder: Path) -> Iterator[None]:
+    """Raises errors of the disk as a ``SlipstreamError``."""
     try:
         yield
     except OSError as error:
@@ -69,9 +69,9 @@ def worded(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is live."""
+    """The live segments and the vocabulary of an index."""
 
-    vocabulary: str  # the fingerprint of the vocabulary that the ids are of
+    vocabulary: str  # fingerprint of the vocabulary of the ids
     n_vocab: int  # size of that vocabulary
     segments: tuple[str, ...] = ()  # file names
     next: int = 1  # number of the next file; numbers are never used twice
@@ -82,14 +82,14 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Makes a manifest the one that holds."""
+    """Replaces the manifest atomically."""
     part = folder / _NEW_MANIFEST
     write_file(part, [json.dumps({"format": _FORMAT, **asdict(manifest)}).encode()])
     os.replace(part, folder / MANIFEST)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads the manifest that holds.
+    """Reads the manifest.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -116,24 +116,23 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_segment(name: str) -> bool:
-    """Whether a file is a segment, by its name."""
     return _SEGMENT.fullmatch(name) is not None
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file, if no manifest names it, is one that a killed process left."""
+    """Whether a file is a segment or a new manifest: one that the manifest does not list is unused."""
     return is_segment(name) or name == _NEW_MANIFEST
 
 
 def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
     """Chooses the segments to merge, so that each is at least twice as long as the next smaller one.
 
-    n tokens then stand in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
+    n tokens are then in at most log2(n) + 1 segments. A token's segment grows by half at least with every merge, so
     it is written at most log(n) / log(1.5) times (O'Neil et al., "The log-structured merge-tree", 1996).
 
     Args:
         limit: Most tokens of the merged segment.
-        fresh: Tokens that are about to make a segment of their own, unless they are merged as well.
+        fresh: Tokens of a new segment, which may be merged as well.
 
     Returns:
         Indices into ``sizes``; empty if nothing should be merged (with ``fresh``, if it should stay alone).
@@ -148,7 +147,7 @@ def due(sizes: Sequence[int], limit: int, fresh: int = 0) -> list[int]:
 
 
 def _run(order: Sequence[int], sizes: Sequence[int], total: int, limit: int) -> list[int]:
-    """The segments, smallest first, that something of size ``total`` swallows as it grows."""
+    """The segments, smallest first, that merge with a segment of size ``total`` as it grows."""
     group: list[int] = []
     for index in order:
         if sizes[index] >= _GROWTH * total or total + sizes[index] > limit:

@@ -15,13 +15,15 @@ from slipstream.models.types import Token
 Ids = NDArray[np.uint32]
 
 DEPTH: Final = 16
-"""Tokens of a context that the order looks at; as many as the longest match (REST's longest is 16 too)."""
+"""Tokens of a context that are compared; also the longest match (REST's longest is 16 too)."""
 
-SEPARATOR: Final = 0xFFFF_FFFF  # stands between documents; -1 as a signed number, and behind every token in the order
+SEPARATOR: Final = 0xFFFF_FFFF  # ends each piece; -1 as a signed number, sorts after every token
 
-PADDING: Final = DEPTH  # separators before the first and behind the last document: reading from any place stays inside
+PADDING: Final = (
+    DEPTH  # separators before the first and after the last document, so that reading from any place stays inside
+)
 
-_ORDER: Final = np.dtype(">u4")  # compared as bytes, big-endian numbers have their own order
+_ORDER: Final = np.dtype(">u4")  # big-endian numbers compared as bytes are in numeric order
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,13 @@ class Piece:
     """Text to be indexed; one document may come in many pieces."""
 
     name: str  # the document: a chat's id, a file's path
-    tokens: Sequence[Token]  # the text; nothing is matched across its ends
-    stamp: int = 0  # a number of the caller's that grows: the last message, the time of a file
+    tokens: Sequence[Token]  # the text; no match crosses its ends
+    stamp: int = 0  # an increasing number of the caller's: the last message, the time of a file
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What an index holds of a document."""
+    """The part of a document in an index."""
 
     name: str
     stamp: int  # the greatest stamp of its pieces
@@ -57,7 +59,7 @@ class Text:
 
     @staticmethod
     def of(pieces: Iterable[Piece]) -> Text:
-        """Lays out pieces, those of one document side by side."""
+        """Lays out pieces; those of one document are adjacent."""
         texts = [
             Text(
                 (Document(piece.name, piece.stamp, len(piece.tokens), len(piece.tokens) + 1),),
@@ -69,7 +71,7 @@ class Text:
 
     @staticmethod
     def joined(texts: Sequence[Text]) -> Text:
-        """Makes one of many; the parts of a document come together."""
+        """Joins texts; the parts of a document become adjacent."""
         parts: dict[str, list[Ids]] = {}
         found: dict[str, Document] = {}
         for text in texts:
@@ -82,7 +84,7 @@ class Text:
         return Text(tuple(found[name] for name in parts), _padded(chain.from_iterable(parts.values())))
 
     def without(self, names: Collection[str], positions: Ids) -> tuple[Text, Ids]:
-        """Leaves documents out, in time linear in the text.
+        """Removes documents, in time linear in the text.
 
         Args:
             positions: The sorted places of this text.
@@ -100,7 +102,7 @@ class Text:
 
 
 def combined(known: Document | None, more: Document) -> Document:
-    """Adds up what two places hold of one document."""
+    """Adds up two parts of one document."""
     if known is None:
         return more
     return Document(more.name, max(known.stamp, more.stamp), known.tokens + more.tokens, known.slots + more.slots)
@@ -117,19 +119,19 @@ def _padded(parts: Iterable[Ids]) -> Ids:
 def sorted_contexts(stream: Ids) -> Ids:
     """Sorts the places of a stream by the ``DEPTH`` ids that begin there, of equals the earlier place first.
 
-    The stream runs backwards (see ``Text``), so that what begins at a place is the context of the token before
-    it, nearest token first. Comparing stops at a separator: the order of a document's places is unrelated to its
-    neighbours, and leaving a document out leaves the rest in order.
+    The stream runs backwards (see ``Text``), so the ids that begin at a place are the context of the token before it,
+    nearest token first. Comparing stops at a separator: the order of a document's places does not depend on its
+    neighbours, so that the rest stays sorted when a document is removed.
 
-    Prefix doubling (Manber and Myers, 1990) with groups that are done left alone (Larsson and Sadakane, 2007), ended
+    Prefix doubling (Manber and Myers, 1990) with finished groups left alone (Larsson and Sadakane, 2007), ended
     at 16 ids. Two or four ids (where they fit 16 bits) make the first 64-bit key, hence three or two more rounds, each
-    one argsort of the places not yet told apart: O(n log n), and 70 bytes of memory for each id while it lasts.
+    one argsort of the places that still tie: O(n log n), and 70 bytes of memory for each id while it lasts.
 
     Args:
         stream: [n] ids, the last one a separator, n below 2^32.
 
     Returns:
-        The places that hold a token with a token before it: those from which something can be drafted.
+        The places of tokens with a token before them: those with a continuation to draft.
     """
     ids = stream.astype(np.uint32)
     packed = 4 if np.max(ids, where=ids != SEPARATOR, initial=0) < 0xFFFF else 2
@@ -152,14 +154,14 @@ def sorted_contexts(stream: Ids) -> Ids:
         first, alone = _groups(pairs[resorted], slots)
         ranks[places] = first
         depth *= 2
-    useful = (ids[order] != SEPARATOR) & (ids[order - 1] != SEPARATOR)  # before the first stands the last, a separator
+    useful = (ids[order] != SEPARATOR) & (ids[order - 1] != SEPARATOR)  # index -1 is the last id, a separator
     return np.asarray(order[useful], np.uint32)
 
 
 def _packed_keys(ids: Ids, packed: int) -> NDArray[np.uint64]:
-    """The first ids of every place in one number; behind a separator there are only separators."""
+    """The first ids of every place in one number; after a separator there are only separators."""
     bits = 64 // packed
-    mask = np.uint32((1 << bits) - 1)  # cuts the separator to ones as well
+    mask = np.uint32((1 << bits) - 1)  # the separator becomes all ones
     keys = (ids & mask).astype(np.uint64)
     last = ids
     for ahead in range(1, packed):

@@ -1,4 +1,4 @@
-"""The marks between which models write their reasoning, and the words that switch it in messages."""
+"""The marks around a model's reasoning, and the words that switch reasoning in messages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CLOSING: Final[Mapping[str, str]] = MappingProxyType(
         "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     }
 )
-"""Each opening mark with the one that closes it; gpt-oss's channels are apart."""
+"""Opening mark to closing mark; gpt-oss's channels are handled separately."""
 
 THINKING: Final = tuple(mark for pair in CLOSING.items() for mark in pair)
-"""What templates look for in replies, to drop earlier thoughts from the prompt."""
+"""Templates look for these in replies, to drop earlier thoughts from the prompt."""
 
 CHANNEL: Final = "<|channel|>"
-"""What opens a channel of gpt-oss."""
+"""Opens a channel of gpt-oss."""
 
 ANSWER_CHANNEL: Final = "<|end|><|start|>assistant<|channel|>final<|message|>"
-"""What closes a channel of thoughts of gpt-oss and opens that of its answer. Source: OpenAI's harmony format."""
+"""Closes gpt-oss's channel of thoughts and opens that of the answer. Source: OpenAI's harmony format."""
 
 AUTO_LEVEL: Final = "auto"
 """The level of reasoning that leaves the choice to the template."""
@@ -36,10 +36,10 @@ LEVELS: Final = ("off", "on", "low", "medium", "high", "max")
 """All levels of reasoning that some template has."""
 
 SWITCHES: Final = ("/no_think", "/nothink", "/think")
-"""Words of a message that some templates look for: each turns reasoning off or on."""
+"""Words of a message with which some templates turn reasoning off or on."""
 
 
 def left_open(prompt: str) -> str:
-    """The mark that the end of a prompt opens a thinking part with; empty where it leaves none open."""
+    """The opening mark of a thinking part that the prompt leaves open; empty if there is none."""
     at, opening = max((prompt.rfind(mark), mark) for mark in CLOSING)
     return opening if at >= 0 and CLOSING[opening] not in prompt[at:] else ""

@@ -1,14 +1,12 @@
 """The sandbox that chat templates run in: foreign code that comes with a model file.
 
 Jinja's immutable sandbox keeps a template away from Python's insides. On top of it this module bounds what a template
-may *spend*: every turn of a loop and every call of a macro, filter or method looks at the clock, and the operations
+may *spend*: every iteration of a loop and every call of a macro, filter or method checks the time, and the operations
 that can make a large text from a small one (repetition, powers, formats, padding, joins, replacements, captures) are
 measured before they run.
 
-Not bounded here: one slow operation between two looks at the clock, such as comparing two lists that are nested deeply.
-Templates run in the engine's child process: the interface stays alive, and can end it.
-
-What one rendering of a chat template may spend: a clock, and the sizes of results before they are made.
+Not bounded here: one slow operation between two checks of the time, such as comparing two lists that are nested deeply.
+Templates run in the engine's process, so the interface stays responsive and can end it.
 """
 
 from __future__ import annotations
@@ -50,25 +48,25 @@ class TemplateLimitError(SecurityError):
 
 
 class Meter:
-    """Measures one rendering at a time.
+    """Limits the time and the text sizes of one rendering at a time.
 
     Attributes:
-        max_text: Longest text that may come about, in characters.
+        max_text: Longest text that a rendering may make, in characters.
     """
 
     def __init__(self, time_limit: float = TIME_LIMIT) -> None:
-        """Sets the limit of time in seconds; the clock stands still until ``start``."""
+        """Sets the time limit in seconds; it counts from ``start``."""
         self._time_limit = time_limit
         self._deadline = float("inf")
         self.max_text = MAX_TEXT
 
     def start(self, given: int) -> None:
-        """Begins a rendering of messages with ``given`` characters."""
+        """Starts a rendering of messages with ``given`` characters."""
         self._deadline = time.monotonic() + self._time_limit
         self.max_text = MAX_TEXT + 4 * given
 
     def tick(self) -> str:
-        """Ends the rendering when its time is over; returns an empty text, as it stands in templates."""
+        """Raises when the time is over; returns an empty text, since templates call it as an expression."""
         if time.monotonic() > self._deadline:
             raise TemplateLimitError(f"it runs longer than {self._time_limit:g} s")
         return ""
@@ -83,12 +81,12 @@ class Meter:
         return separator.join(texts)
 
     def allow(self, length: int) -> None:
-        """Lets a text or list of this length pass, or raises."""
+        """Raises if a text or list of this length is too long."""
         if length > self.max_text:
             raise TemplateLimitError(f"it makes a text of more than {self.max_text:,} characters")
 
     def countable(self, value: Any) -> Any:
-        """Returns ``value`` if it is no list of lists of lists … that would take for ever to print or sort."""
+        """Returns ``value``; raises if its nested lists have too many entries to print or sort."""
         entries, waiting = 0, [value]
         while waiting:
             entry = waiting.pop()
@@ -117,13 +115,13 @@ class Meter:
                 raise TemplateLimitError("it computes a very large number")
 
     def check_call(self, name: str, owner: Any, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-        """Looks at the clock, and measures a filter or built-in method before it runs.
+        """Checks the time, and measures a filter or built-in method before it runs.
 
         Args:
             name: Its name.
             owner: The filter's input, or the method's object.
-            args: Further arguments by place.
-            options: Further arguments by name.
+            args: Further positional arguments.
+            options: Further keyword arguments.
         """
         self.tick()
         values = [*args, *options.values()]
@@ -199,7 +197,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: self._measured(name, call) for name, call in self.filters.items()}
 
     def chained(self, *parts: Any) -> str:
-        """Is what the ``~`` operator does."""
+        """Implements the ``~`` operator."""
         return self.meter.joined(parts)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -244,18 +242,17 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
 
 class GenerationTag(Extension):
-    """``{% generation %}``: marks replies for training in some templates; here its body is all that counts."""
+    """``{% generation %}``: marks replies for training in some templates; only its body is used here."""
 
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Returns the body."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class _Metering(NodeTransformer):
-    """Makes a template look at the clock in every loop and macro, and measure what ``~`` chains."""
+    """Adds a time check to every loop and macro, and measures the texts that ``~`` joins."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         return self._clocked(node)
@@ -285,7 +282,7 @@ def compile_template(source: str, sandbox: TemplateSandbox | None = None) -> Tem
 
     Args:
         source: Text of the template.
-        sandbox: Where it will run; one of its own if not given.
+        sandbox: Where it will run; a new one by default.
 
     Raises:
         ModelFileError: If it is too long or does not compile.
@@ -296,7 +293,7 @@ def compile_template(source: str, sandbox: TemplateSandbox | None = None) -> Tem
         return (sandbox or TemplateSandbox()).from_string(source)
     except TemplateError as error:
         reason = quoted(str(error).rstrip(". "), 120)
-    except (RecursionError, MemoryError, SyntaxError, ValueError):  # Python's compiler has bounds of its own
+    except (RecursionError, MemoryError, SyntaxError, ValueError):  # limits of Python's compiler
         reason = "it is nested too deeply"
     raise ModelFileError(f"its chat template does not compile: {reason}.", _ANOTHER_FILE)
 

@@ -1,15 +1,14 @@
 """Renders a conversation with a model's chat template, and keeps the template's text apart from the messages'.
 
-A template joins both into one text. Were that text tokenized in one go, a pasted ``<|im_end|>`` would become the
-control token and could forge another speaker's turn. So before the template runs, every character of a message is
-replaced by a private-use character that stands for it, and put back after. Such characters survive trimming, slicing,
+A template joins both into one text. If that text were tokenized as a whole, a pasted ``<|im_end|>`` would become the
+control token and could forge another speaker's turn. So before the template runs, each character of a message is
+replaced by a private-use character, and restored after. Such characters survive trimming, slicing,
 measuring, splitting and upper-casing, so every character can be traced to its message.
 
 - Whitespace stays itself, because templates trim it; it cannot form a control token.
 - The marks of thinking in an *assistant* message stay themselves, because templates drop earlier reasoning by them.
-- Words that switch reasoning, such as ``/no_think``, stay themselves where the template looks for them.
-- Templates that change letters (``upper``) or look for other words in a message have no effect on it or do not find
-  them.
+- Words that switch reasoning, such as ``/no_think``, stay themselves if the template uses them.
+- Templates that change letters (``upper``) have no effect on a message, and do not find other words in it.
 - A template that forges private-use characters only turns its own text into plain content.
 """
 
@@ -39,7 +38,7 @@ CHATML: Final = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""The commonest template, for files that have none. Source: OpenAI's Chat Markup Language."""
+"""The most common template, for files without one. Source: OpenAI's Chat Markup Language."""
 
 _FIRST_MARK: Final = 0xF0000
 _LAST_MARK: Final = 0x10FFFD
@@ -48,7 +47,7 @@ _MARKS: Final = re.compile(r"([\U000f0000-\U0010fffd]+(?:\s+[\U000f0000-\U0010ff
 _THINKING: Final = re.compile("(" + "|".join(re.escape(mark) for mark in THINKING) + ")")
 _BETWEEN: Final = re.compile(r"(?:\s|" + "|".join(re.escape(mark) for mark in (*THINKING, *SWITCHES)) + ")*")
 _TEXTS: Final = ("content", "reasoning_content")
-"""What of a message is text that a person or a model wrote."""
+"""Keys of a message whose values a person or a model wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ class ChatTemplate:
 
     Attributes:
         source: Text of the template.
-        bos: Text of the token that begins a conversation; the rendered text holds it if the template writes it.
+        bos: Text of the token that begins a conversation; the template decides whether to write it.
         eos: Text of the token that ends a reply.
-        words: The ``SWITCHES`` that the template looks for in messages.
+        words: The ``SWITCHES`` that the template uses.
     """
 
     def __init__(self, source: str, bos: str = "", eos: str = "", *, time_limit: float = TIME_LIMIT) -> None:
@@ -151,7 +150,7 @@ class ChatTemplate:
             ) from None
         except TemplateLimitError as error:
             reason = str(error)
-        except Exception as error:  # the edge to foreign code, which may raise anything
+        except Exception as error:  # foreign code may raise anything
             reason = quoted(f"{type(error).__name__}: {error}".rstrip(". "), 120)
         raise SlipstreamError(
             f"the model's chat template failed: {reason}.", "Choose another conversion of the model."
@@ -180,7 +179,7 @@ class _Marks:
             current: Index of the message that the text before came from.
         """
         lanes = {self._lanes.get(char, -1) for char in set(run) if not char.isspace()}
-        alone = len(lanes) == 1 and -1 not in lanes  # all of one message: translated in one go
+        alone = len(lanes) == 1 and -1 not in lanes  # all of one message: translated at once
         pieces = [(lanes.pop(), iter(run))] if alone else groupby(run, lambda char: self._lanes.get(char, -1))
         for lane, chars in pieces:
             text = "".join(chars)
@@ -195,7 +194,7 @@ class _Marks:
         plain = _THINKING if role == "assistant" else self._words
         if not plain:
             return self._translated(index, content)
-        pieces = plain.split(content)  # the odd ones are the marks of thinking, or the words, themselves
+        pieces = plain.split(content)  # odd ones are the marks of thinking, or the switch words
         return "".join(piece if n % 2 else self._translated(index, piece) for n, piece in enumerate(pieces))
 
     def _translated(self, index: int, text: str) -> str:
@@ -214,8 +213,8 @@ class _Pieces:
     """A rendered text: the template's texts, and the contents between them.
 
     Attributes:
-        texts: The template's, one more than contents; any of them may be empty.
-        contents: The messages', each with its message's index.
+        texts: The template's texts, one more than contents; any of them may be empty.
+        contents: The messages' texts, each with its message's index.
     """
 
     texts: list[str]
@@ -242,10 +241,10 @@ class _Pieces:
         return _Pieces(texts, [(owner, "".join(pieces)) for owner, pieces in contents])
 
     def with_edges(self, bare: _Pieces, messages: Sequence[Mapping[str, str]]) -> _Pieces:
-        """Moves whitespace that came with a message from the template's texts back to the message's content.
+        """Moves a message's own whitespace from the template's texts back to the message's content.
 
         Args:
-            bare: The same conversation, rendered with stripped contents: has only the template's own whitespace.
+            bare: The same conversation rendered with stripped contents: all its whitespace is the template's.
             messages: The conversation.
         """
         if [index for index, _ in self.contents] != [index for index, _ in bare.contents]:
@@ -274,7 +273,6 @@ class _Pieces:
 
 
 def _refusal_hint(reason: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """What to try after a template refused the messages."""
     if any(message["role"] == "system" for message in messages):
         return "Leave out the system prompt, or begin a new chat."
     if "system" in reason.lower():

@@ -1,8 +1,8 @@
-"""What the metadata and tensors of a GGUF file must satisfy before C code reads them.
+"""Checks the metadata and tensors of a GGUF file before C code reads them.
 
 llama.cpp ends the process on many of these (and has read or written out of bounds on some), so they are refused here.
 The bounds come from loading thousands of mutated files: every rule below stopped a crash, a hang or an overflow.
-An architecture that is not known is no error: llama.cpp decides that.
+An unknown architecture is no error here: llama.cpp decides.
 
 llama.cpp compares most shapes of tensors itself; the checks of sizes cover those that it uses unchecked.
 """
@@ -21,13 +21,13 @@ from slipstream.models.outside import quoted
 DEFAULT_ALIGNMENT: Final = 32
 MAX_TOKENS: Final = 1_000_000
 MAX_EXPERTS: Final = 1_024
-MAX_TAIL: Final = 16 << 20  # bytes that may follow the weights; llama.cpp maps and reads them all the same
+MAX_TAIL: Final = 16 << 20  # bytes that may follow the weights; llama.cpp still maps and reads them
 NO_TOKEN: Final = (-1, 2**32 - 1)  # converters write these for "there is no such token", and llama.cpp skips them
 
 TOKENIZERS: Final = frozenset({"llama", "gpt2", "bert", "t5", "rwkv", "gemma4", "plamo2", "none", "no_vocab"})
 NO_TOKENIZERS: Final = frozenset({"none", "no_vocab"})
 TOKENIZER_ARCHITECTURES: Final = {"bert": ("bert",), "t5": ("t5", "bert"), "rwkv": ("rwkv",), "plamo2": ("plamo",)}
-"""Tokenizers that abort outside their own families, and a part of those families' names."""
+"""Tokenizers that abort outside their own families, with a part of those families' names."""
 
 _BYTE_TOKEN: Final = re.compile(r"<0x[0-9A-F]{2}>")
 _BYTE_TYPE: Final = 6
@@ -100,7 +100,7 @@ def data_start(framing: Framing, alignment: int) -> int:
         expected = _aligned(tensor.offset + tensor.nbytes, alignment)
     if framing.tensors:
         last = framing.tensors[-1]
-        end = last.offset + last.nbytes  # the padding behind the last tensor may be missing
+        end = last.offset + last.nbytes  # the padding after the last tensor may be missing
         there = max(0, framing.size - start)
         if there > end + MAX_TAIL:
             raise DamagedError(f"is damaged: {there - end:,} bytes follow its weights", "Fetch the file again.")
@@ -202,7 +202,7 @@ def _tokenizer(framing: Framing, architecture: str) -> None:
 
 
 def _unique(texts: list[str]) -> None:
-    # llama.cpp reads C strings and names empty tokens itself, so compare what it will see
+    # llama.cpp reads C strings and names empty tokens itself, so compare the texts that it will use
     seen: dict[str, int] = {}
     if len(set(texts)) == len(texts) and "" not in texts and not any("\0" in text for text in texts):
         return
@@ -213,7 +213,7 @@ def _unique(texts: list[str]) -> None:
 
 
 def _all_bytes(texts: list[str]) -> None:
-    # llama.cpp ends the process on a text with a byte that has no token; a smaller vocabulary is left to the probe
+    # llama.cpp ends the process on a text with a byte that has no token; smaller vocabularies are left to the probe
     there = set(texts)
     missing = next(
         (byte for byte, name in enumerate(_BYTES) if name not in there and (byte > 127 or chr(byte) not in there)), None
@@ -257,9 +257,9 @@ _ADDED: Final = re.compile(r"(norm(_\d)?\.weight|\.bias|\.ssm_[ad]|\.ssm_conv1d\
 _F32: Final = 0
 _NO_WEIGHTS: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
 """Types that no product of matrices takes as weights: Q8_1, Q8_K, whole numbers, F64."""
-_TABLE: Final = "tid2eid"  # part of the names of weights that are whole numbers after all: experts by token
+_TABLE: Final = "tid2eid"  # part of the names of weights that are whole numbers: experts by token
 _OWN_HEADS: Final = frozenset({"lfm2", "lfm2moe"})
-"""Architectures whose graph cuts queries by the metadata's head size although the file's rows were never compared."""
+"""Architectures whose graph splits queries by the metadata's head size without comparing it with the file's rows."""
 _DELTA_NETS: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
 """Architectures of gated delta nets, whose heads of keys and of values are equally wide."""
 

@@ -23,7 +23,7 @@ from slipstream.models.outside import quoted, shown_path
 EMBEDDING: Final = "token_embd.weight"
 _OUTPUT: Final = "output.weight"
 ENDINGS: Final = (".lora_a", ".lora_b")
-_STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0"})  # what llama.cpp's converter writes
+_STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0"})  # the types that llama.cpp's converter writes
 _WHOLE: Final = "Q8_0"  # products of whole numbers
 _NAMED: Final = (("general.type", "adapter"), ("adapter.type", "lora"))
 ALPHA: Final = "adapter.lora.alpha"
@@ -41,14 +41,14 @@ class Adapter:
 
     @property
     def key(self) -> str:
-        """Names what it changes and by how much: text and KV caches are good for this alone."""
+        """Identifies the adapter and its scale; texts and KV caches are valid for one key only."""
         return f"{self.digest}:{self.scale!r}"
 
     @property
     def same_text(self) -> bool:
-        """Whether a pass over several rows computes the bits of single rows: not with floats, summed in another order.
+        """Whether a pass over several rows is bit-equal to passes over one: not with floats, whose sums are reordered.
 
-        Measured: differences of up to 0.2 in the bundled model's logits, in one of ten passes or fewer.
+        Measured on the bundled model: at most one pass in ten differs, by up to 0.2 in its logits.
         """
         return all(tensor.type_name == _WHOLE for tensor in self.header.tensors)
 

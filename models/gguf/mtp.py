@@ -15,26 +15,26 @@ _FUSED: Final = "mimo2"  # the architecture whose MTP layers are dense, with one
 _DENSE: Final = ("ffn_gate", "ffn_up", "ffn_down")
 _MIXED: Final = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
 _WHOLE_HEADS: Final = frozenset({"cohere2moe", "hy_v3"})
-"""Architectures whose graphs rotate whole heads, or end the process."""
+"""Architectures whose graphs end the process unless whole heads are rotated."""
 _SEVERAL: Final = _EITHER | {_FUSED}
 """Architectures that may have several MTP layers, one for each next token; the first one drafts all of them here."""
 MTP_ARCHITECTURES: Final = _EXPERTS | _SEVERAL | {"qwen35"}
 """Architectures whose MTP graph (``DECODER_MTP`` in llama.cpp's ``src/models``) was tested; llama.cpp has others."""
 
-ASSISTANT: Final = "gemma4-assistant"  # MTP layers in a file of their own, which read the KV cache of
+ASSISTANT: Final = "gemma4-assistant"  # a file of MTP layers that read the KV cache of an ``ASSISTED`` model
 ASSISTED: Final = "gemma4"
 HAS_FEATURES: Final = MTP_ARCHITECTURES | {ASSISTED}
-"""Architectures whose graphs hand out what MTP layers read, whether or not their own file has such layers."""
+"""Architectures whose graphs provide the features that MTP layers read, with or without such layers in their file."""
 
 
 def mtp_only(header: Header) -> bool:
-    """Whether a file leaves out all layers but those of MTP; llama.cpp, too, looks at the first layer alone."""
+    """Whether a file has MTP layers only; like llama.cpp, this looks for the first layer."""
     has_trunk = any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
     return bool(header.number("nextn_predict_layers")) and not has_trunk and header.architecture in MTP_ARCHITECTURES
 
 
 def without_mtp(header: Header) -> str:
-    """The reason why MTP cannot serve a model, in words that follow "cannot serve this model:"; empty if it can."""
+    """The reason why MTP cannot serve a model, as it follows "cannot serve this model:"; empty if it can."""
     layers, architecture = header.number("nextn_predict_layers") or 0, header.architecture
     if not layers:
         return "it needs MTP layers, and this model has none"
@@ -54,7 +54,7 @@ def without_mtp(header: Header) -> str:
 
 
 def _tensors_wanted(header: Header, layer: str) -> set[str]:
-    """The tensors of an MTP layer that llama.cpp takes for granted, or may leave out of one that it then runs."""
+    """The tensors that llama.cpp uses in an MTP layer without checking that the file has them."""
     wanted = ["nextn.eh_proj", "nextn.enorm", "nextn.hnorm"]
     names = {tensor.name for tensor in header.tensors}
     mixed = f"{layer}.ffn_gate_inp.weight" in names

@@ -65,12 +65,12 @@ TENSOR_TYPES: Final = MappingProxyType(
 )
 """Tensor type id to (name, elements per block, bytes per block), as ggml 0.25 has them (ggml.h, ggml_type).
 
-The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so the facts stand here; a test checks them with ggml.
+The ``gguf`` package's table lacks Q2_0 and gives Q8_1 40 bytes, so it is not used; a test compares this with ggml.
 """
 
 
 Scalar = bool | int | float | str
-Value = Scalar | list[bool] | list[int] | list[float] | list[str]  # what one metadata key may hold
+Value = Scalar | list[bool] | list[int] | list[float] | list[str]  # the value of a metadata key
 
 MAX_HEADER: Final = 48 << 20  # bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it
 MAX_MEMORY: Final = 160 << 20
@@ -92,7 +92,7 @@ _U64: Final = struct.Struct("<Q")
 
 
 class DamagedError(Exception):
-    """A file cannot be used; the text ends a sentence that begins with its path.
+    """A file cannot be used; the message follows the file's path.
 
     Attributes:
         hint: What to try next; may be empty.
@@ -107,12 +107,12 @@ class DamagedError(Exception):
 class TensorInfo:
     """One tensor of a model file."""
 
-    name: str  # its name, for example ``blk.0.attn_q.weight``
-    shape: tuple[int, ...]  # its dimensions in ggml's order, fastest first: numpy's shape reversed
-    type: int  # its ggml type id; ``type_name`` spells it
+    name: str  # for example ``blk.0.attn_q.weight``
+    shape: tuple[int, ...]  # in ggml's order, fastest first: numpy's shape reversed
+    type: int  # its ggml type id
     offset: int  # offset of its first byte in the data section of its file
-    nbytes: int  # its length
-    part: int = 0  # which file of a split model holds it
+    nbytes: int
+    part: int = 0  # index of its file in a split model
 
     @property
     def type_name(self) -> str:
@@ -180,11 +180,9 @@ class Cursor:
         return self.read[start : start + n]
 
     def u32(self) -> int:
-        """Takes an unsigned 32-bit number."""
         return int(_U32.unpack(self.take(4))[0])
 
     def u64(self) -> int:
-        """Takes an unsigned 64-bit number."""
         return int(_U64.unpack(self.take(8))[0])
 
     def string(self, limit: int, what: str) -> str:
@@ -261,7 +259,6 @@ def _decoded(raw: bytearray, what: str) -> str:
 
 
 def _key_value(cursor: Cursor, framing: Framing) -> None:
-    """Reads one key and its value into ``framing``."""
     key = cursor.string(MAX_KEY, "a metadata key")
     if not key or not key.isascii() or not key.isprintable():
         raise DamagedError(f"is damaged: metadata key {quoted(key)} is not printable ASCII")

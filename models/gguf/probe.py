@@ -25,7 +25,7 @@ from slipstream.models.gguf.reader import read_header
 from slipstream.models.outside import quoted, read_object, shown_path
 
 _RECORD_BYTES: Final = 4 << 20
-MOST: Final = 1_000  # files that are remembered; the ones probed first are forgotten first
+MOST: Final = 1_000  # recorded files; the oldest records are dropped
 
 
 class ProbeRecord:
@@ -88,7 +88,7 @@ def probe_once(
     Args:
         files: Model files with checked headers; the first part of a split model.
         on_start: Called before the first probe, if any.
-        model: The model that they encode images for; None where they are models.
+        model: The model that they encode images for; None if they are models.
 
     Raises:
         ModelFileError: If llama.cpp crashes, hangs or refuses one.
@@ -143,7 +143,7 @@ class Prober:
         if process:
             process.kill()
             process.wait()
-            with suppress(OSError):  # it ended before it read its input
+            with suppress(OSError):  # the process ended before it read its input
                 process.communicate()
         if self._log:
             self._log.close()
@@ -168,7 +168,7 @@ class Prober:
             raise SlipstreamError(f"the process that tries model files did not start{words}.", "Install it again.")
 
     def _answer(self, request: list[str], limit: float) -> tuple[dict[str, Any] | None, bool]:
-        """Sends a request and waits; returns None, and whether the time ran out, if the process ended."""
+        """Sends a request; returns the answer, or None if the process ended, and whether its time ran out."""
         process, late = self._process, threading.Event()
         assert process and process.stdin and process.stdout
 
@@ -193,7 +193,7 @@ class Prober:
             clock.cancel()
 
     def _crashed(self, path: Path, late: bool) -> SlipstreamError:
-        """The error for a process that a file ended."""
+        """The error for a file whose load ended the process."""
         assert self._process
         code = self._process.wait()
         words = self._last_words()
@@ -216,5 +216,5 @@ class Prober:
         assert self._log
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8192))
         lines = self._log.read().decode("utf-8", "replace").splitlines()
-        told = [line.strip() for line in lines if any(mark in line for mark in _LAST_WORDS)]
-        return f": {quoted(told[-1], 160)}" if told else ""
+        found = [line.strip() for line in lines if any(mark in line for mark in _LAST_WORDS)]
+        return f": {quoted(found[-1], 160)}" if found else ""

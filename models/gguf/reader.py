@@ -86,7 +86,7 @@ def check_magic(file: BinaryIO, size: int) -> None:
     """Checks that a file starts as a GGUF file of a version that llama.cpp reads, and seeks back to its start.
 
     Raises:
-        DamagedError: If it does not; it names the format where that is known.
+        DamagedError: If it does not; the message names a known other format.
     """
     if size == 0:
         raise DamagedError("is empty", "The download may have failed: fetch the file again.")
@@ -313,7 +313,7 @@ def _assembled(path: Path, framing: Framing, parts: tuple[Path, ...], part: Call
 
 def _read_file(path: Path) -> Framing:
     try:
-        mode = os.stat(path).st_mode  # before opening: to open a named pipe would wait for its writer
+        mode = os.stat(path).st_mode  # before opening: opening a named pipe would wait for its writer
         if stat.S_ISDIR(mode):
             raise DamagedError("is a folder, not a GGUF file", _hint_for_folder(path))
         if not stat.S_ISREG(mode):

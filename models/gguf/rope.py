@@ -1,8 +1,8 @@
-"""The contexts that a model can have: the one that it was trained on, and how far scaled positions (RoPE) take it.
+"""The contexts that a model supports: the one of its training, and longer ones by scaled positions (RoPE).
 
-A scaling that a model was trained with is the file's own business: llama.cpp reads it there, LongRoPE's two sets of
-factors included. This is about the other kind: one that was added afterwards, that costs a little quality in short
-texts, and that is therefore used only for a context beyond the trained one.
+llama.cpp itself applies a scaling that a model was trained with, LongRoPE's two sets of factors included. This module
+handles a scaling that was added afterwards: it costs a little quality in short texts, so it is used only for a context
+beyond the trained one.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class ContextRange:
-    """Which contexts a model can have, in tokens; 0 where the file does not say."""
+    """The contexts that a model supports, in tokens; 0 if the file does not give them."""
 
     trained: int  # the longest context without ``beyond``
     longest: int
-    beyond: RopeScaling | None = None  # what reaches further than the trained context
-    within: RopeScaling | None = None  # what the trained context needs; None for what the file says
+    beyond: RopeScaling | None = None  # the scaling for a longer context
+    within: RopeScaling | None = None  # the scaling for the trained context; None to keep the file's
 
     def scaling(self, n_ctx: int) -> RopeScaling | None:
-        """The scaling of a context; None for what the file says."""
+        """The scaling of a context; None to keep the file's."""
         return self.beyond if n_ctx > self.trained else self.within
 
     def shortened(self, n_ctx: int) -> int:
-        """The context that comes nearest to ``n_ctx`` tokens."""
+        """``n_ctx``, or the longest context if that is shorter."""
         return min(n_ctx, self.longest or n_ctx)
 
 
@@ -71,8 +71,8 @@ def context_range(header: Header, published: RopeScaling | None = None) -> Conte
 def _added(header: Header, trained: int, published: RopeScaling | None) -> RopeScaling | None:
     """The scaling in the file, unless the model may have been trained with it.
 
-    It was not where the context is still the one before the scaling; where it is a longer one, only if the makers
-    publish the same scaling as an addition: then somebody converted the file for long texts.
+    The scaling was added afterwards if the file's context is still the original one, or if the makers publish the same
+    scaling as an addition: then the file was converted for long texts.
     """
     kind, factor = _value(header, "type"), _value(header, "factor")
     if not isinstance(factor, float) or not math.isfinite(factor) or factor <= 1:

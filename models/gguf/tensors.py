@@ -17,7 +17,7 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
 PLAIN: Final = MappingProxyType({24: "<i1", 25: "<i2", 26: "<i4", 27: "<i8", 28: "<f8"})
-"""Tensor type id to numpy's name, for the types that are no weights and stay as they are."""
+"""Tensor type id to numpy's name, for types that are not weights and are not converted."""
 
 _SAMPLED_TENSORS: Final = 64
 _SAMPLE_BYTES: Final = 4096
@@ -34,7 +34,7 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
         An array in numpy's order of dimensions: ``tensor.shape`` reversed.
 
     Raises:
-        ModelFileError: If the bytes cannot be read, or are of a quantization that cannot be undone.
+        ModelFileError: If the bytes cannot be read, or have a quantization that cannot be unpacked.
     """
     raw = read_stored(header, tensor)
     shape = tensor.shape[::-1]
@@ -55,7 +55,7 @@ def read_tensor(header: Header, tensor: TensorInfo) -> NDArray[Any]:
 def read_stored(header: Header, tensor: TensorInfo) -> NDArray[np.uint8]:
     """Reads a tensor's bytes as stored in the file.
 
-    They are read, not mapped: a damaged disk is then an error and does not end the process.
+    They are read, not mapped, so that a damaged disk is an error and does not end the process.
 
     Raises:
         ModelFileError: If they cannot be read.

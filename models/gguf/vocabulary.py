@@ -1,4 +1,4 @@
-"""What a model file is good for, and how the vocabularies of two models differ."""
+"""The role of a model file, and the differences between two vocabularies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from slipstream.models.gguf.reader import Header
 from slipstream.models.outside import quoted, shown_path
 
 MAX_SIZE_DIFFERENCE: Final = 128  # models pad their vocabularies; llama.cpp allows as much
-FIRST_COMPARED: Final = 5  # special tokens stand below, under varying names; llama.cpp begins here too
+FIRST_COMPARED: Final = 5  # the first ids are special tokens with varying names; llama.cpp starts here too
 _NONE: Final = (None, "none", "no_vocab")
 
 Role = Literal["chat", "drafter", "other"]
-"""What a file is good for: a model to chat with, heads that only draft for another model, or neither (a projector)."""
+"""The use of a file: a model to chat with, heads that only draft for another model, or neither (a projector)."""
 
 HEADS_ARCHITECTURE: Final = "slipstream-heads"  # architecture of our own files of trained heads
 _DRAFT_ONLY: Final = frozenset({HEADS_ARCHITECTURE, "eagle3", "dflash", "dspark"})
@@ -25,7 +25,7 @@ _ENCODERS: Final = "bert"  # architectures whose name ends so make embeddings
 
 
 def role_of(header: Header) -> Role:
-    """What a file is good for, by its architecture and, for heads that llama.cpp fetches by name, its name."""
+    """The role of a file by its architecture and, for heads that llama.cpp finds by name, its name."""
     architecture = header.architecture
     if architecture in _DRAFT_ONLY or architecture.endswith(_DRAFT_ONLY_ENDINGS):
         return "drafter"
@@ -35,7 +35,7 @@ def role_of(header: Header) -> Role:
 
 
 def check_vocabulary(header: Header) -> None:
-    """Refuses a file that cannot write text by itself: to ask llama.cpp for it would fail, or abort the process.
+    """Refuses a file that cannot write text by itself: llama.cpp would fail, or abort the process.
 
     Raises:
         ModelFileError: If it is a drafter's file, or has no tokenizer.
@@ -52,12 +52,12 @@ def check_vocabulary(header: Header) -> None:
 
 
 def same_vocabulary(target: Header, draft: Header) -> bool:
-    """Whether a draft model's tokens mean to the target what they mean to it, by llama.cpp's rule."""
+    """Whether two models share a vocabulary, by llama.cpp's rule."""
     return not vocabulary_difference(target, draft)
 
 
 def vocabulary_digest(header: Header) -> str:
-    """Names all that ``same_vocabulary`` compares, in hex: models with one digest have one vocabulary."""
+    """Digest, in hex, of all that ``same_vocabulary`` compares; equal digests mean equal vocabularies."""
     added = (_added(header.add_bos, header.bos), _added(header.add_eos, header.eos))
     digest = hashlib.sha256(f"{header.tokenizer_model} {header.n_vocab} {added}".encode())
     digest.update("\0".join(header.tokens[FIRST_COMPARED:]).encode("utf-8", "surrogatepass"))
@@ -65,7 +65,7 @@ def vocabulary_digest(header: Header) -> str:
 
 
 def vocabulary_difference(target: Header, draft: Header) -> str:
-    """Where two vocabularies first differ, in words that follow "vocabularies differ:"; empty if they do not."""
+    """The first difference of two vocabularies, as it follows "vocabularies differ:"; empty if there is none."""
     if target.tokenizer_model != draft.tokenizer_model:
         return f"tokenizers are {target.tokenizer_model} and {draft.tokenizer_model}"
     if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
@@ -83,7 +83,7 @@ def vocabulary_difference(target: Header, draft: Header) -> str:
 
 
 def other_vocabulary(target: Header, head: Header) -> str:
-    """Why a head drafts for another vocabulary than the target's; empty where no more than some names differ.
+    """How a head's vocabulary differs from the target's; empty if only a few names do.
 
     The file of a head may name tokens that its target leaves unused, such as a mask.
     """

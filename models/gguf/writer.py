@@ -22,7 +22,7 @@ from slipstream.models.gguf.tensors import PLAIN
 from slipstream.models.outside import shown_path
 
 Metadata = Mapping[str, tuple[int, Value]]
-"""Key to type id and value; the type id of an array is -1 - its elements', as ``Header.types`` has it."""
+"""Key to type id and value; the type id of an array is -1 - its elements', as in ``Header.types``."""
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -32,7 +32,7 @@ class NewTensor:
     """A tensor to be written."""
 
     name: str
-    shape: tuple[int, ...]  # its sizes in numpy's order
+    shape: tuple[int, ...]  # in numpy's order
     kind: gguf.GGMLQuantizationType  # how it is stored
     values: Callable[[], NDArray[Any]]  # returns its values; called when they are written
 
@@ -90,8 +90,8 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
 
     Args:
         architecture: ``general.architecture``.
-        metadata: Everything else; empty lists are left out, since a GGUF writer has none.
-        tensors: What follows, in this order.
+        metadata: Everything else; empty lists are left out, since GGUFWriter cannot write them.
+        tensors: The tensors, in this order.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
@@ -115,7 +115,7 @@ def write_gguf(path: Path, architecture: str, metadata: Metadata, tensors: Seque
             writer.write_ti_data_to_file()
         finally:
             writer.close()
-        with part.open("ab") as file:  # the package writes arrays with tofile, which hides why a disk refused them
+        with part.open("ab") as file:  # the package uses tofile, which hides the reason of an error
             for tensor in tensors:
                 file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))
                 for piece in tensor.pieces():

@@ -3,4 +3,4 @@
 from typing import Literal
 
 GrammarKind = Literal["json", "lark", "gbnf"]
-"""A JSON schema, a grammar as Lark writes it, or one as llama.cpp does."""
+"""A JSON schema, or a grammar in the notation of Lark or of llama.cpp."""

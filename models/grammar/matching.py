@@ -1,7 +1,7 @@
-"""Tells which tokens may follow where a reply must fit a JSON schema or a grammar.
+"""Finds the tokens that a JSON schema or a grammar allows next.
 
 llguidance computes the mask of a state in some 14 microseconds, whatever the vocabulary; llama.cpp's own grammars take
-19 milliseconds for 152,000 tokens, and end the process where a token does not fit.
+19 milliseconds for 152,000 tokens, and end the process if a token does not fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from slipstream.models.types import Token
 _NAMES: Final = {"json": "the JSON schema", "lark": "the grammar", "gbnf": "the grammar"}
 
 _SPACE: Final = r"\x20|\n\x20{0,16}"
-"""Between two parts of JSON at most this much: without a bound, a model may write empty lines without end."""
+"""Most whitespace between parts of JSON: without a bound, a model may write empty lines without end."""
 
 
 class GrammarTokens:
-    """A vocabulary as grammars need it; it takes up to a second to make and serves any number of grammars."""
+    """A vocabulary prepared for any number of grammars, which takes up to a second."""
 
     def __init__(
         self, pieces: Sequence[bytes], ends: Collection[Token], tokenize: Callable[[str], list[Token]]
@@ -34,7 +34,7 @@ class GrammarTokens:
         """Reads the vocabulary.
 
         Args:
-            pieces: The bytes of each token; nothing for those that are no text, which no grammar allows.
+            pieces: The bytes of each token; empty for tokens without text, which no grammar allows.
             ends: Tokens that end a reply.
             tokenize: Turns text into tokens, none of them special.
         """
@@ -43,7 +43,7 @@ class GrammarTokens:
 
 
 class _Wrapped:
-    """What llguidance asks of a tokenizer."""
+    """The tokenizer interface of llguidance."""
 
     bos_token_id = None
     is_tokenizer_wrapper = True
@@ -60,32 +60,31 @@ class _Wrapped:
 
 
 class Matcher:
-    """A state of a grammar: after how much of the text, and what may follow."""
+    """The state of a grammar after some text."""
 
     def __init__(self, state: LLMatcher, size: int) -> None:
         """Takes llguidance's state and the number of tokens; see ``matcher_of``."""
         self._state, self._size = state, size
 
     def copy(self) -> Matcher:
-        """The same state, to go on apart from this one."""
+        """An independent copy of the state."""
         return Matcher(self._state.deep_copy(), self._size)
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Whether each token may follow [n_vocab]; end tokens may where the text can end."""
+        """Whether each token may follow, [n_vocab]; end tokens may if the text can end."""
         bits = np.frombuffer(self._state.compute_bitmask(), np.uint8)
         return np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
 
     def fits(self, token: Token) -> bool:
-        """Whether a token may follow."""
         return self._state.validate_tokens([token]) == 1
 
     def take(self, token: Token) -> None:
-        """Goes on by a token that fits."""
+        """Advances by a token that fits."""
         self._state.consume_token(token)
 
     @property
     def complete(self) -> bool:
-        """Whether the text fits the grammar as it is."""
+        """Whether the text so far fits the grammar."""
         return self._state.is_accepting() or (self._state.is_stopped() and not self._state.is_error())
 
 
@@ -93,7 +92,6 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
     """Compiles a grammar.
 
     Args:
-        kind: What the text is.
         text: A JSON schema or a grammar.
         tokens: The model's vocabulary.
 
@@ -107,7 +105,7 @@ def matcher_of(kind: GrammarKind, text: str, tokens: GrammarTokens) -> Matcher:
             made = LLMatcher.grammar_from_lark(gbnf_to_lark(text) if kind == "gbnf" else text)
         state = LLMatcher(tokens.own, made, log_level=0)
         why = state.get_error()
-    except Exception as error:  # its converter for GBNF raises errors of its own
+    except Exception as error:  # the GBNF converter raises its own types of errors
         state, why = None, str(error)
     if state is None or why:
         line = next((line.strip() for line in why.splitlines() if line.strip()), "no reason was given")

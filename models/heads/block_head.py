@@ -1,7 +1,7 @@
-"""Heads that guess a block of tokens in one pass: what their files say, and whether they fit a model.
+"""The metadata of heads that guess a block of tokens in one pass, and whether they fit a model.
 
 Sources: DFlash (arXiv 2602.06036), DFlash2, and DSpark (arXiv 2607.05147), as in llama.cpp's ``src/models/dflash.cpp``,
-which ends the process on most of what is refused here.
+which ends the process on most files that are refused here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from slipstream.models.types import Abilities, Token
 
 ARCHITECTURE: Final = "dflash"
 BlockMethod = Literal["dflash", "dspark"]
-_MOST_ROWS: Final = 64  # of a block: those of one pass
+_MOST_ROWS: Final = 64  # rows of a block, which runs in one pass
 _MOST_CHOICES: Final = 64
-_MOST_TAPS: Final = 32  # of a convolution
+_MOST_TAPS: Final = 32  # taps of a convolution
 _F32: Final = 0  # ggml_type
 _I64: Final = 27
 _ONLY_F32: Final = ("_conv_base", ".layer_output_scale.weight", ".attn_sinks.weight", "rope_freqs.weight")
@@ -30,14 +30,14 @@ _ONLY_F32: Final = ("_conv_base", ".layer_output_scale.weight", ".attn_sinks.wei
 
 @dataclass(frozen=True, slots=True)
 class BlockHead:
-    """What the file of a head says about its blocks."""
+    """A head's metadata about its blocks."""
 
     layers: tuple[int, ...]  # the target's layers whose inputs it reads, in the order in which they are joined
-    mask: Token  # the token that stands for one to be guessed
+    mask: Token  # the token at positions to be guessed
     block: int  # rows of a block
-    first: int  # the row that guesses the token behind the text
+    first: int  # the row that guesses the token after the text
     choices: int  # tokens that a DFlash2 selector scores in each row; 0 for a head without one
-    confidence: bool  # whether each row of a DSpark head says how likely it is accepted
+    confidence: bool  # whether each row of a DSpark head gives its probability of acceptance
     sections: int  # copies of each position that a vector needs: 4 under M-RoPE
 
     @property
@@ -46,12 +46,12 @@ class BlockHead:
 
 
 def block_method(header: Header) -> BlockMethod:
-    """The method of a head of the architecture ``dflash``, as llama.cpp tells them apart."""
+    """The method of a head of the architecture ``dflash``, by llama.cpp's rule."""
     return "dspark" if "markov_w1.weight" in _tensors(header) else "dflash"
 
 
 def block_head(header: Header) -> BlockHead:
-    """Reads what a file says about its blocks; ``unfit_block`` has found it in order."""
+    """Reads a head's metadata, which ``unfit_block`` has checked."""
     tensors, dspark = _tensors(header), block_method(header) == "dspark"
     mask = header.metadata.get("tokenizer.ggml.mask_token_id")
     return BlockHead(
@@ -66,7 +66,7 @@ def block_head(header: Header) -> BlockHead:
 
 
 def unfit_block(header: Header, target: Abilities, model: Header | None = None) -> str:
-    """The reason why a head cannot serve a target, in words that follow "cannot serve this model:"; empty if it can.
+    """The reason why a head cannot serve a target, as it follows "cannot serve this model:"; empty if it can.
 
     Args:
         header: The head's.

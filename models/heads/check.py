@@ -1,4 +1,4 @@
-"""Which tensors trained heads have, and whether they fit their model: where not, llama.cpp may end the process."""
+"""Checks the tensors of trained heads, and that they fit their model: otherwise llama.cpp may end the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METHODS: Final[tuple[Method, ...]] = ("medusa", "kangaroo", "space")
 TOKEN_IDS: Final = "output.ids"
 """The one tensor that holds whole numbers: the token of each row of an output matrix."""
 HEAD_NORMS: Final = ("attn_q_norm.weight", "attn_k_norm.weight")
-"""Of a Kangaroo adapter whose model has a norm in every head, as qwen3 has."""
+"""Tensors of a Kangaroo adapter whose model has a norm in every head, such as qwen3."""
 MAX_HEADS: Final = 64  # most Medusa heads, layers of a head, and mask tokens; published ones have up to five
 
 _STORED: Final = frozenset({"F32", "F16", "BF16", "Q8_0", "Q4_0"})
@@ -198,7 +198,7 @@ def target_layers(header: Header) -> tuple[int, ...]:
 
 
 def unfit(header: Header, target: Abilities) -> str:
-    """The reason why a head cannot serve a target, in words that follow "cannot serve this model:"; empty if it can.
+    """The reason why a head cannot serve a target, as it follows "cannot serve this model:"; empty if it can.
 
     Raises:
         ModelFileError: If the map of its vocabulary cannot be read.
@@ -222,17 +222,8 @@ def unfit(header: Header, target: Abilities) -> str:
     return ""
 
 
-def unfit_by_header(header: Header, target: Header) -> str:
-    """As :func:`unfit`, for a target that is not loaded.
-
-    Raises:
-        ModelFileError: If the map of its vocabulary cannot be read.
-    """
-    return unfit(header, expected_abilities(target))
-
-
 def expected_abilities(target: Header) -> Abilities:
-    """What matters to heads of the abilities that a model will have when it is loaded."""
+    """The abilities that a model will have when it is loaded, as far as heads need them."""
     layers = (target.n_layer or 0) - (target.number("nextn_predict_layers") or 0)
     return Abilities(
         n_vocab=target.n_vocab,
@@ -247,7 +238,7 @@ def expected_abilities(target: Header) -> Abilities:
 
 
 def heads_fit(header: Header) -> bool:
-    """Whether the attention heads of a file of heads agree with each other, as llama.cpp's graphs take for granted."""
+    """Whether the attention heads of a file of heads agree with each other, as llama.cpp's graphs assume."""
     heads = header.number("attention.head_count") or 0
     shared = header.number("attention.head_count_kv") or heads
     if not heads or heads % shared:

@@ -1,6 +1,6 @@
 """The file of trained drafting heads: a small GGUF that names the model it was trained for.
 
-The architecture is ``slipstream-heads``; what the heads are stands under ``slipstream.heads.*``, and
+The architecture is ``slipstream-heads``, the metadata keys are ``slipstream.heads.*``, and
 :func:`slipstream.models.heads.check.check_heads` lists the tensors of each method.
 """
 
@@ -28,7 +28,7 @@ _MAX_BYTES: Final = 1 << 20
 
 
 def mark_stale(path: Path, chat_id: str) -> None:
-    """Notes beside a file of heads that a chat it was trained on has been deleted.
+    """Records, in a file beside the heads, that a chat they were trained on was deleted.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to.
@@ -48,7 +48,7 @@ def stale(path: Path) -> tuple[str, ...]:
 
 
 def settle(path: Path, chats: Iterable[str]) -> None:
-    """Forgets all marks but those of ``chats``, which newly trained heads saw again.
+    """Drops all marks except those of ``chats``, on which the heads were trained again.
 
     Raises:
         SlipstreamError: If the disk is full or the folder cannot be written to.
@@ -92,15 +92,15 @@ _KINDS: Final = {
 class HeadsInfo:
     """The metadata of a file of trained heads."""
 
-    method: Method  # what drafts with them
+    method: Method  # the drafting method
     target: str  # identity of the model they were trained for
-    target_name: str  # its name
-    text: Text  # what they were trained on; ``published`` for heads that others trained
+    target_name: str
+    text: Text  # the training text; ``published`` for heads that others trained
     chats: tuple[str, ...]  # ids of the chats they were trained on
     made: int  # when, in seconds since 1970
-    # what the method needs to know, for example ``exit_layer``; lists are of one type and not empty
+    # values of the method, for example ``exit_layer``; lists have one type and are not empty
     settings: Mapping[str, Value] = field(default_factory=dict)
-    licence: str = ""  # of the heads; empty if it is not known
+    licence: str = ""  # licence of the heads; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def identity(header: Header) -> str:
     """Names a model by its content: SHA-256 in hex.
 
     Two trainings of one shape have headers alike, so some kilobytes from the start, middle and end of up to 64
-    tensors count too. A re-quantized copy (see :mod:`slipstream.models.inflate.requantize`) answers with the identity
-    of the model it was made from: heads of a model serve its copies too.
+    tensors count too. A re-quantized copy (see :mod:`slipstream.models.inflate.requantize`) has the identity of its
+    original, so that heads serve both.
 
     Raises:
         ModelFileError: If the weights cannot be read.
@@ -131,7 +131,7 @@ def identity(header: Header) -> str:
 
 
 def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]], kind: Kind = "q8_0") -> None:
-    """Writes a file of heads; an old one stays whole until the new one is.
+    """Writes a file of heads, replacing an old one atomically.
 
     Args:
         tensors: As :func:`slipstream.models.heads.check.check_heads` lists them.
@@ -171,7 +171,7 @@ def write_heads(path: Path, info: HeadsInfo, tensors: Mapping[str, NDArray[Any]]
 
 
 def read_info(path: Path) -> HeadsInfo:
-    """Reads what a file of heads is, without its weights.
+    """Reads the metadata of a file of heads.
 
     Raises:
         ModelFileError: If it is missing, damaged, or no file of heads.
@@ -180,10 +180,10 @@ def read_info(path: Path) -> HeadsInfo:
 
 
 def read_heads(path: Path, target: Header | None = None) -> Heads:
-    """Reads heads with their weights; nothing is read before everything in the header is checked.
+    """Reads heads with their weights, after the whole header is checked.
 
     Args:
-        target: The model that they are to draft for; checked where it is given.
+        target: The model that they must fit, if it is known.
 
     Raises:
         ModelFileError: If the file is missing, damaged, or no file of heads, or does not fit the target.
@@ -200,7 +200,7 @@ def read_heads(path: Path, target: Header | None = None) -> Heads:
 
 
 def check_target(info: HeadsInfo, header: Header) -> None:
-    """Makes sure that heads were trained for this very model, or one that it is a copy of.
+    """Checks that heads were trained for this model, or for the original of this copy.
 
     Raises:
         SlipstreamError: If they were not.

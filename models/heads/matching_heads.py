@@ -1,4 +1,4 @@
-"""Which files of trained heads were made for a model."""
+"""Finds the files of trained heads that were made for a model."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def why_unfit(head: Header, target: Header) -> str:
     return unfit_block(head, expected, target) if head.architecture == ARCHITECTURE else unfit(head, expected)
 
 
-def companions(
+def matching_heads(
     header: Header, paths: Iterable[Path], unreadable: Callable[[Path, SlipstreamError], None] = lambda _, __: None
 ) -> dict[str, Path]:
-    """Finds the heads that were trained for this very model.
+    """Finds the heads that were trained for a model.
 
     Args:
-        paths: Files that may be heads; of several for one method the last is taken.
-        unreadable: Called with each file that cannot be read, which is passed over, and with the reason.
+        paths: Files that may be heads; the last one for a method wins.
+        unreadable: Called with each file that cannot be read, and the reason; the file is skipped.
 
     Returns:
         Method to file.

@@ -1,4 +1,4 @@
-"""MTP layers in a file of their own, and whether they fit a model: llama.cpp itself compares next to nothing.
+"""MTP layers in a file of their own, and whether they fit a model: llama.cpp itself compares hardly anything.
 
 Such a file has the target's architecture and none of its other layers (``convert_hf_to_gguf.py --mtp``), or it is a
 Gemma 4 assistant, whose layers read the target's KV cache.
@@ -18,7 +18,7 @@ def is_mtp_file(header: Header) -> bool:
 
 
 def unfit_mtp(header: Header, target: Header) -> str:
-    """The reason why a file of MTP layers cannot serve a target, in words that follow "cannot serve this model:"."""
+    """Why a file of MTP layers cannot serve a target, as it follows "cannot serve this model:"; empty if it can."""
     if not is_mtp_file(header):
         return "its file holds other layers than those of MTP"
     wanted = ASSISTED if header.architecture == ASSISTANT else header.architecture

@@ -33,7 +33,7 @@ from slipstream.models.outside import quoted, shown_path
 MAX_HEADER: Final = 4 << 20
 """Bytes; JSON takes up to twenty times as much in memory, and heads have a few hundred tensors."""
 _DTYPES: Final = MappingProxyType({"F32": "<f4", "F16": "<f2", "BF16": "<u2"})
-_Entry = tuple[int, int, str, tuple[int, ...]]  # first byte, behind the last byte, type, sizes
+_Entry = tuple[int, int, str, tuple[int, ...]]  # first byte, end, type, sizes
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
@@ -46,7 +46,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         ModelFileError: If the file is missing, damaged, or holds other numbers than F32, F16 and BF16.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: to open a named pipe would wait for its writer
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening: opening a named pipe would wait for its writer
             raise DamagedError("is a folder, a device or a pipe, not a safetensors file", "Give the file itself.")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -123,7 +123,7 @@ def _values(file: BinaryIO, start: int, name: str, entry: _Entry) -> NDArray[Any
 
 Tensors = Mapping[str, NDArray[Any]]
 LoadPickle = Callable[[Path], Tensors]
-"""Reads a PyTorch file; ``slipstream.drafters.training.pickles.load_pickle`` is the one there is."""
+"""Reads a PyTorch file, as ``slipstream.drafters.training.pickles.load_pickle`` does."""
 
 # files that a folder of published heads may hold, the safe ones first
 _NAMES: Final = (
@@ -150,7 +150,9 @@ _ADAPTER: Final = {
     "layers.0.self_attn.o_proj.weight": "attn_output.weight",
     "norm.weight": "output_norm.weight",
 }
-_IGNORED: Final = "layers.0.self_attn.rotary_emb.inv_freq"  # older torch modules store what they can compute
+_IGNORED: Final = (
+    "layers.0.self_attn.rotary_emb.inv_freq"  # a value that older modules store although it can be computed
+)
 
 
 def import_heads(
@@ -244,7 +246,7 @@ def _load(path: Path, load_pickle: LoadPickle | None) -> Tensors:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """The published configuration, or nothing where there is none."""
+    """The published configuration; empty if there is none."""
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_MAX_CONFIG).decode())
@@ -258,7 +260,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _medusa(named: Tensors, config: dict[str, Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Value]]:
-    """A head is an nn.Sequential: residual blocks at 0, 1, and so on, and the vocabulary layer behind them."""
+    """A head is an nn.Sequential: residual blocks at 0, 1, and so on, then the vocabulary layer."""
     tensors: dict[str, NDArray[Any]] = {}
     layers: dict[int, int] = {}
     outputs: dict[int, int] = {}
@@ -291,7 +293,7 @@ def _medusa(named: Tensors, config: dict[str, Any]) -> tuple[dict[str, NDArray[A
 def _kangaroo(
     named: Tensors, config: dict[str, Any], target: Header, path: Path, exit_layer: int | None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Value]]:
-    """An adapter is one llama layer without its feed-forward network, and a norm behind it."""
+    """An adapter is one llama layer without its feed-forward network, then a norm."""
     for name in named:
         if name not in _ADAPTER and name != _IGNORED:
             raise DamagedError(f"holds tensor {quoted(name)}, which is no part of a Kangaroo adapter")

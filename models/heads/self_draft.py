@@ -4,7 +4,7 @@ Kangaroo's draft network (Liu et al., arXiv 2404.18911) is the target's first la
 without a feed-forward part, a norm, and the target's vocabulary matrix. llama.cpp runs it like any model once the
 adapter is one more layer:
 
-- ``llama`` wants one feed-forward width for all layers, so the cut is a ``deci``, whose graph is the same but for a
+- ``llama`` needs one feed-forward width for all layers, so the cut is a ``deci``, whose graph is the same but for a
   width of its own in each layer. The adapter's layer gets 32 units of zeros: with none, deci leaves out the sum of
   attention and stream too (src/models/deci.cpp).
 - ``qwen3`` has no such twin. The adapter's layer carries a feed-forward part of the usual width, zeros stored as Q4_0:
@@ -68,7 +68,7 @@ class _Piece(NewTensor):
         return self.values()
 
     def samples(self) -> Iterator[bytes]:
-        """Some kilobytes of it; nothing of zeros."""
+        """Some kilobytes of it; nothing for a tensor of zeros."""
         if self.source:
             yield from samples(replace(self.source[0], tensors=(self.source[1],)))
 
@@ -83,7 +83,7 @@ class _Plan:
 
 
 def why_not_cut(header: Header) -> str:
-    """Why a model cannot be cut, in words that follow "cannot serve this model:"; empty if it can."""
+    """Why a model cannot be cut, as it follows "cannot serve this model:"; empty if it can."""
     own = header.architecture
     if own not in TWINS:
         return (
@@ -111,7 +111,7 @@ def cut(target: Path, adapter: Path, out: Path) -> None:
     Args:
         target: The model; the first file of a split one.
         adapter: A Kangaroo adapter that was trained for it.
-        out: The cut; what stands there is replaced once the cut is whole.
+        out: The cut; replaces an existing file once it is complete.
 
     Raises:
         ModelFileError: If a file is damaged.
@@ -128,8 +128,8 @@ def kept_cut(target: Path, adapter: Path, folder: Path) -> Path:
     """Finds the cut of a model in a folder of derived files; makes it again if it is missing or damaged.
 
     The name carries the model's identity, the fingerprint of its file (copies in other quantizations share the
-    identity) and the adapter's hash. An older adapter's cut of the same file goes, and so does what a killed process
-    left.
+    identity) and the adapter's hash. Deletes cuts of the same file with older adapters, and leftovers of killed
+    processes.
 
     Args:
         adapter: A Kangaroo adapter that was trained for it.
@@ -195,7 +195,7 @@ def _sound_target(path: Path) -> Header:
 
 
 def _plan(header: Header, adapter: Path) -> _Plan:
-    """What the cut of a model that can be cut consists of."""
+    """Lists the metadata and tensors of a cut."""
     heads, layers = read_header(adapter), read_info(adapter).settings.get("exit_layer")
     if not isinstance(layers, int):
         raise ModelFileError(f"{shown_path(adapter)} is no Kangaroo adapter.", "Train or import one for this model.")
@@ -255,7 +255,7 @@ def _zeros(name: str, shape: tuple[int, ...]) -> _Piece:
 
 
 def _is_whole(path: Path, plan: _Plan) -> bool:
-    """Whether a file holds what was planned: its whole header, and samples of every tensor."""
+    """Whether a file matches the plan: its header, and samples of every tensor."""
     try:
         made = read_header(path)
         wanted = {"general.architecture": plan.architecture} | {key: value for key, (_, value) in plan.metadata.items()}

@@ -1,4 +1,4 @@
-"""Addresses of the hub, names of repositories and files, where the token may go; imports no network library."""
+"""Addresses of the hub, names of repositories and files, and where the token may go; imports no network library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def disable_telemetry() -> None:
     """Turns off huggingface_hub's telemetry; it must run before the library is imported.
 
     Raises:
-        UsageError: If a number in the environment is none.
+        UsageError: If a number in the environment is invalid.
     """
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
     from huggingface_hub.utils import httpx
 
-AGENT: Final = "slipstream"  # the only thing sent about this machine
+AGENT: Final = "slipstream"  # nothing else is sent about this machine
 CONNECT_S: Final = 10.0
 LEAST_RATE: Final = 1024  # bytes per second below which a connection counts as broken
 HOPS: Final = 6
@@ -43,12 +43,12 @@ _RANGE: Final = re.compile(r"bytes ([0-9]{1,20})-([0-9]{1,20})/([0-9]{1,20}|\*)"
 
 
 class TooSlowError(Exception):
-    """A connection was silent or too slow; the text ends a sentence that begins with the host."""
+    """A connection was silent or too slow; the message follows the host's name."""
 
 
 @cache
 def trust() -> ssl.SSLContext:
-    """The trusted certificates, read once: that takes a tenth of a second."""
+    """The trusted certificates; reading them takes a tenth of a second."""
     return httpx.create_ssl_context()
 
 
@@ -68,7 +68,7 @@ def token_header(address: str, endpoint: str) -> dict[str, str]:
 
 
 def open_client(connections: int = 1) -> httpx.AsyncClient:
-    """Opens a client whose only own time limit is that of connecting; :func:`send` and :func:`paced` limit the rest."""
+    """Opens a client that limits only the time to connect; :func:`send` and :func:`paced` limit the rest."""
     return httpx.AsyncClient(
         timeout=httpx.Timeout(None, connect=CONNECT_S),
         limits=httpx.Limits(max_connections=connections + 1),
@@ -111,7 +111,7 @@ async def paced(response: httpx.Response, seconds: float) -> AsyncGenerator[byte
         waited, came = waited + time.monotonic() - began, came + len(chunk)
         if came >= LEAST_RATE * seconds:
             waited, came = 0.0, 0
-        yield chunk  # the caller's own time does not count
+        yield chunk  # the caller's time does not count
 
 
 def redirected(response: httpx.Response, endpoint: str) -> str:
@@ -200,7 +200,7 @@ class Connection:
     def _get(
         self, address: str, headers: Mapping[str, str], most: Callable[[httpx.Response], int]
     ) -> tuple[httpx.Response, bytes]:
-        """Fetches at most ``most(response)`` bytes of a body, and words every failure."""
+        """Fetches at most ``most(response)`` bytes of a body; raises a ``HubError`` for every failure."""
         try:
             return self._runner.run(self._tried(address, headers, most))
         except (httpx.TransportError, httpx.InvalidURL, httpx.StreamError) as error:

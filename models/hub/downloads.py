@@ -33,7 +33,7 @@ class _Entry:
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
-    def seen(self) -> Job:
+    def snapshot(self) -> Job:
         path = self.files[0].path_in(self.folder)
         return Job(self.id, self.files, self.folder, self.state, self.progress, path, self.error)
 
@@ -41,7 +41,7 @@ class _Entry:
 class Downloads:
     """Runs a few downloads at once and queues the others; safe to use from any thread.
 
-    :meth:`restore` finds jobs again that were paused or whose process was killed.
+    :meth:`restore` adds jobs that were paused or whose process was killed.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Downloads:
 
         Args:
             at_once: Jobs that run at the same time.
-            on_change: Called on every change of a job's state and progress, in the thread that made it; the job
+            on_change: Called on every change of a job's state and progress, in the thread that made the change; the job
                 waits until it returns.
         """
         self._hub = hub
@@ -64,7 +64,7 @@ class Downloads:
         self._on_change = on_change
         self._changed = threading.Condition()
         self._entries: dict[str, _Entry] = {}
-        self._untold: set[str] = set()
+        self._unreported: set[str] = set()
 
     def add(self, files: Sequence[RemoteFile], folder: Path) -> Job:
         """Queues a download; returns the existing job for the same file, resumed if it was paused."""
@@ -74,9 +74,9 @@ class Downloads:
             if entry is None or entry.state in ("done", "cancelled"):
                 total = sum(file.size for file in files)
                 entry = self._entries[id] = _Entry(id, tuple(files), folder, Progress(0, total, phase="connecting"))
-                self._turn(entry, "queued")
+                self._set_state(entry, "queued")
             else:
-                self._go_on(entry)
+                self._resume(entry)
         return self.job(id)
 
     def restore(self, folder: Path) -> list[Job]:
@@ -92,12 +92,12 @@ class Downloads:
                 if id not in self._entries:
                     progress = Progress(partial.done, partial.total, phase="checking")
                     self._entries[id] = _Entry(id, partial.files, folder, progress)
-                    self._turn(self._entries[id], "paused")
-            return [self._entries[_id(partial.files)].seen() for partial in found]
+                    self._set_state(self._entries[id], "paused")
+            return [self._entries[_id(partial.files)].snapshot() for partial in found]
 
     def jobs(self) -> list[Job]:
         with self._changed:
-            return [entry.seen() for entry in self._entries.values()]
+            return [entry.snapshot() for entry in self._entries.values()]
 
     def job(self, id: str) -> Job:
         """A snapshot of one job.
@@ -106,7 +106,7 @@ class Downloads:
             KeyError: If no job has that id.
         """
         with self._changed:
-            return self._entries[id].seen()
+            return self._entries[id].snapshot()
 
     def pause(self, id: str) -> None:
         """Stops a job without waiting for its end; its bytes are kept."""
@@ -115,7 +115,7 @@ class Downloads:
 
     def resume(self, id: str) -> None:
         with self._changing():
-            self._go_on(self._entries[id])
+            self._resume(self._entries[id])
 
     def cancel(self, id: str) -> Discarded:
         """Stops a job, waits for the stop and removes its unfinished files.
@@ -131,7 +131,7 @@ class Downloads:
             gone = Download(self._hub, entry.files, entry.folder, self._tuning).discard()
             if entry.state != "done":
                 entry.progress = Progress(0, entry.progress.total)
-                self._turn(entry, "cancelled")
+                self._set_state(entry, "cancelled")
         return gone
 
     def wait(self, id: str) -> Job:
@@ -139,7 +139,7 @@ class Downloads:
         with self._changed:
             entry = self._entries[id]
             self._changed.wait_for(lambda: entry.state not in ("running", "queued"))
-            return entry.seen()
+            return entry.snapshot()
 
     def close(self) -> None:
         """Pauses every job and waits until all have stopped; call it before the program ends."""
@@ -156,8 +156,8 @@ class Downloads:
         with self._changed:
             yield
             self._start_next()
-            changed = [id for id in self._entries if id in self._untold]
-            self._untold.clear()
+            changed = [id for id in self._entries if id in self._unreported]
+            self._unreported.clear()
             self._changed.notify_all()
         for id in changed:
             self._on_change(self.job(id))
@@ -165,39 +165,39 @@ class Downloads:
     def _stop(self, entry: _Entry) -> None:
         entry.stop.set()
         if entry.state == "queued":
-            self._turn(entry, "paused")
+            self._set_state(entry, "paused")
 
-    def _go_on(self, entry: _Entry) -> None:
-        entry.stop.clear()  # a job that is stopping is queued again when it has stopped
+    def _resume(self, entry: _Entry) -> None:
+        entry.stop.clear()  # a job that is still stopping is queued again afterwards
         if entry.state in ("paused", "failed"):
             entry.error = None
-            self._turn(entry, "queued")
+            self._set_state(entry, "queued")
 
     def _start_next(self) -> None:
         running = sum(entry.state == "running" for entry in self._entries.values())
         waiting = [entry for entry in self._entries.values() if entry.state == "queued"]
         for entry in waiting[: max(0, self._at_once - running)]:
-            self._turn(entry, "running")
+            self._set_state(entry, "running")
             entry.thread = threading.Thread(target=self._run, args=(entry,), name=f"download {entry.id}", daemon=True)
             entry.thread.start()
 
     def _run(self, entry: _Entry) -> None:
-        def heard(progress: Progress) -> None:
+        def report(progress: Progress) -> None:
             with self._changing():
                 entry.progress = progress
-                self._untold.add(entry.id)
+                self._unreported.add(entry.id)
 
         download = Download(self._hub, entry.files, entry.folder, self._tuning, lambda: self._promised(entry))
         state: State
         try:
-            state, error = ("done" if download.run(heard, entry.stop.is_set) else "paused"), None
+            state, error = ("done" if download.run(report, entry.stop.is_set) else "paused"), None
         except SlipstreamError as failure:
             state, error = "failed", (failure.title, failure.hint)
         except Exception as failure:  # a thread that ends silently would leave its job running for ever
             state, error = "failed", (f"the download ended with a fault of slipstream: {failure!r}.", "Report it.")
         with self._changing():
             entry.error = error
-            self._turn(entry, "queued" if state == "paused" and not entry.stop.is_set() else state)
+            self._set_state(entry, "queued" if state == "paused" and not entry.stop.is_set() else state)
 
     def _promised(self, running: _Entry) -> int:
         """Bytes that the other running jobs still have to write."""
@@ -205,10 +205,10 @@ class Downloads:
             others = [entry for entry in self._entries.values() if entry.state == "running" and entry is not running]
             return sum(entry.progress.total - entry.progress.done for entry in others)
 
-    def _turn(self, entry: _Entry, state: State) -> None:
+    def _set_state(self, entry: _Entry, state: State) -> None:
         entry.state = state
         entry.progress = replace(entry.progress, speed=0.0, quiet=0.0, note="")
-        self._untold.add(entry.id)
+        self._unreported.add(entry.id)
 
 
 def _id(files: Sequence[RemoteFile]) -> str:

@@ -22,7 +22,7 @@ class Download:
     """Downloads a file, or all parts of a split model, into the folder of all models.
 
     While it runs, ``<file>.part`` holds the bytes and ``<file>.journal`` lists the ranges that are on the disk. Files
-    get their names only when all of them are complete and their sha256 is right; the first one last.
+    get their names, the first one last, only when all are complete and their sha256 is right.
     """
 
     def __init__(

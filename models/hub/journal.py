@@ -2,7 +2,7 @@
 
 It holds lines of JSON and is only appended to: first the file, then the writing process, then a line for each range,
 written after the range was synced. A line that a kill or a power failure cut off is dropped. The checksums find ranges
-that a crash or the disk damaged; the sha256 of the whole file decides whether it is the right one.
+that a crash or the disk damaged; the sha256 of the whole file decides whether it is correct.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Written:
     """The content of a journal."""
 
     files: tuple[RemoteFile, ...]  # all files of the job, in order
-    index: int  # which of them the journal describes
+    index: int  # the file that the journal describes
     # (start, end, CRC-32) of each synced range, in the order of writing
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
     etag: str | None = None  # the hub's ETag of the content when the download began; a large file's is its sha256
@@ -53,7 +53,7 @@ class Journal:
 
         Args:
             files: All files of the job.
-            index: Which of them it describes.
+            index: The file that it describes.
 
         Raises:
             DownloadError: If another process holds it.
@@ -157,7 +157,7 @@ def _content(handle: int) -> bytes:
 
 
 def _parsed(raw: bytes) -> tuple[Written | None, int]:
-    """Returns the content and how many bytes of it are good lines."""
+    """Returns the content, and the number of bytes in valid lines."""
     good, written = 0, None
     try:
         for line in raw.splitlines(keepends=True):

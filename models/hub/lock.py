@@ -1,4 +1,4 @@
-"""Locks on files that end with their process, and files that another program may have replaced."""
+"""Locks on files, which end with their process, and checks whether another program replaced a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_locked(path: Path) -> int:
         HeldError: If it is locked already.
         OSError: If it cannot be opened.
     """
-    from filelock import lock_descriptor  # the chat's first screen needs no lock, and it loads much
+    from filelock import lock_descriptor  # slow to load, and the chat's first screen needs no lock
 
     while True:
         handle = open_own(path)

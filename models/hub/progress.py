@@ -12,11 +12,11 @@ from slipstream.models.hub.types import RemoteFile
 from slipstream.models.hub.words import duration
 from slipstream.models.outside import shown_path
 
-State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # where a download of the queue stands
+State = Literal["queued", "running", "paused", "done", "failed", "cancelled"]  # state of a queued download
 
 Phase = Literal["checking", "connecting", "downloading", "waiting", "finishing"]
-"""What a running download does: it reads what is on disk, connects to the hub, downloads, waits before another try, or
-moves complete files into place."""
+"""The phase of a running download: checking the bytes on disk, connecting to the hub, downloading, waiting before
+another try, or moving complete files into place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Progress:
 
     done: int  # bytes on disk, over all files; it decreases only when ``note`` gives the reason
     total: int  # bytes in all
-    speed: float = 0.0  # bytes per second over the last seconds; 0.0 while nothing comes
+    speed: float = 0.0  # bytes per second over the last seconds; 0.0 while none arrive
     phase: Phase = "downloading"
-    quiet: float = 0.0  # seconds since the last byte; 0.0 while bytes come or none are expected
+    quiet: float = 0.0  # seconds since the last byte; 0.0 while bytes arrive or none are expected
     note: str = ""  # a message for the screen, such as the reason of a wait; may be empty
 
     @property
@@ -41,8 +41,8 @@ class Tuning:
     """Limits and intervals of a download; tests make them small."""
 
     connections: int = 4  # ranges fetched at once
-    segment: int = 32 << 20  # bytes asked for in one request, at most
-    interval: int = 32 << 20  # most bytes that are lost by a kill, over all connections; at least one per connection
+    segment: int = 32 << 20  # most bytes of one request
+    interval: int = 32 << 20  # most bytes that a kill loses, over all connections; at least one per connection
     interval_s: float = 2.0  # seconds after which progress is recorded even for fewer bytes
     stall_s: float = 30.0  # seconds of a stalled transfer after which its connection is replaced
     tries: int = 8  # failures in a row before giving up; fewer if hardly any bytes came

@@ -229,11 +229,7 @@ class Hub:
             return read_streams(Path(file.repo, file.name), streams)
 
     def check_online(self) -> None:
-        """Raises if offline mode is on.
-
-        Raises:
-            OfflineError: If it is.
-        """
+        """Raises an ``OfflineError`` if offline mode is on."""
         if self.offline:
             raise offline(self.endpoint)
 
@@ -269,7 +265,7 @@ class Hub:
 
     @contextmanager
     def _understood(self, what: str) -> Iterator[None]:
-        """Words the failure to read an answer of an unexpected form."""
+        """Raises a ``HubError`` for an answer of an unexpected form."""
         try:
             yield
         except (ValueError, LookupError, TypeError, AttributeError) as error:

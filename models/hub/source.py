@@ -1,4 +1,4 @@
-"""Requests ranges of a file: follows the hub's redirects and checks that an answer is what was requested.
+"""Requests ranges of a file: follows the hub's redirects and checks that an answer matches the request.
 
 Importing this loads huggingface_hub; call ``address.disable_telemetry`` before.
 """
@@ -27,7 +27,7 @@ _LONGEST_ETAG: Final = 200
 
 
 class PassingError(Exception):
-    """A failure that a retry may cure.
+    """A failure after which a retry may succeed.
 
     Attributes:
         wait: Seconds to wait that the server sent; None if it sent none.
@@ -103,7 +103,7 @@ class Source:
         from_home = address == self._home
         for _ in range(HOPS):
             headers = {"range": f"bytes={start}-{end - 1}"}
-            if self._part.expected is None:  # with a sha256 no ETag is needed, and hosts may differ in theirs
+            if self._part.expected is None:  # with a sha256 no ETag is needed, and ETags may differ between hosts
                 for etag in self._etags.get(origin(address), ()):
                     headers["if-range"] = etag
             token = token_header(address, self._endpoint)
@@ -156,7 +156,7 @@ class Source:
         raise refusal(status, response.headers, address, self._endpoint, known)
 
     def _check_content(self, response: httpx.Response) -> None:
-        """Notices a new ETag from the same host."""
+        """Raises if the same host sends a new ETag."""
         etag = _short(response.headers.get("etag", ""))
         known = self._etags.setdefault(origin(str(response.url)), set())
         if not etag or etag.startswith("W/") or etag in known:

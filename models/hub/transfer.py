@@ -71,7 +71,7 @@ class Transfer:
 
     @property
     def _tries(self) -> int:
-        """Failures in a row to accept: few before the first bytes, when a retry seldom helps."""
+        """Accepted failures in a row: few before the first bytes, when a retry seldom helps."""
         return self._tuning.tries if self.received >= self._little else min(_FIRST_TRIES, self._tuning.tries)
 
     async def run(self) -> None:
@@ -135,15 +135,15 @@ class Transfer:
         return None
 
     def _take(self) -> _Segment | None:
-        """The first range that no connection fetches: in file order, so that hashing can keep up."""
+        """Takes the first range that no connection fetches; file order lets the hash keep up."""
         for part in self._parts:
             if part.whole or part in self._streamed:
                 continue
-            spoken_for = part.ranges.copy()
+            taken = part.ranges.copy()
             for other, start, end in (*self._taken, *self._given_up):
                 if other is part:
-                    spoken_for.add(start, end)
-            for start, end in spoken_for.missing(0, part.size):
+                    taken.add(start, end)
+            for start, end in taken.missing(0, part.size):
                 segment = part, start, min(end, start + self._segment)
                 self._taken.append(segment)
                 return segment
@@ -256,7 +256,7 @@ class RunningJob:
         for part in self._parts:
             if not part.placed:
                 part.verify()
-        for part in reversed(self._parts):  # the first file, by which a model is found, comes last
+        for part in reversed(self._parts):  # a model is found by its first file, so that one comes last
             part.place()
         self._report("finishing")
         return True
@@ -297,6 +297,3 @@ class RunningJob:
         quiet = now - transfer.last_byte_at if phase != "waiting" else 0.0
         speed = self._speedometer.speed(transfer.received, now)
         self._on_progress(Progress(done, total, speed, phase, quiet if quiet > _QUIET_S else 0.0, transfer.note))
-
-
-_USUAL: Final = Tuning()

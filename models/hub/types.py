@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
-Sort = Literal["downloads", "likes", "trending", "updated"]  # how found repositories are ordered, the most of it first
+Sort = Literal["downloads", "likes", "trending", "updated"]  # order of search results, descending
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class RepoSummary:
     id: str  # ``owner/name``
     downloads: int = 0  # in the last 30 days
     likes: int = 0
-    gated: bool = False  # whether its licence has to be accepted on its page before a download
+    gated: bool = False  # whether a download needs its licence to be accepted on its page
     license: str = ""  # short name of the licence; empty if it states none
     updated: datetime | None = None  # time of the last change; None if unknown
     architecture: str = ""  # architecture of its GGUF files, such as ``qwen3``; empty if unknown
@@ -42,11 +42,11 @@ class RemoteFile:
 
 
 _PROJECTOR: Final = re.compile(r"(^|[-_.])mmproj([-_.])", re.IGNORECASE)
-_PRECISIONS: Final = ("f16", "bf16", "q8_0", "f32")  # of one projector, best first: F16 is what most makers test
+_PRECISIONS: Final = ("f16", "bf16", "q8_0", "f32")  # types of one projector, best first: most makers test F16
 
 
 def is_projector(name: str) -> bool:
-    """Whether a file is called as mmproj files are, which encode images for a model."""
+    """Whether a file has the name of an mmproj file, which encodes images for a model."""
     return name.lower().endswith(".gguf") and bool(_PROJECTOR.search(name.rpartition("/")[2]))
 
 
@@ -64,7 +64,7 @@ class Quant:
     files: tuple[RemoteFile, ...]  # its file, or the parts of a split one in order
     size: int  # bytes of all files
     drafts: bool = False  # whether it only drafts: heads for MTP, EAGLE-3, DFlash
-    projector: RemoteFile | None = None  # the mmproj file that lets it see images, which comes along
+    projector: RemoteFile | None = None  # the mmproj file for images, downloaded with it
 
     @property
     def repo(self) -> str:

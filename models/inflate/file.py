@@ -22,17 +22,17 @@ from slipstream.models.inflate.tensor import block
 MADE_AS: Final = "slipstream.inflate.made_as"
 """Metadata key of inflated files; the value identifies the small file, the shape, and how it was made (``_WAY``)."""
 
-_WAY: Final = 1  # a new number rebuilds kept files
+_WAY: Final = 1  # version of the method; a new number rebuilds existing files
 _NOT_COPIED: Final = ("general.architecture", "general.alignment", "general.size_label", "split.", "slipstream.derived")
 _UNUSED: Final = 5  # llama_token_type
 
 
 @dataclass(frozen=True, slots=True)
 class Inflated:
-    """A file that is to be made."""
+    """A planned file."""
 
     architecture: str
-    metadata: Metadata  # everything else in its header, with ``MADE_AS`` and ``general.name``
+    metadata: Metadata  # the rest of its header, with ``MADE_AS`` and ``general.name``
     tensors: Sequence[NewTensor]
 
     @property
@@ -60,7 +60,7 @@ class Inflated:
             return False
 
     def write(self, path: Path) -> None:
-        """Makes it, a few megabytes at a time.
+        """Writes it, a few megabytes at a time.
 
         Raises:
             SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind then.
@@ -124,7 +124,7 @@ def derived_from(identity_of_it: str) -> dict[str, tuple[int, Value]]:
 def spare_token(header: Header) -> int:
     """The token whose row the added ones copy: if possible unused, or a control token that begins or ends nothing.
 
-    A model never writes such a token, so its logit is far below the best one's.
+    A model never writes such a token, so its logit is far below the best one.
     """
     special = {value for key, value in header.metadata.items() if key.endswith("_token_id")}
     for kinds in ((_UNUSED,), (3,), (2,)):  # unused, control, unknown

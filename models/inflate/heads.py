@@ -1,4 +1,4 @@
-"""Inflates trained heads with their target: they cost as much as heads of the larger model, and guess the same.
+"""Inflates trained heads with their target: they cost as much as heads of the larger model, with the same guesses.
 
 Inflated heads keep their tensor types. They serve the inflated target in every quantization.
 """

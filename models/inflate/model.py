@@ -28,7 +28,7 @@ _F32: Final = gguf.GGMLQuantizationType.F32
 
 
 def model_growth(header: Header, shape: Shape) -> Growth:
-    """How a model would stand in a larger one.
+    """How a model would be embedded in a larger one.
 
     Raises:
         SlipstreamError: If it cannot be inflated, or not to this shape.
@@ -46,7 +46,7 @@ def model_growth(header: Header, shape: Shape) -> Growth:
 
 
 def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
-    """Plans a model with the measures of a large one and the outputs of a small one.
+    """Plans a model with the dimensions of a large one and the outputs of a small one.
 
     Args:
         mix: The quantization, one of ``MIXES``. The small one's weights are stored in it too: outputs are those of the
@@ -96,12 +96,12 @@ def inflated_model(header: Header, shape: Shape, mix: str) -> Inflated:
 def large_tensor(
     name: str, kind: gguf.GGMLQuantizationType, values: Callable[[], NDArray[Any]], layout: Layout, filler: Filler
 ) -> LargeTensor:
-    """A matrix of the measures that its layout has."""
+    """A matrix with the dimensions of its layout."""
     return LargeTensor(name, (len(layout.rows), len(layout.columns)), kind, values, layout, filler)
 
 
 def norm_tensor(name: str, header: Header, small: TensorInfo | None, grown: Growth) -> NewTensor:
-    """The weights of a norm; those of an added layer, and in added places, are all alike."""
+    """The weights of a norm; in an added layer, and in added places, all are equal."""
 
     def values() -> Floats:
         wide = np.full(grown.large.n_embd, grown.scale, np.float32)

@@ -32,19 +32,19 @@ _ALWAYS_F32: Final = ("_norm", "ffn_gate_inp", "ssm_conv1d", "position_embd", "t
 _NOT_COPIED: Final = ("general.architecture", "general.alignment", "split.")  # the writer has its own
 
 
-def derive(source: Path, target: Path, kind: Kind) -> None:
+def requantize(source: Path, target: Path, kind: Kind) -> None:
     """Writes a copy of a model whose matrices, the token embedding too, are stored as ``kind``, and all else as F32.
 
-    The copy names its original, so that heads trained for the one serve the other. A split model becomes
+    The copy names its original, so that heads trained for either serve both. A split model becomes
     one file. Weights pass through float32: a copy of a Q4_0 model as Q8_0 is no better than the Q4_0 model.
 
     Args:
         source: The model; the first file of a split one.
-        target: The copy; what stands there is replaced once the copy is whole.
+        target: The copy; replaces an existing file once it is complete.
         kind: How matrices whose rows are whole blocks are stored; the others become F32.
 
     Raises:
-        ModelFileError: If the source is no sound model, or its weights cannot be unpacked.
+        ModelFileError: If the source is damaged, or its weights cannot be unpacked.
         SlipstreamError: If the disk is full or the folder cannot be written to; nothing is left behind.
     """
     header = read_header(source)

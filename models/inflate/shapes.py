@@ -26,7 +26,7 @@ NONE: Final = -1  # in a map from large to small: the small model has no counter
 class Shape:
     """The dimensions of a llama-like model."""
 
-    name: str  # what people call it, such as ``7b``
+    name: str  # its usual name, such as ``7b``
     n_embd: int
     n_layer: int
     n_head: int  # query heads
@@ -132,7 +132,7 @@ def growth(small: Shape, large: Shape) -> Growth:
         n_vocab=max(small.n_vocab, large.n_vocab),
     )
     mine, theirs = large.n_head // large.n_head_kv, small.n_head // small.n_head_kv
-    copies = -(-theirs // mine)  # of each key head
+    copies = -(-theirs // mine)  # copies of each key head
     for what, has, takes in (
         ("wide", small.n_embd, large.n_embd),
         ("deep", small.n_layer, large.n_layer),
@@ -152,7 +152,7 @@ def growth(small: Shape, large: Shape) -> Growth:
     return Growth(small, large, heads, kv_heads, layers)
 
 
-# quantization to the type of most matrices, and what the file calls itself
+# quantization to the type of most matrices, and the file type in the header
 MIXES: Final[Mapping[str, tuple[Kind, LlamaFileType]]] = MappingProxyType(
     {
         "F32": (Kind.F32, LlamaFileType.ALL_F32),

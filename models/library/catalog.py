@@ -1,6 +1,7 @@
 """The catalogue of targets and drafters that fit them: the package's own entries and the user's.
 
-The user's file has the form of ``catalog.toml``; its first mistake is reported with its line, the entries before count.
+The user's file has the form of ``catalog.toml``; its first mistake is reported with its line, and the entries before it
+are used.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _MOST_BYTES: Final = 4 << 20
 _REPO: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _PARAMS: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", re.IGNORECASE)
 _ACTIVE: Final = re.compile(r"[-_]([AE])(\d+(?:\.\d+)?)B(?![a-z0-9])", re.IGNORECASE)
-# bits that a weight takes, embeddings included, about: from files whose size is known
+# approximate bits per weight, embeddings included, from files whose size is known
 _BITS: Final = MappingProxyType(
     {"Q4_K_M": 4.9, "UD-Q4_K_M": 4.9, "UD-Q4_K_XL": 5.0, "Q4_0": 4.6, "Q8_0": 8.5, "MXFP4": 4.9, "F16": 16.0}
 )
 _NEUTRAL: Final = frozenset({"gguf", "qwen", "meta", "google", "mistralai", "ggml", "unsloth", "hf", "it", "instruct"})
-"""Words that a repository adds to a model's name and that make no other model of it."""
+"""Words that a repository adds to a model's name without naming another model."""
 
 
 _MOST_FACTOR: Final = 1024
@@ -60,7 +61,7 @@ class CatalogFile:
 
     @property
     def experts(self) -> bool:
-        """Whether the others are experts, of which the next token may use some, and not embeddings."""
+        """Whether the parameters that a token does not use are experts, and not embeddings."""
         match = _ACTIVE.search(self.model)
         return bool(self.active or (match and match[1].upper() == "A"))
 
@@ -97,16 +98,16 @@ class CatalogSampling:
 
     family: str  # the models' name without their sizes: ``gemma-3``
     values: Mapping[str, float]  # fields of ``Sampler``, by name
-    note: str = ""  # where it is recommended
+    note: str = ""  # source of the recommendation
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogContext:
-    """How models reach contexts that they were not trained on, as their makers recommend it."""
+    """The makers' recommended scaling for contexts beyond the trained one."""
 
     models: tuple[str, ...]  # the models' names: ``Qwen3-8B``
     scaling: RopeScaling
-    note: str = ""  # where it is recommended
+    note: str = ""  # source of the recommendation
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Catalog:
 
     pairs: tuple[CatalogPair, ...]
     problem: str = ""  # the first mistake in the user's file, with its line; empty if there is none
-    samplings: tuple[CatalogSampling, ...] = ()  # how families want to be sampled, the user's first
+    samplings: tuple[CatalogSampling, ...] = ()  # recommended samplings, the user's first
     contexts: tuple[CatalogContext, ...] = ()  # scalings for long contexts, the user's first
 
     def of(self, names: Iterable[str], sha256: str | None = None) -> list[CatalogPair]:
@@ -129,7 +130,7 @@ class Catalog:
         return [pair for pair in self.pairs if is_model(pair.target, names, sha256)]
 
     def sampling(self, names: Iterable[str]) -> dict[str, float]:
-        """The sampling that is recommended for a model, by fields of ``Sampler``; empty if none is known.
+        """The recommended sampling of a model, by field of ``Sampler``; empty if unknown.
 
         Args:
             names: The model's names, as ``names_of`` lists them.
@@ -177,7 +178,7 @@ def catalog(own: Path | None = None) -> Catalog:
 
 
 def is_model(file: CatalogFile, names: Iterable[str], sha256: str | None = None) -> bool:
-    """Whether an entry means a model.
+    """Whether an entry is about a model.
 
     Args:
         sha256: Hash of its file, if known.
@@ -204,7 +205,7 @@ def _shipped() -> Catalog:
 
 
 def _read(text: str, name: str) -> Catalog:
-    """Reads the entries up to the first mistake, and words the mistake."""
+    """Reads the entries up to the first mistake, and describes the mistake."""
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of too many digits and deep nesting are no TOMLDecodeError

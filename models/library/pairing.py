@@ -63,7 +63,7 @@ class Surroundings:
     """Where to look for drafters."""
 
     models: Sequence[Installed] = ()
-    # method to file of the heads made for the model, as ``companions`` finds them
+    # method to file of the heads made for the model, as ``matching_heads`` finds them
     heads: Mapping[str, Path] = field(default_factory=lambda: MappingProxyType({}))
     pairs: Sequence[CatalogPair] = ()  # the pairs of the catalogue for the model
     # measured speed over plain decoding on this machine, by method

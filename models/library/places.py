@@ -20,7 +20,7 @@ from slipstream.models.library.records import Origin
 from slipstream.models.outside import is_sha256, read_limited, read_object
 
 OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")
-"""Where Ollama keeps models when Linux runs it as a service of its own."""
+"""Ollama's folder of models when it runs as a Linux service."""
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
 _OLLAMA_PROJECTOR: Final = "application/vnd.ollama.image.projector"
 _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
@@ -28,7 +28,7 @@ _HUB_ADDRESS: Final = re.compile(r"https?://[^/]+/(?P<repo>[^/]+/[^/]+)/resolve/
 _LATER_PART: Final = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _FIRST_PART: Final = re.compile(r"-\d{5}(?=-of-\d{5}\.gguf$)", re.IGNORECASE)
 _PROJECTOR: Final = "mmproj"
-_MOST_BYTES: Final = 1 << 20  # of a manifest
+_MOST_BYTES: Final = 1 << 20  # largest manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _lm_studio(environment: Mapping[str, str]) -> Iterator[Found]:
 
 
 def _lm_studio_folders(home: Path) -> list[Path]:
-    """A pointer file may move its home, and its settings may move its models."""
+    """Lists LM Studio's folders: a pointer file may move its home, and its settings may move the models."""
     homes = [home / ".lmstudio", home / ".cache" / "lm-studio"]
     with suppress(OSError, ValueError):
         pointer = read_limited(home / ".lmstudio-home-pointer", _MOST_BYTES).decode().strip()
@@ -175,7 +175,7 @@ def _hub_cache(folder: Path, origin: Origin) -> Iterator[Found]:
 
 
 def _blob_hash(path: Path, blobs: Path) -> str | None:
-    """The hash in the name of the blob behind a link; trusted only within the repository's folder of blobs."""
+    """The hash in the name of a link's blob; trusted only within the repository's folder of blobs."""
     with suppress(OSError):
         target = Path(os.path.normpath(path.parent / os.readlink(path)))
         if target.parent == blobs and is_sha256(target.name):

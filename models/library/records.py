@@ -13,7 +13,7 @@ from slipstream.models.gguf.writer import replacing
 from slipstream.models.outside import count_of, is_sha256, read_json
 
 Origin = Literal["ours", "bundled", "hf-cache", "lmstudio", "ollama", "llama.cpp"]
-"""Whose folder a model lies in: ours, the package's, or that of another program."""
+"""The owner of a model's folder: ours, the package, or another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Record:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file; 0 where it cannot be read."""
+    """Bytes of a file; 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:

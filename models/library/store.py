@@ -87,7 +87,7 @@ class ModelStore:
         for file in files:
             record = Record(file.sha256 or "", file.size, file.repo, file.revision)
             write_record(file.path_in(self.folder), record)
-        return self._taken_in(path)
+        return self._listed(path)
 
     def import_file(
         self,
@@ -113,7 +113,7 @@ class ModelStore:
         for model in self.installed():
             if model.origin == "ours" and place in map(place_of, model.files):
                 raise UsageError(f"{shown_path(path)} is here already, as {model.name}.")
-        return self._taken_in(import_model(path, self.folder, how, on_progress, cancelled))
+        return self._listed(import_model(path, self.folder, how, on_progress, cancelled))
 
     def verify(
         self,
@@ -199,7 +199,7 @@ class ModelStore:
         if self._environment is not None:
             mine = {place_of(path) for path in gguf_files(self.folder)}
             for found in foreign_models(self._environment):
-                if place_of(found.path) not in mine:  # one of our links leads there
+                if place_of(found.path) not in mine:  # skips the targets of our own links
                     yield found
 
     def _model(self, found: Found, cache: FactsCache) -> Installed:
@@ -242,7 +242,7 @@ class ModelStore:
         parts = found.path.relative_to(self.folder).parts
         return record.repo or ("/".join(parts[:2]) if len(parts) > 2 and parts[0] != LOCAL else None)
 
-    def _taken_in(self, path: Path) -> Installed:
+    def _listed(self, path: Path) -> Installed:
         model = next((model for model in self.installed() if model.path == path), None)
         if model is None:
             raise ModelFileError(f"{path} is not in the list of models.", "Its name must end in .gguf.")
@@ -254,7 +254,7 @@ class ModelStore:
 def _with_unique_names(models: Sequence[Installed]) -> list[Installed]:
     """Makes names unique; the first model of a name keeps it."""
     seen: Counter[str] = Counter()
-    told: list[Installed] = []
+    unique: list[Installed] = []
     for model in models:
         name = model.name
         owner = [f"{model.repo.partition('/')[0].lower()}/{name}"] if model.repo else []
@@ -264,5 +264,5 @@ def _with_unique_names(models: Sequence[Installed]) -> list[Installed]:
                 name = other
                 break
         seen[name.lower()] += 1
-        told.append(replace(model, name=name))
-    return told
+        unique.append(replace(model, name=name))
+    return unique

@@ -1,1 +1,1 @@
-"""One llama.cpp context, and what it needs."""
+"""Models, contexts and devices on llama.cpp."""

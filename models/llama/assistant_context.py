@@ -21,8 +21,8 @@ _BRANCHES: Final = 4
 class AssistantContext:
     """Reads pairs of a token and the feature of the position before it, as ``FeatureContext`` does.
 
-    The text is in the target's cache already, so only the pair that is answered is run. A drafted pair sees the text
-    and itself, at the position of the last token; pairs of one level do not see one another.
+    The text is already in the target's cache, so only the pair whose output is wanted is run. A drafted pair sees the
+    text and itself, at the position of the last token; pairs of one level do not see one another.
 
     Attributes:
         leaves: Limit of rows in one level of a draft.
@@ -43,14 +43,14 @@ class AssistantContext:
         self.length = 0
         self.leaves = max(1, min(_BRANCHES, target.abilities.max_leaves))
         self._target, self._features = target, np.zeros((ROWS, target.abilities.n_embd), np.float32)
-        options = target.options  # of the cache that it shares; it has none whose type could be chosen
+        options = target.options  # those of the shared cache: it has no cache of its own
         params = replace(options, flash=True if options.kv in PACKED else options.flash).params(target.abilities.n_ctx)
         params.type_k = params.type_v = KV_TYPES["f16"]
         params.ctx_type = MTP
         self._context = HeadContext(target, model.pointer, params, target.abilities.n_embd)
 
     def append(self, tokens: Sequence[Token], features: Floats, *, answer: bool) -> HeadOutput | None:
-        """Takes pairs of the text; see ``FeatureContext.append``. With ``answer``, the last one alone is answered."""
+        """Takes pairs of the text; see ``FeatureContext.append``. ``answer`` returns the last one's output."""
         self.length += len(tokens)
         return self._pass(tokens[-1:], features[-1:]) if answer else None
 
@@ -59,11 +59,10 @@ class AssistantContext:
         return self._pass(tokens, features)
 
     def rewind(self, length: int) -> None:
-        """Forgets the pairs from ``length`` on."""
+        """Drops the pairs from ``length`` on."""
         self.length = min(length, self.length)
 
     def close(self) -> None:
-        """Frees the context."""
         self._context.close()
 
     def _pass(self, tokens: Sequence[Token], features: Floats) -> HeadOutput:

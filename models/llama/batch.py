@@ -12,14 +12,14 @@ from llama_cpp import llama_cpp as C
 from slipstream.models.llama.mask_rows import MaskRows
 from slipstream.models.types import Floats, Token
 
-_SECTIONS: Final = 4  # of the positions of vectors under M-RoPE
+_SECTIONS: Final = 4  # copies of a vector's position under M-RoPE
 
 
 class Batch:
     """A ``llama_batch`` of up to ``rows`` rows whose memory is numpy's.
 
     Rows name the sequences they belong to as a range of leaf numbers. In a depth-first tree the leaves below any node
-    are consecutive, so that one constant array 0, 1, 2, ... serves every row: its list of sequences points into it.
+    are consecutive, so one constant array 0, 1, 2, ... serves every row: the row's list of sequences points into it.
     """
 
     def __init__(self, rows: int, sequences: int) -> None:
@@ -41,7 +41,7 @@ class Batch:
             ("logits", self._outputs),
         ):
             setattr(self.batch, name, ctypes.cast(array.ctypes.data, fields[name]))
-        self._by_token = ctypes.cast(self._tokens.ctypes.data, fields["token"])  # not the field, which is to change
+        self._by_token = ctypes.cast(self._tokens.ctypes.data, fields["token"])  # a copy: the field changes
         self._vectors: Floats | None = None  # [rows, n_embd], once there are masks
 
     def prompt(self, tokens: Sequence[Token], position: int, output_all: bool) -> None:
@@ -68,12 +68,12 @@ class Batch:
     ) -> None:
         """Fills in a run of all leaves and a tree below its last token; that token and the tree have outputs.
 
-        With ``output_all`` the rest of the run has too: llama.cpp says so in its log where it must see to it itself.
+        With ``output_all`` the rest of the run has too: llama.cpp would otherwise add these outputs and log a warning.
         """
         shared, count = len(run), len(run) + len(tokens)
         root = position + shared - 1
         self.batch.token, self.batch.embd = self._by_token, None
-        # one assignment an array: for a few rows, each call of numpy costs more than the rows
+        # one assignment per array: for a few rows, each numpy call costs more than the rows
         self._tokens[:count] = [*run, *tokens]
         self._positions[:count] = [*range(position, root + 1), *(root + depth for depth in depths)]
         self._outputs[:count] = [output_all] * (shared - 1) + [1] * (count - shared + 1)
@@ -107,7 +107,7 @@ class Batch:
         self.batch.token, self.batch.embd = None, rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
 
     def by_vector(self, rows: MaskRows) -> None:
-        """Turns the rows that were filled in from tokens into vectors: a batch with a mask holds nothing else."""
+        """Replaces the tokens of the batch by vectors: a batch with a mask may hold vectors only."""
         count = self.batch.n_tokens
         if self._vectors is None:
             self._vectors = np.empty((len(self._tokens), rows.width), np.float32)

@@ -1,6 +1,6 @@
 """A context that guesses a block of tokens in one pass: a DFlash, DFlash2 or DSpark head, run by llama.cpp.
 
-Its cache holds the target's features of the text. A block is the last token and masks behind it; its rows see the whole
+Its cache holds the target's features of the text. A block is the last token followed by masks; its rows see the whole
 cache and one another, and are dropped after the pass.
 """
 
@@ -32,13 +32,13 @@ class BlockOutput(NamedTuple):
 
 
 class BlockContext:
-    """A head beside a target: it takes the target's features of the text, and guesses what comes next.
+    """A head's context beside the target's: it reads the target's features of the text and guesses the next tokens.
 
-    Positions are this context's own: the n-th feature has position n, wherever it stands in the text. RoPE depends on
-    differences of positions alone, so a gap in the text only costs some accuracy.
+    Positions are this context's own: the n-th feature has position n, wherever it is in the text. RoPE depends on
+    differences of positions only, so a gap in the text only costs some accuracy.
 
     Attributes:
-        head: What its file says.
+        head: The head's metadata.
         length: Number of features in its cache.
     """
 
@@ -47,8 +47,8 @@ class BlockContext:
 
         Args:
             target: The target, which lends its embedding and its vocabulary matrix, and sets the number of threads.
-            model: The head's weights, which ``unfit`` of ``block_head`` has found to fit the target.
-            head: What the file says.
+            model: The head's weights, which ``unfit_block`` has found to fit the target.
+            head: The head's metadata.
 
         Raises:
             SlipstreamError: If there is not enough memory for it.
@@ -58,14 +58,14 @@ class BlockContext:
             target.abilities.n_ctx + head.block
         )
         params.attention_type = C.LLAMA_ATTENTION_TYPE_NON_CAUSAL
-        # a selector's graph computes no logits, and hands out its scores row by row
+        # a selector's graph computes no logits, and outputs its scores for every row
         self._context = HeadContext(target, model.pointer, params, model.n_embd, masked=not head.selected)
 
     def inject(self, features: Floats) -> None:
         """Appends the target's features of the text: [positions, joined width].
 
         Raises:
-            SlipstreamError: If a pass fails; the caller is to ``rewind`` then.
+            SlipstreamError: If a pass fails; the caller must ``rewind`` then.
         """
         for start in range(0, len(features), ROWS):
             rows = np.ascontiguousarray(features[start : start + ROWS], np.float32)
@@ -74,7 +74,7 @@ class BlockContext:
             self.length += len(rows)
 
     def draft(self, last: Token) -> BlockOutput:
-        """Runs a block behind the text.
+        """Runs a block after the text.
 
         Args:
             last: The text's last token, whose own feature the target has yet to compute.
@@ -98,5 +98,4 @@ class BlockContext:
         self.length = min(length, self.length)
 
     def close(self) -> None:
-        """Frees the context."""
         self._context.close()

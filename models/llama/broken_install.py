@@ -1,7 +1,7 @@
-"""Why an installed llama.cpp cannot be loaded, and the command that mends it.
+"""Finds out why an installed llama.cpp cannot be loaded, and the command that repairs it.
 
-What cannot be loaded is told by the error that Python printed, or by the signal that ended it: it is always tried in a
-process of its own first, because a library that is built for another processor ends the process that loads it.
+llama.cpp is first loaded in a separate process, because a library that is built for another processor ends the process
+that loads it. The error that this process prints, or the signal that ends it, shows the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHER: Final = re.compile(r"wrong ELF class|incompatible architecture|not a val
 _OLD: Final = re.compile(r"version [`'](\w+_[\d.]+)' not found|Symbol not found: .*was built for (macOS [\d.]+)")
 _SYSTEMS: Final = {"libcud": "CUDA's runtime", "libcublas": "CUDA's runtime", "libvulkan": "the Vulkan loader",
                    "libgomp": "GCC's OpenMP runtime", "libomp": "the OpenMP runtime"}  # fmt: skip
-"""What libraries that llama.cpp needs belong to, by how their names begin."""
+"""The start of a library's name to the software that contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class BrokenInstall:
     """What is wrong with an installed llama.cpp."""
 
     kind: Kind
-    what: str  # for people, one sentence without its full stop
+    what: str  # the problem in one sentence, without a full stop
 
     @property
     def cure(self) -> str:
-        """What to do, with the command."""
+        """The repair, with the command."""
         version = needed_version()
         if self.kind in ("processor", "system"):
             return f"Build it on this machine, which takes some minutes: {from_source('-DGGML_NATIVE=on', version)}"
@@ -52,11 +52,11 @@ class BrokenInstall:
 
 
 def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
-    """Reads what is wrong from the end of a process that tried to load llama.cpp; None if it failed of something else.
+    """Reads the reason from a process that failed to load llama.cpp; None if it failed for another reason.
 
     Args:
         log: Its standard error.
-        code: How it ended.
+        code: Its exit code.
     """
     if code in ILLEGAL:
         return BrokenInstall("processor", "llama.cpp is built for another kind of processor (illegal instruction)")
@@ -83,13 +83,13 @@ def broken_install(log: str, code: int | None = 1) -> BrokenInstall | None:
 
 
 def check_install(environment: Mapping[str, str] | None = None) -> None:
-    """Loads llama.cpp in a process of its own.
+    """Checks that a separate process can load llama.cpp.
 
     Args:
         environment: The process's variables; None for this process's.
 
     Raises:
-        SlipstreamError: If it cannot be loaded, with the command that mends it.
+        SlipstreamError: If it cannot be loaded, with the command that repairs it.
     """
     command = [sys.executable, "-c", "import llama_cpp"]
     try:
@@ -97,7 +97,7 @@ def check_install(environment: Mapping[str, str] | None = None) -> None:
             command, capture_output=True, timeout=_PATIENCE, stdin=subprocess.DEVNULL, check=False, env=environment
         )
     except subprocess.TimeoutExpired:
-        return  # a driver that hangs; loading it will say more
+        return  # a driver hangs; loading the model will report it
     found = broken_install(done.stderr.decode("utf-8", "replace"), done.returncode) if done.returncode else None
     if done.returncode < 0 and not found:
         found = BrokenInstall("damaged", f"llama.cpp ends the process that loads it (signal {-done.returncode})")
@@ -111,7 +111,7 @@ def _own(name: str) -> bool:
 
 
 def _of_another_machine(said: str) -> bool:
-    """Linux says of a whole library for another machine that it cannot be opened; its header tells."""
+    """Whether a library's header names another machine: Linux only reports that it cannot be opened."""
     path = re.search(r"Failed to load shared library '([^']+)'", said)
     if not path or "cannot open shared object file" not in said:
         return False

@@ -22,8 +22,8 @@ from slipstream.models.llama.target import WIDTHS, ContextOptions, Prefill, Pref
 from slipstream.models.types import EMPTY_TREE, Abilities, Evaluation, Floats, Token, TokenTree, padded, shared_prefix
 
 _FIRST_CHUNK: Final = 64
-_LEAST_CHUNK: Final = 32  # tokens; of fewer, one takes much longer
-_CHUNK_SECONDS: Final = 0.25  # so that progress shows; on a processor a stop takes effect within a chunk
+_LEAST_CHUNK: Final = 32  # tokens; in a smaller chunk, each token takes much longer
+_CHUNK_SECONDS: Final = 0.25  # target time of a chunk, for smooth progress; on a CPU a stop takes effect within a chunk
 
 
 class LlamaTarget:
@@ -36,8 +36,8 @@ class LlamaTarget:
     Attributes:
         abilities: What it can do.
         options: How it was opened.
-        scores: See ``ContextOptions``; so are contexts beside this one opened.
-        rope: The same: contexts that share its weights or its hidden states scale positions as it does.
+        scores: See ``ContextOptions``; contexts beside this one use the same value.
+        rope: See ``ContextOptions``; contexts that share its weights or its hidden states must scale positions alike.
     """
 
     def __init__(
@@ -49,9 +49,8 @@ class LlamaTarget:
         """Opens a context on a loaded model.
 
         Args:
-            model: The model.
             options: How it is opened.
-            drafts: Whether something drafts for it from the start; otherwise call ``prepare_drafts`` before it does.
+            drafts: Whether a drafter is used from the start; otherwise call ``prepare_drafts`` before the first draft.
 
         Raises:
             SlipstreamError: If there is not enough memory for it, or the model is no decoder.
@@ -68,7 +67,7 @@ class LlamaTarget:
         self._cached = 0  # tokens in sequence 0; later ones are queued
         self._in_step = [0] * params.n_seq_max  # tokens that each sequence shares with sequence 0
         self._images: Images | None = None
-        self._layout = Layout()  # of the tokens in the cache; memory calls take positions, all else counts tokens
+        self._layout = Layout()  # of the cached tokens: memory calls take positions, everything else counts tokens
         self._open: tuple[Token, TokenTree, int] | None = None  # evaluated, not yet kept; sequences
         self._jumped = False  # whether text was fed or cut since the last evaluation
         self._cancelled: Callable[[], bool] | None = None
@@ -96,7 +95,7 @@ class LlamaTarget:
         self._leaves = max(1, self.abilities.max_leaves) if self.abilities.widths else 1
 
     def prepare_drafts(self) -> None:
-        """Opens the context anew, with the copies of states that drafts are taken back by, where it has none yet.
+        """Reopens the context with the copies of states that taking back drafts needs, if it has none yet.
 
         Raises:
             SlipstreamError: If there is not enough memory for them; the context is as before then.
@@ -151,24 +150,22 @@ class LlamaTarget:
 
     @property
     def model(self) -> LlamaModel:
-        """The model."""
         return self._model
 
     @property
     def placement(self) -> Placement:
-        """Where the model's layers lie."""
         return self._model.placement
 
     def request(self, points: frozenset[int]) -> None:
         """Chooses the hidden points that evaluations and prefill chunks carry from now on.
 
         Raises:
-            ValueError: If the model cannot hand one of them out.
+            ValueError: If the model does not provide one of them.
         """
         self._hidden.request(points)
 
     def use_masks(self, masks: Floats) -> None:
-        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree.
+        """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry.
 
         Raises:
             ValueError: If the model takes no masks, or not of this width.
@@ -176,7 +173,7 @@ class LlamaTarget:
         self._masks.use(masks)
 
     def use_images(self, images: Images) -> None:
-        """Gives what encodes the images of prompts; without it no image can be read."""
+        """Sets the encoder for the images of prompts; without it no image can be read."""
         self._images = images
 
     @property
@@ -198,13 +195,10 @@ class LlamaTarget:
         """Makes the cache hold exactly ``tokens``, reusing the prefix that it has already.
 
         Args:
-            tokens: What to read.
+            tokens: The prompt.
             on_chunk: Called after each chunk.
-            cancelled: Asked between chunks and, on a CPU, between the nodes of the graph; True ends the prefill, and
-                the cache keeps what was read whole.
-
-        Returns:
-            How it went.
+            cancelled: Polled between chunks and, on a CPU, between the nodes of the graph; True ends the prefill, and
+                the cache keeps the complete chunks.
 
         Raises:
             ContextFullError: If the tokens do not fit.
@@ -236,7 +230,7 @@ class LlamaTarget:
         Rows that pad it to one of the ``widths`` are probes below the last leaf, which ``keep`` drops.
 
         Returns:
-            [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the hidden points asked for.
+            [1 + nodes, n_vocab] logits, a view that is valid until the next call, and the requested hidden points.
 
         Raises:
             ContextFullError: If the rows do not fit.
@@ -279,7 +273,7 @@ class LlamaTarget:
     def keep(self, path: Sequence[int]) -> None:
         """Commits the last evaluation's ``last`` token and the nodes of ``path``, and drops the other rows.
 
-        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells lie
+        With ``same_text``, nodes that were not on the batch's first path are queued to be read again: their cells are
         in another order than plain decoding's, and sums over them would round differently.
         """
         if self._open is None:
@@ -313,7 +307,7 @@ class LlamaTarget:
             self._in_step[sequence] = after + shared
 
     def rewind(self, length: int) -> None:
-        """Drops every token from index ``length`` on, and an image whole; what cannot be cut to is read again."""
+        """Drops every token from ``length`` on, images whole; reads earlier ones again if the memory cannot be cut."""
         self._open, self._jumped = None, True
         length = self._layout.whole(length)
         if length < len(self._tokens):
@@ -323,7 +317,7 @@ class LlamaTarget:
         self._cached = keep
 
     def _cut(self, length: int) -> int:
-        """Cuts the memory to so many tokens; returns how many are left, see ``Memory.cut``."""
+        """Cuts the memory to ``length`` tokens or fewer; returns how many are left, see ``Memory.cut``."""
         keep = self._layout.index(self._memory.cut(self._layout.position(length)))
         self._layout.cut(keep)
         return keep
@@ -331,7 +325,7 @@ class LlamaTarget:
     def reset(self) -> None:
         """Drops every token, and zeroes the memory that held them.
 
-        Attention adds minus infinity to the scores of dropped cells, which leaves one that is not a number as it is.
+        Attention adds minus infinity to the scores of dropped cells, which does not mask a NaN.
         """
         self.rewind(0)
         self._memory.clear()
@@ -345,7 +339,7 @@ class LlamaTarget:
         """Replaces the cache by a saved state of ``tokens``; only states that this program wrote may be passed.
 
         Raises:
-            SlipstreamError: If llama.cpp refuses the state, or an image of it is not known; the cache is empty then.
+            SlipstreamError: If llama.cpp rejects the state, or one of its images is unknown; the cache is empty then.
         """
         self.rewind(0)
         layout, at = Layout(), first_image(tokens, 0, len(tokens))
@@ -358,14 +352,13 @@ class LlamaTarget:
         self._tokens, self._cached, self._layout = list(tokens), len(tokens), layout
 
     def close(self) -> None:
-        """Frees the context."""
         self._masks.close()
         if self._context:
             C.llama_free(self._context)
             self._context = None
 
     def _read(self, on_chunk: Callable[[PrefillChunk], None] | None, cancelled: Callable[[], bool] | None) -> bool:
-        """Decodes queued tokens in chunks; returns False if cancelled, the rest is dropped then."""
+        """Decodes queued tokens in chunks; returns False if cancelled, and drops the rest."""
         total, size = len(self._tokens), _FIRST_CHUNK
         limit = min(self._chunk, self._outputs) if self._hidden.last else self._chunk
         self._cancelled = cancelled
@@ -400,7 +393,7 @@ class LlamaTarget:
         return True
 
     def _padded(self, tree: TokenTree, run: int, token: Token) -> TokenTree:
-        """The tree with as many probes as a pass of one of the ``widths`` takes, if they fit the context."""
+        """The tree, padded with probes to one of the ``widths`` if they fit the context."""
         rows = run + len(tree)
         more = padded(rows, self.abilities.widths) - rows
         fits = len(self._tokens) + 1 + len(tree) + more <= self.abilities.n_ctx
@@ -410,7 +403,7 @@ class LlamaTarget:
         """Reads the image that is queued first; returns False if it was aborted on request."""
         try:
             image = self._image_at(self._tokens, self._cached)
-            C.llama_set_embeddings(self._context, False)  # or each row were an output, more than there is room for
+            C.llama_set_embeddings(self._context, False)  # otherwise each row is an output: too many
             code = image.decode(self._context, self._layout.position(self._cached))
         except SlipstreamError:
             self.rewind(self._cached)
@@ -429,7 +422,7 @@ class LlamaTarget:
         """The image whose tokens begin at an index.
 
         Raises:
-            SlipstreamError: If it is not known.
+            SlipstreamError: If it is unknown.
         """
         if self._images is None:
             raise SlipstreamError("this model is loaded without its mmproj file.", "Load it again with --mmproj FILE.")
@@ -440,7 +433,7 @@ class LlamaTarget:
         return self._took(C.llama_decode(self._context, self._batch.batch), self._batch.batch.n_tokens)
 
     def _took(self, code: int, rows: int) -> bool:
-        """Looks at what a pass over so many rows returned; False if it was aborted on request."""
+        """Handles the return code of a pass over ``rows`` rows; returns False if it was aborted on request."""
         if code == 0:
             self._memory.wrote(rows)
             return True

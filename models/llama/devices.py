@@ -1,7 +1,4 @@
-"""What this machine computes with: its processor and GPUs, and how much memory they have left.
-
-The machine's own memory and processor, as its system reports them.
-"""
+"""This machine's processor and GPUs, and their free memory."""
 
 from __future__ import annotations
 
@@ -29,12 +26,12 @@ def memory(root: Path = Path("/")) -> tuple[int, int]:
         root: Where ``proc`` and ``sys`` are mounted, on Linux.
 
     Returns:
-        Bytes of memory, and bytes that a program can still take without swapping; 0 and 0 where nothing answers.
+        Bytes of memory, and bytes that a program can take without swapping; 0 and 0 if unknown.
         A limit on this process (cgroup, ``ulimit -v``) counts as the machine's.
     """
     if sys.platform == "linux":
         return _linux(root)
-    import psutil  # it ignores the limits of a process, which count on Linux
+    import psutil  # it ignores the limits of a process, which Linux reports
 
     found = psutil.virtual_memory()
     return found.total, found.available
@@ -54,7 +51,7 @@ def _linux(root: Path) -> tuple[int, int]:
 
 
 def _cgroups(root: Path) -> list[tuple[int, int]]:
-    """Limit and use of every group that this process is in; files that were only read count as free."""
+    """Limit and use of every cgroup of this process; the file cache counts as free."""
     groups = []
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -91,7 +88,7 @@ def _address_space(root: Path) -> int:
 def processor(root: Path = Path("/")) -> str:
     """The maker's name of the processor."""
     if sys.platform == "darwin":
-        return _said("sysctl", "-n", "machdep.cpu.brand_string").strip() or platform.machine()
+        return _output_of("sysctl", "-n", "machdep.cpu.brand_string").strip() or platform.machine()
     with suppress(OSError):
         found = re.search(r"^model name\s*: (.+)$", (root / "proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
         if found:
@@ -108,8 +105,8 @@ def processor_flags(root: Path = Path("/")) -> str:
     return ""
 
 
-def _said(*command: str) -> str:
-    """What a command of the system prints; nothing where it is missing or fails."""
+def _output_of(*command: str) -> str:
+    """The output of a system command; empty if it is missing or fails."""
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
     return ""
@@ -118,7 +115,7 @@ def _said(*command: str) -> str:
 Kind = Literal["gpu", "igpu", "cpu", "accel"]
 
 _PATIENCE: Final = 60.0
-"""Seconds that a driver has to answer."""
+"""Seconds that a driver may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +141,17 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What llama.cpp reports of this machine and of itself.
+    """The devices and the build that llama.cpp reports.
 
     Attributes:
-        devices: What it can run on, the processor last.
+        devices: The devices that it can run on, the processor last.
         backends: Names of the backends that are built in, such as ``CPU`` or ``CUDA``.
-        features: What the build uses of the processor, such as ``AVX2``.
+        features: Processor features that the build uses, such as ``AVX2``.
         version: Version of llama.cpp.
         cores: Physical cores that this process may use; 0 if not known.
         amx_left_out: Whether the processor has AMX and this build cannot use it.
-        problem: Why there was no answer, and only the processor is listed; empty if all went well.
-        cure: What mends that, with the command; empty where it is not known.
+        problem: Why only the processor is listed; empty if the survey succeeded.
+        cure: The repair, with the command; empty if unknown.
     """
 
     devices: tuple[Device, ...]
@@ -168,12 +165,12 @@ class Survey:
 
 
 def devices() -> list[Device]:
-    """Lists what llama.cpp can run on, the processor last; see ``survey``."""
+    """Lists llama.cpp's devices, the processor last; see ``survey``."""
     return list(survey().devices)
 
 
 def survey() -> Survey:
-    """Lists them in a process of its own: a GPU's driver takes memory in every process that uses it, and may end it."""
+    """Lists the devices in a separate process: a GPU's driver takes memory in each process, and may end it."""
     command = [sys.executable, "-m", "slipstream.models.llama.devices"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False, stdin=subprocess.DEVNULL)
@@ -183,22 +180,22 @@ def survey() -> Survey:
 
 
 def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
-    """Reads what a process of this module printed.
+    """Reads the output of a process of this module.
 
     Args:
         answer: Its standard output.
-        log: Its standard error: one that died has left its last words there.
-        code: How it ended.
+        log: Its standard error, which shows why it crashed.
+        code: Its exit code.
     """
     try:
-        said = reversed(answer.decode("utf-8", "replace").splitlines())  # a driver may print before and after
-        fields: dict[str, Any] = json.loads(next(line for line in said if line.startswith("{")))
+        lines = reversed(answer.decode("utf-8", "replace").splitlines())  # a driver may print before and after
+        fields: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
     except (ValueError, StopIteration):
         text = log.decode("utf-8", "replace")
         if broken := broken_install(text, code):
             return Survey((cpu(),), problem=broken.what, cure=broken.cure)
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        reason = f": {lines[-1]}" if lines else ""
+        printed = [line.strip() for line in text.splitlines() if line.strip()]
+        reason = f": {printed[-1]}" if printed else ""
         return Survey((cpu(),), problem=f"llama.cpp could not say what devices there are{reason}")
     lists = {"devices": tuple(Device(**device) for device in fields["devices"])}
     lists |= {name: tuple(fields[name]) for name in ("backends", "features")}
@@ -206,7 +203,7 @@ def read_answer(answer: bytes, log: bytes = b"", code: int = 0) -> Survey:
 
 
 def survey_here() -> Survey:
-    """Lists this machine's in this process: for the engine, which uses the devices anyway."""
+    """Lists this machine's devices in this process, for the engine, which uses them anyway."""
     from llama_cpp import llama_cpp as C
 
     from slipstream.models.llama.ggml import calls, own_devices
@@ -235,7 +232,7 @@ def cpu() -> Device:
 
 
 def features_of(system: str) -> list[str]:
-    """Finds what is switched on in the text of ``llama_print_system_info``, such as ``CPU : AVX2 = 1 | FMA = 1``."""
+    """Finds the enabled features in the text of ``llama_print_system_info``, such as ``CPU : AVX2 = 1 | FMA = 1``."""
     return [name for name, value in re.findall(r"([A-Z][A-Z0-9_]+) = (\d+)", system) if int(value)]
 
 
@@ -247,7 +244,7 @@ def _device(ggml: Any, pointer: Any) -> Device:
     place = ggml.backend_dev_type(pointer)
     kind: Kind = kinds[place] if place < len(kinds) else "accel"
     if kind == "gpu" and name.startswith(("MTL", "Metal")):
-        kind = "igpu"  # Apple silicon: one memory for all
+        kind = "igpu"  # Apple silicon shares one memory
     description = ggml.backend_dev_description(pointer).decode("utf-8", "replace")
     return Device(name, kind, description, total.value, free.value)
 

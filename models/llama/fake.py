@@ -1,4 +1,4 @@
-"""A target without weights that checks its own bookkeeping: for tests and for pictures of the screen."""
+"""A target without weights that checks its own bookkeeping: for tests and screenshots."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from slipstream.models.types import (
 
 
 class FakeTarget:
-    """Logits are a hash of the last ``order`` tokens, so that text repeats itself and guesses can be right.
+    """Logits are a hash of the last ``order`` tokens, so that text repeats itself and drafts can be accepted.
 
     ``blur`` mixes in a second hash: two fakes of one seed and different blur agree often but not always, like a target
-    and its draft model. Every call checks that it comes in the order that ``Target`` describes.
+    and its draft model. Every call checks the order of calls that ``Target`` describes.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class FakeTarget:
         blur: float = 0.0,
         max_leaves: int = 16,
     ) -> None:
-        """Makes an empty one."""
         self.abilities = Abilities(
             n_vocab=n_vocab,
             n_ctx=n_ctx,
@@ -56,24 +55,22 @@ class FakeTarget:
         self._points: frozenset[int] = frozenset()
         self._masks = 0
         self.decodes = 0
-        """How often the model was run."""
+        """Number of passes."""
 
     @property
     def tokens(self) -> Sequence[Token]:
-        """The committed tokens."""
         return self._tokens
 
     def request(self, points: frozenset[int]) -> None:
-        """Chooses the hidden points of evaluations and prefill chunks."""
         if not points <= self.abilities.hidden:
             raise ValueError(f"hidden points {sorted(points - self.abilities.hidden)} are not offered")
         self._points = points
 
     def prepare_drafts(self) -> None:
-        """Nothing has to be made ready."""
+        """Does nothing: it can always take back tokens."""
 
     def use_masks(self, masks: Floats) -> None:
-        """Takes masks, each of which then counts as one more token."""
+        """Takes masks; each then counts as one more token."""
         if masks.ndim != 2 or masks.shape[1] != self.abilities.n_embd:
             raise ValueError(f"masks of shape {masks.shape} for a model of width {self.abilities.n_embd}")
         self._masks = len(masks)
@@ -102,12 +99,10 @@ class FakeTarget:
         return Prefill(shared, len(self._tokens) - shared, len(self._tokens) == len(tokens))
 
     def feed(self, tokens: Sequence[Token]) -> None:
-        """Commits a few tokens."""
         self._check_closed("feed")
         self._tokens.extend(tokens)
 
     def evaluate(self, last: Token, tree: TokenTree = EMPTY_TREE) -> Evaluation:
-        """Evaluates a tree: [1 + nodes, n_vocab] logits."""
         self._check_closed("evaluate")
         if 1 + len(tree) > self.abilities.max_rows or tree.leaves > self.abilities.max_leaves:
             raise ValueError("the tree is too large")
@@ -125,7 +120,6 @@ class FakeTarget:
         return Evaluation(np.stack([self._row(path[-self._order :]) for path in paths]), self._hidden(len(paths)))
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commits the last token and a path of the last evaluation."""
         if self._open is None:
             raise AssertionError("keep() without evaluate()")
         last, tree = self._open
@@ -139,26 +133,22 @@ class FakeTarget:
         self._open = None
 
     def rewind(self, length: int) -> None:
-        """Drops every token from index ``length`` on."""
         self._open = None
         del self._tokens[length:]
 
     def reset(self) -> None:
-        """Drops every token."""
         self.rewind(0)
 
     def save(self) -> bytearray:
-        """Packs the tokens."""
         return bytearray(struct.pack(f"<{len(self._tokens)}i", *self._tokens))
 
     def restore(self, state: bytearray, tokens: Sequence[Token]) -> None:
-        """Unpacks them."""
         if state != struct.pack(f"<{len(tokens)}i", *tokens):
             raise AssertionError("the state is of other tokens")
         self._open, self._tokens = None, list(tokens)
 
     def close(self) -> None:
-        """Frees nothing."""
+        """Does nothing."""
 
     def _check_closed(self, call: str) -> None:
         if self._open is not None:

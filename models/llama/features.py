@@ -31,10 +31,10 @@ class HeadOutput(NamedTuple):
 
 
 class FeatureContext:
-    """A head beside a target: it reads pairs of a token and the feature of the position before it.
+    """A head's context beside the target's: it reads pairs of a token and the feature of the position before it.
 
-    Positions are this context's own: the n-th pair of sequence 0 has position n, wherever the pair stands in the text.
-    RoPE depends on differences of positions alone, so a gap in the text only costs some accuracy.
+    Positions are this context's own: the n-th pair of sequence 0 has position n, wherever the pair is in the text.
+    RoPE depends on differences of positions only, so a gap in the text only costs some accuracy.
 
     Attributes:
         leaves: Limit of rows in one level of a draft.
@@ -109,7 +109,7 @@ class FeatureContext:
         The pairs of the text and of the draft together must fit the target's context.
 
         Every branch has its own sequence. The first child of a row continues in the row's sequence; each further child
-        takes a sequence that no branch uses any more, and the row's cells are copied to it.
+        takes an unused sequence, to which the row's cells are copied.
 
         Args:
             parents: For each pair, the row of the last level that it follows; 0 in the first level.
@@ -141,7 +141,6 @@ class FeatureContext:
         self._level, self._depth = [0], 0
 
     def close(self) -> None:
-        """Frees the context."""
         self._context.close()
 
     def _copy(self, source: int, into: int) -> None:

@@ -1,4 +1,4 @@
-"""The ggml library in this process: its devices, the calls that small networks of our own make, and their graphs.
+"""The ggml library in this process: its functions and devices, and graphs of its operations.
 
 Interface: ggml.h and ggml-backend.h of github.com/ggml-org/llama.cpp, vendored by llama-cpp-python 0.3.36 (ggml 0.25).
 """
@@ -35,7 +35,7 @@ _INT: Final = ctypes.c_int
 
 
 class InitParams(ctypes.Structure):
-    """``struct ggml_init_params``: bytes, where (None: ggml allocates), and whether tensors have no numbers yet."""
+    """``struct ggml_init_params``: size, address (None: ggml allocates), and whether tensors get no memory yet."""
 
     _fields_ = (("mem_size", _SIZE), ("mem_buffer", _P), ("no_alloc", ctypes.c_bool))
 
@@ -102,15 +102,15 @@ _CALLS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "backend_tensor_get": (None, (_P, _P, _SIZE, _SIZE)),
     "backend_graph_compute": (_INT, (_P, _P)),
 }
-"""What is called, without its ``ggml_``, and the types of its result and arguments."""
+"""Name of each function without its ``ggml_``, the type of its result, and those of its arguments."""
 
 
 @cache
 def calls() -> Any:
-    """Finds ggml's functions in the copy of it that llama.cpp itself uses, as attributes without their ``ggml_``.
+    """Finds ggml's functions in the library that llama.cpp itself uses, as attributes without their ``ggml_``.
 
-    A wheel holds that library under several names; to load another one of them would make a second ggml in this
-    process. A search that begins at llama.cpp's own library also looks in those it is linked to, except on Windows.
+    A wheel holds that library under several names, and loading another one would make a second ggml in this process.
+    A lookup in llama.cpp's own library also finds the symbols of linked libraries, except on Windows.
 
     Raises:
         SlipstreamError: If one is missing.
@@ -133,7 +133,7 @@ def calls() -> Any:
 
 
 class _Properties(ctypes.Structure):
-    """The beginning of ``struct ggml_backend_dev_props``; its capabilities take less than the rest of it."""
+    """The beginning of ``struct ggml_backend_dev_props``; ``rest`` has room for its capabilities."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -147,7 +147,7 @@ class _Properties(ctypes.Structure):
 
 
 def own_devices() -> list[int]:
-    """Handles of this machine's devices: none that another machine lends, none that two backends list twice."""
+    """Handles of this machine's devices: without borrowed ones, and each once if two backends list it."""
     ggml = calls()
     lent = ggml.backend_reg_by_name(b"RPC")
     found: list[int] = []
@@ -172,7 +172,7 @@ def own_gpus() -> list[int]:
 
 
 def rpc_call(name: str) -> Any:
-    """One of the calls of ggml's RPC backend, by its name without ``ggml_backend_rpc_``.
+    """A function of ggml's RPC backend, by its name without ``ggml_backend_rpc_``.
 
     Raises:
         SlipstreamError: If the installed llama.cpp is built without that backend.
@@ -186,28 +186,27 @@ def rpc_call(name: str) -> Any:
 
 
 class Operations:
-    """Builds a graph. Sizes are given as ggml counts them, fastest first: numpy's reversed; there are always three.
+    """Builds a graph. Tensors have three dimensions, in ggml's order, fastest first: numpy's shape reversed.
 
     Attributes:
-        inputs: Float32 tensors that are set before each run, and their sizes.
-        outputs: Tensors that are read after each run, and arrays that they are read into.
+        inputs: Float32 tensors that are set before each run, and their shapes.
+        outputs: Tensors that are read after each run, and the arrays for their values.
     """
 
     def __init__(self, context: int) -> None:
-        """Builds in a context of ggml's."""
         self._context, self._ggml = context, calls()
         self.inputs: list[tuple[Tensor, tuple[int, ...]]] = []
         self.outputs: list[tuple[Tensor, NDArray[Any]]] = []
 
     def input(self, *shape: int) -> Tensor:
-        """A float32 tensor that every run is given."""
+        """Adds a float32 tensor that is set before each run."""
         tensor: Tensor = self._ggml.new_tensor_3d(self._context, F32, *shape)
         self._ggml.set_input(tensor)
         self.inputs.append((tensor, shape))
         return tensor
 
     def output(self, tensor: Tensor, kind: type[np.float32 | np.int32], *shape: int) -> None:
-        """A tensor that every run returns, of the number type and sizes that it has."""
+        """Marks a tensor, of the given type and shape, to be read after each run."""
         if self._ggml.nbytes(tensor) != 4 * prod(shape):
             raise ValueError(f"an output of {self._ggml.nbytes(tensor)} bytes is not {shape}")
         self._ggml.set_output(tensor)
@@ -218,7 +217,7 @@ class Operations:
         return int(self._ggml.mul_mat(self._context, weight, states))
 
     def add(self, one: Tensor, other: Tensor) -> Tensor:
-        """The sum; ``other`` is repeated along axes where it has one place."""
+        """The sum; ``other`` is broadcast along axes of size 1."""
         return int(self._ggml.add(self._context, one, other))
 
     def silu(self, tensor: Tensor) -> Tensor:
@@ -230,13 +229,12 @@ class Operations:
         return int(self._ggml.soft_max(self._context, tensor))
 
     def top_k(self, tensor: Tensor, count: int) -> Tensor:
-        """Places (int32) of the ``count`` largest along the first axis, in no order."""
+        """Indices (int32) of the ``count`` largest along the first axis, unordered."""
         return int(self._ggml.top_k(self._context, tensor, count))
 
-    def rows(self, tensor: Tensor, places: Tensor) -> Tensor:
-        """[d, v, m] and places [k, m] to [d, k, m]: the rows that stand there."""
-        return int(self._ggml.get_rows(self._context, tensor, places))
+    def rows(self, tensor: Tensor, indices: Tensor) -> Tensor:
+        """[d, v, m] and indices [k, m] to [d, k, m]: the rows at the indices."""
+        return int(self._ggml.get_rows(self._context, tensor, indices))
 
     def reshape(self, tensor: Tensor, *shape: int) -> Tensor:
-        """The same numbers in other sizes."""
         return int(self._ggml.reshape_3d(self._context, tensor, *shape))

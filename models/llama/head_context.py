@@ -1,4 +1,4 @@
-"""A llama.cpp context on a drafting head, beside the target's: how it is opened, run on its threads, and cut."""
+"""A llama.cpp context on a drafting head, beside the target's."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROWS: Final = 64
 
 
 class HeadContext:
-    """What every head needs of llama.cpp; it hands out logits, and the rows that llama.cpp calls nextn embeddings.
+    """A head's context; provides logits, and features: the rows that llama.cpp calls nextn embeddings.
 
     Attributes:
         batch: The next pass.
-        memory: What llama.cpp's ``llama_memory_*`` calls take.
+        memory: The handle for ``llama_memory_*`` calls.
     """
 
     def __init__(self, target: LlamaTarget, model: Any, params: Any, width: int, masked: bool = True) -> None:
@@ -56,7 +56,7 @@ class HeadContext:
         """Runs the batch on as many threads as the target has now.
 
         Raises:
-            SlipstreamError: If it fails; some of its rows may be in the cache then.
+            SlipstreamError: If the pass fails; some of its rows may then be in the cache.
         """
         threads = threads_of(self._target.context)
         if threads != self._threads:
@@ -82,12 +82,11 @@ class HeadContext:
         C.llama_memory_seq_rm(self.memory, -1, length, -1)
 
     def close(self) -> None:
-        """Frees the context."""
         if self.pointer:
             C.llama_free(self.pointer)
             self.pointer = None
 
 
 def pointer_to(rows: Floats) -> Any:
-    """The address of contiguous floats, as C takes it."""
+    """A C pointer to contiguous floats."""
     return rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))

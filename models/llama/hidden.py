@@ -1,4 +1,4 @@
-"""The hidden points of a llama.cpp context: which can be asked for, which are, and their rows."""
+"""The hidden points of a llama.cpp context: those offered, those requested, and their rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from slipstream.models.types import LAST_HIDDEN, MTP_HIDDEN, Floats
 
 
 class HiddenPoints:
-    """The hidden points that a context hands out with each pass.
+    """The hidden points that a context provides with each pass.
 
     Attributes:
-        offered: Points that may be asked for; asking llama.cpp for another one would abort the process.
-        last: Whether the last hidden state is asked for: every row of a pass is then an output.
+        offered: Points that may be requested; llama.cpp aborts the process for any other.
+        last: Whether the last hidden state is requested: every row of a pass is then an output.
     """
 
     def __init__(self, context: Any, model: LlamaModel) -> None:
-        """Requests none."""
         self._context, self._width = context, model.n_embd
         self._points: frozenset[int] = frozenset()
         exported = not SYMBOLS.lacking("set_layer_input", "get_layer_input")

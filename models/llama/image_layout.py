@@ -1,7 +1,7 @@
-"""Where the tokens of a text with images lie in a context's memory.
+"""Positions of the tokens of a text with images in a context's memory.
 
-A text is a list of tokens in which an image stands as negative numbers, one a row. A row takes a cell as a token does.
-Most models also number them alike; with multi-axis positions (M-RoPE) an image takes fewer positions than rows.
+In a text, negative numbers stand for an image, one for each row. A row takes a cell, as a token does. In most models it
+also takes a position; with multi-axis positions (M-RoPE) an image takes fewer positions than rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def image_tokens(key: str, rows: int) -> list[Token]:
     """The negative numbers that stand for an image's rows.
 
     Args:
-        key: Names the image and what encodes it: only the same rows get the same numbers.
+        key: Identifies the image and its encoder: equal rows get equal numbers, others do not.
     """
     drawn = np.frombuffer(hashlib.shake_256(key.encode()).digest(4 * rows), "<i4")
     numbers: list[Token] = (drawn | _SIGN).tolist()
@@ -35,7 +35,7 @@ def first_image(tokens: Sequence[Token], start: int, end: int) -> int:
 
 
 class ImageChunk(Protocol):
-    """An image, or a tile of one: what enters a context in one go."""
+    """An image or a tile of one, which enters a context in one pass."""
 
     @property
     def tokens(self) -> list[Token]:
@@ -43,13 +43,13 @@ class ImageChunk(Protocol):
 
     @property
     def positions(self) -> int:
-        """How many it takes."""
+        """Number of positions that it takes."""
 
     def decode(self, context: Any, position: int) -> int:
-        """Encodes the image, unless its rows are kept, and reads them into sequence 0 of a context.
+        """Encodes the image, unless its rows are cached, and reads them into sequence 0 of a context.
 
         Returns:
-            0, or what ``llama_decode`` returned: 2 where it was aborted.
+            0, or the code of ``llama_decode``: 2 if it was aborted.
 
         Raises:
             UsageError: If the image is damaged, or its file has changed.
@@ -64,7 +64,7 @@ class Images(Protocol):
         """The image whose tokens begin at an index of a text.
 
         Raises:
-            SlipstreamError: If it is not known, or not whole.
+            SlipstreamError: If it is unknown or incomplete.
         """
 
 
@@ -73,7 +73,7 @@ class _Span:
     """An image in a text."""
 
     start: int  # index of its first token
-    end: int  # index behind its last one
+    end: int  # index after its last one
     saved: int  # rows minus positions
 
 
@@ -84,7 +84,7 @@ class Layout:
         self._spans: list[_Span] = []
 
     def add(self, start: int, rows: int, positions: int) -> None:
-        """Adds an image behind the others."""
+        """Appends an image."""
         self._spans.append(_Span(start, start + rows, rows - positions))
 
     @property
@@ -93,19 +93,19 @@ class Layout:
         return sum(span.end - span.start for span in self._spans)
 
     def whole(self, length: int) -> int:
-        """The longest length, at most this one, at which no image is cut apart."""
+        """The greatest length, at most this one, that splits no image."""
         return next((span.start for span in self._spans if span.start < length < span.end), length)
 
     def cut(self, length: int) -> None:
-        """Drops the images that end behind a length."""
+        """Drops the images that end after a length."""
         self._spans = [span for span in self._spans if span.end <= length]
 
     def position(self, index: int) -> int:
-        """Position of the token at an index that lies in no image, or begins one."""
+        """Position of the token at an index outside images, or at the start of one."""
         return index - sum(span.saved for span in self._spans if span.end <= index)
 
     def index(self, position: int) -> int:
-        """Index of the token at a position that lies in no image, or begins one."""
+        """Index of the token at a position outside images, or at the start of one."""
         for span in self._spans:
             if position <= span.start:
                 break

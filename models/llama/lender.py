@@ -1,4 +1,4 @@
-"""Lends this machine's devices by ggml's RPC server, in a process of its own.
+"""The process that lends this machine's devices with ggml's RPC server.
 
 Run it as ``python -m slipstream.models.llama.lender ENDPOINT THREADS CACHE``; an empty CACHE keeps no weights. The
 server ends its process on some errors, and serves one borrower at a time. The standard input is a pipe that only the
@@ -16,9 +16,9 @@ from slipstream.models.errors import SlipstreamError
 
 
 def main() -> None:
-    """Serves until the supervisor ends; returns only where it cannot serve."""
+    """Serves until the supervisor ends; exits with 1 if it cannot serve."""
     endpoint, threads, cache = sys.argv[1:]
-    threading.Thread(target=_attend, name="attend", daemon=True).start()
+    threading.Thread(target=_end_with_supervisor, name="attend", daemon=True).start()
     try:
         _serve(endpoint, int(threads), cache)
     except SlipstreamError as error:
@@ -40,7 +40,7 @@ def _serve(endpoint: str, threads: int, cache: str) -> None:
     rpc_call("start_server")(endpoint.encode(), os.fsencode(cache) or None, threads, len(lent), devices)
 
 
-def _attend() -> None:
+def _end_with_supervisor() -> None:
     while os.read(0, 1024):
         pass
     os._exit(0)

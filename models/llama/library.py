@@ -1,4 +1,4 @@
-"""The llama.cpp library in this process: its log, its devices' cores, and symbols the binding leaves out."""
+"""The llama.cpp library in this process: its log, its build, safe parameters, and the cores for its threads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from slipstream.models.types import Floats
 
 _GCC: Final = re.compile(rb"GCC: \([^)]*\) (\d+)\.(\d+)")
 _TILES_FIXED_IN: Final = {8: 99, 9: 99, 10: 99, 11: 5, 12: 4, 13: 3}
-"""Minor version of each GCC from which tile configurations are written whole."""
+"""Major version of GCC to the first minor one that writes tile configurations completely."""
 _LOADING: Final = 3
-"""Raised when models are loaded differently, so that older measurements are repeated."""
+"""Increased when the way of loading models changes, so that measurements are repeated."""
 
 
 class Log:
-    """llama.cpp's log, of which the last lines are kept; there is one a process, see ``process_log``.
+    """Keeps the last lines of llama.cpp's log; ``process_log`` returns the only one of a process.
 
     Attributes:
         lines: The last lines at warning level or above.
-        callback: What C calls with each line.
+        callback: The function that C calls with each line.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Log:
 
 @cache
 def process_log() -> Log:
-    """The log of this process; it lives as long as C may call it."""
+    """The log of this process, kept as long as C may call it."""
     return Log()
 
 
@@ -80,7 +80,7 @@ def rows_at(pointer: Any, rows: int, width: int) -> Floats:
     return _view(ctypes.addressof(pointer.contents), rows, width)
 
 
-@lru_cache(maxsize=64)  # llama.cpp hands out the same few addresses, and a new C array type costs tens of microseconds
+@lru_cache(maxsize=64)  # the addresses are few, and a new C array type costs tens of microseconds
 def _view(address: int, rows: int, width: int) -> Floats:
     memory = memoryview((ctypes.c_float * (rows * width)).from_address(address)).cast("B")
     return np.frombuffer(memory, np.float32).reshape(rows, width)
@@ -96,7 +96,7 @@ def model_params() -> Any:
 
 @cache
 def amx_is_miscompiled() -> bool:
-    """Whether AMX would end this process with SIGILL, so that it is left unused."""
+    """Whether AMX would end this process with SIGILL, so that it stays unused."""
     try:
         cpu = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
         library = next(Path(str(C.__file__)).with_name("lib").glob("libggml-cpu.so*"))
@@ -106,14 +106,14 @@ def amx_is_miscompiled() -> bool:
 
 
 def loses_tiles(cpu: str, library: bytes) -> bool:
-    """Whether a machine has AMX and a library was built by a compiler that sets its tiles up wrong.
+    """Whether a machine has AMX and a library was built by a compiler that miscompiles its tiles.
 
     GCC before 11.5, 12.4, 13.3 and 14 loses all but the first bytes of a tile configuration (its bug 114098), and a
     build on a machine with AMX uses tiles.
 
     Args:
         cpu: The text of ``/proc/cpuinfo``.
-        library: The bytes of a shared library, in which each compiler has left its name.
+        library: The bytes of a shared library, which contain the names of its compilers.
     """
     if "amx_int8" not in cpu.split():
         return False
@@ -123,7 +123,7 @@ def loses_tiles(cpu: str, library: bytes) -> bool:
 
 @cache
 def built() -> str:
-    """Names this build of the library, its size and when it was installed, and how models are loaded with it."""
+    """Identifies the library by its size and time of installation, and the way of loading models."""
     facts = Path(str(C._lib._name)).stat()
     return f"{facts.st_size:x}-{facts.st_mtime_ns:x}-{_LOADING}"
 
@@ -143,6 +143,6 @@ def physical_cores() -> int:
 
 
 def threads_of(context: Any) -> int:
-    """How many threads a context runs on now, so that those beside it can run on as many."""
+    """The current number of threads of a context, for the contexts beside it."""
     count: int = C.llama_n_threads(context)
     return count

@@ -1,4 +1,4 @@
-"""Rows that enter a model as vectors: learned masks, and the tokens that stand beside them in a batch."""
+"""Rows that enter a model as vectors: learned masks, and the tokens in the same batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.models.types import Floats, Token
 MASK_ARCHITECTURES: Final = frozenset(
     ["llama", "mistral3", "qwen2", "qwen3", "qwen3moe", "smollm3", "internlm2", "deci"]
 )
-"""Architectures whose graphs use a vector as they use a token's embedding: it is not scaled and nothing is added."""
+"""Architectures whose graphs use a vector like a token's embedding, without scaling it or adding to it."""
 
 _TABLE: Final = "token_embd.weight"
 _KEPT: Final = 4096
@@ -44,20 +44,20 @@ class MaskRows:
 
     A batch holds tokens or vectors, never both, so a batch with a mask needs the vectors of all its tokens. They are
     turned into floats by the function of ggml that the graph uses (``ggml_get_rows`` on a CPU, where llama.cpp keeps
-    this tensor), so that a token is the same to the last bit either way. The table stays on disk: a large model's
+    this tensor), so a token is bit-equal either way. The table stays on disk: a large model's
     would take gigabytes, and a text has few different tokens.
 
     Attributes:
-        offered: Whether masks can stand among this model's tokens.
-        width: Numbers of a vector, n_embd.
+        offered: Whether the model takes masks.
+        width: Length of a vector, n_embd.
     """
 
     def __init__(self, model: LlamaModel) -> None:
-        """Looks for the table; there are no masks yet."""
+        """Finds the table; there are no masks yet."""
         header = model.header
         self.width, self._n_vocab = model.n_embd, model.n_vocab
         table = next((t for t in header.tensors if t.name == _TABLE and t.shape[0] == model.n_embd), None)
-        adapted = any(adapter.changes_embedding for adapter in model.adapters)  # which vectors would pass by
+        adapted = any(adapter.changes_embedding for adapter in model.adapters)  # an adapter does not change vectors
         self.offered: Final = header.architecture in MASK_ARCHITECTURES and table is not None and not adapted
         if table:
             self._path, self._type = header.parts[table.part], table.type
@@ -71,7 +71,7 @@ class MaskRows:
 
         Raises:
             ModelFileError: If the model's file cannot be opened any more.
-            SlipstreamError: If the installed llama.cpp lacks a call for it.
+            SlipstreamError: If the installed llama.cpp lacks a function for it.
             ValueError: If this model offers none, or they have another width.
         """
         if not self.offered:
@@ -104,7 +104,6 @@ class MaskRows:
                 rows[at] = self._read(token) if row is None else row
 
     def close(self) -> None:
-        """Closes the table."""
         if self._file:
             self._file.close()
             self._file = None

@@ -33,9 +33,9 @@ def open_context(model: LlamaModel, params: Any) -> Any:
 
 
 def rollback_of(model: LlamaModel, rows: int) -> int | None:
-    """Rows that a context of a model would take back if it were opened for so many; None for any number.
+    """Rows that a context opened for ``rows`` could take back; None for any number.
 
-    Whether a recurrent or hybrid model keeps copies of its state is asked of a small context.
+    A small context shows whether a recurrent or hybrid model keeps copies of its state.
     """
     if not model.recurrent:
         return None
@@ -52,18 +52,18 @@ class Memory:
     """Cuts rejected rows off a context's memory.
 
     Attention keeps a cell for each token and can be cut anywhere. Sliding windows too, since their caches are opened at
-    full size (``swa_full``): in a smaller one, cells that several sequences share are never used again. Only a restored
-    state holds no more than the window of its last token. A recurrent or hybrid model has one state a sequence, with
-    copies of the states before its last few rows (``n_rs_seq``). llama.cpp cuts without a look at whether the window is
-    still there, or whether the last batch wrote the copy; so this class looks. Further back goes ``mark``.
+    full size (``swa_full``): in a smaller one, cells that several sequences share are never reused. Only a restored
+    state is limited to the window of its last token. A recurrent or hybrid model has one state per sequence, with
+    copies of the states before its last few rows (``n_rs_seq``). llama.cpp cuts without checking that the window is
+    complete, or that the last batch wrote the copy, so this class checks it. To cut further back, it restores the
+    state that ``mark`` saved.
 
     Attributes:
-        pointer: What llama.cpp's ``llama_memory_*`` calls take.
+        pointer: The handle for ``llama_memory_*`` calls.
         rollback: Rows that can be taken back; None for any number.
     """
 
     def __init__(self, context: Any, model: LlamaModel) -> None:
-        """Looks at the memory of a new context on a model."""
         self._context = context
         self.pointer = C.llama_get_memory(context)
         self.rollback: int | None = C.llama_n_rs_seq(context) if model.recurrent else None
@@ -72,20 +72,19 @@ class Memory:
         self._state, self._size, self._marked = (ctypes.c_uint8 * 0)(), 0, 0  # state, its bytes, its length in tokens
 
     def wrote(self, rows: int) -> None:
-        """Records a batch of so many rows."""
+        """Records a successful batch."""
         if self.rollback is not None:
             self._copies = min(rows - 1, self.rollback)
 
     def failed(self) -> None:
-        """Records a batch that failed half-way: llama.cpp may have gone back to a copy that was never written."""
+        """Records a failed batch: llama.cpp may have restored a copy that was never written."""
         self._copies = -1
 
     def cut(self, length: int) -> int:
-        """Drops every position from ``length`` on, of all sequences: one call, where each would walk all cells again.
+        """Drops every position from ``length`` on, of all sequences in one call, since each call scans all cells.
 
         Returns:
-            Positions that are left: ``length``, or fewer where the memory could not be cut there: those before the
-            mark, or none.
+            Positions that are left: ``length``, or those before the mark, or none if the memory cannot be cut there.
         """
         if self.rollback is None:
             whole = not self._window or self._first() <= max(0, length + 1 - self._window)
@@ -93,7 +92,7 @@ class Memory:
         else:
             back = C.llama_memory_seq_pos_max(self.pointer, 0) + 1 - length
             possible = back <= self._copies and C.llama_memory_seq_rm(self.pointer, 0, length, -1)
-            self._copies = 0 if back else self._copies  # once, until the next batch
+            self._copies = 0 if back else self._copies  # a copy can be used once
         if length < self._marked:
             self._marked = 0
         if possible:
@@ -111,7 +110,7 @@ class Memory:
         self._copies = self._marked = 0
 
     def mark(self, length: int) -> None:
-        """Keeps the state of a recurrent or hybrid model after ``length`` tokens; the last one kept is replaced."""
+        """Saves the state of a recurrent or hybrid model after ``length`` tokens, in place of an earlier one."""
         if self.rollback is None or length == self._marked:
             return
         self._size = C.llama_state_seq_get_size_ext(self._context, 0, _STATE_ONLY)
@@ -121,18 +120,18 @@ class Memory:
         self._marked = length if written else 0
 
     def take_mark(self, other: Memory) -> None:
-        """Takes over the mark of a memory that this one replaces, with the same tokens."""
+        """Takes over the mark of a replaced memory with the same tokens."""
         self._state, self._size, self._marked = other._state, other._size, other._marked
 
     def save(self) -> bytearray:
-        """Packs the state of sequence 0; it may have gigabytes, so it is never there twice."""
+        """Packs the state of sequence 0, which may take gigabytes, without a second copy."""
         state = bytearray(C.llama_state_seq_get_size(self._context, 0))
         written = C.llama_state_seq_get_data(self._context, _bytes_of(state), len(state), 0)
         del state[written:]
         return state
 
     def restore(self, state: bytearray, length: int) -> bool:
-        """Fills an empty memory with a saved state of so many tokens; if llama.cpp refuses it, it stays empty."""
+        """Fills an empty memory with a saved state of ``length`` positions; it stays empty on failure."""
         taken = C.llama_state_seq_set_data(self._context, _bytes_of(state), len(state), 0)
         if taken and C.llama_memory_seq_pos_max(self.pointer, 0) == length - 1:
             return True
@@ -140,10 +139,10 @@ class Memory:
         return False
 
     def _first(self) -> int:
-        """The first position that is still there; -1 if there is none."""
+        """The first remaining position; -1 if there is none."""
         return int(C.llama_memory_seq_pos_min(self.pointer, 0))
 
 
 def _bytes_of(state: bytearray) -> ctypes.Array[ctypes.c_uint8]:
-    """The same bytes, as C takes them."""
+    """A C array on the same bytes."""
     return (ctypes.c_uint8 * len(state)).from_buffer(state)

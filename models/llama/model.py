@@ -23,32 +23,32 @@ from slipstream.models.llama.repack import weight_params
 from slipstream.models.outside import shown_path
 from slipstream.models.types import Token
 
-_NORMAL: Final = 1  # kinds of tokens in a file
+_NORMAL: Final = 1  # token types of a file
 _CONTROL: Final = 3
 _USER_DEFINED: Final = 4
 _PRINTED: Final = (*range(33, 127), *range(161, 173), *range(174, 256))
 _BYTES: Final = frozenset(map(chr, (*_PRINTED, *range(256, 256 + 256 - len(_PRINTED)))))
-"""GPT-2's characters for the 256 bytes: printed ones stand for themselves, the others come behind."""
+"""GPT-2's characters for the 256 bytes: printable ones stand for themselves, the others are numbered from 256."""
 _WRITTEN_SPACES: Final = re.compile("[ \\t\\n\\r\\v\\f\u2581]")
 _BYTE_SPACES: Final = re.compile("[\u0120\u0109\u010a\u010d\u010b\u010c]")
-"""Whitespace in the names of tokens: as it is written, and where each character stands for a byte."""
+"""Whitespace in the names of tokens: written as it is, and with a character for each byte."""
 
 
 class LlamaModel:
     """Weights and vocabulary of one GGUF file.
 
     Attributes:
-        header: The file's header, checked before C code read it.
+        header: The file's header, checked before C code reads it.
         n_vocab: Size of the vocabulary.
-        n_rows: Logits of a row; more than ``n_vocab`` in an inflated model, whose last ones stand for no token.
+        n_rows: Logits of a row; in an inflated model more than ``n_vocab``: the last ones are not tokens.
         n_ctx_train: Context that it was trained on.
         n_embd: Width of a hidden state.
         n_layer: Number of layers.
         mtp: Whether it has an MTP layer that llama.cpp can draft with; only then is the layer loaded.
-        placement: Where its layers lie.
-        recurrent: Whether its memory cannot simply be cut (recurrent and hybrid models).
+        placement: The devices of its layers.
+        recurrent: Whether it is recurrent or hybrid: its memory cannot be cut anywhere.
         ends: The tokens that end a reply.
-        token_bytes: Most bytes of text, whitespace aside, that one token can stand for; 0 where that has no bound.
+        token_bytes: Most bytes of text, whitespace aside, that one token can stand for; 0 if unbounded.
         adapters: The LoRA adapters that change its weights in every context.
     """
 
@@ -66,14 +66,14 @@ class LlamaModel:
         Args:
             path: The GGUF.
             on_progress: Called with 0 to 1 while loading.
-            placement: Where its layers are to lie.
-            vocabulary_only: Leave the weights on the disk: it can tokenize, and nothing else.
-            repack: Let the processor keep a copy of some weights in an order that it likes better.
+            placement: The devices of its layers.
+            vocabulary_only: Do not load the weights: the model can only tokenize.
+            repack: Let the processor keep copies of some weights in a faster layout.
             adapters: LoRA adapters that fit it.
 
         Raises:
             ModelFileError: If the file is not a model that llama.cpp can load.
-            UsageError: If there is no device of a name.
+            UsageError: If there is no device of such a name.
         """
         self.header: Header = read_header(path)
         self.placement = placement
@@ -120,7 +120,7 @@ class LlamaModel:
         controls = (t for t, kind in enumerate(self.header.token_types) if kind == _CONTROL and t not in self.ends)
         self._marks = {t: name.encode() for t in controls if (name := self.text_of(t)) in THINKING}
         self.adapters: Sequence[Adapter] = adapters
-        self._loras: list[Any] = []  # loaded before any context, since a graph's size counts them
+        self._loras: list[Any] = []  # loaded before any context: they count in the size of its graph
         for adapter in adapters:
             log.lines.clear()
             self._loras.append(C.llama_adapter_lora_init(self.pointer, os.fsencode(adapter.header.path)))
@@ -133,7 +133,7 @@ class LlamaModel:
                 )
 
     def adapt(self, context: Any) -> None:
-        """Has a new context on this model compute with the adapters."""
+        """Applies the adapters to a new context on this model."""
         if self._loras:
             pointers = (C.llama_adapter_lora_p_ctypes * len(self._loras))(
                 *(ctypes.cast(lora, C.llama_adapter_lora_p_ctypes) for lora in self._loras)
@@ -164,8 +164,8 @@ class LlamaModel:
     def _forgeable_names(self) -> re.Pattern[str] | None:
         """Names of control tokens that llama.cpp finds in any text, ``special`` or not; None if there are none.
 
-        It takes what a file calls user-defined for such, and so it does gpt-oss's ``<|start|>`` whatever the file says:
-        what a person wrote is cut inside these names, or it could forge another speaker's turn.
+        These are user-defined tokens, and gpt-oss's ``<|start|>`` whatever its type. A person's text is split inside
+        these names, so that it cannot forge another speaker's turn.
         """
         names = []
         for token, kind in enumerate(self.header.token_types):
@@ -190,11 +190,11 @@ class LlamaModel:
         return raw.decode("utf-8", "replace")
 
     def special_names(self) -> tuple[str, str]:
-        """Names of the tokens that begin and end a text, as chat templates want them."""
+        """Names of the tokens that begin and end a text, as chat templates need them."""
         return self.text_of(C.llama_vocab_bos(self._vocab)), self.text_of(C.llama_vocab_eos(self._vocab))
 
     def piece(self, token: Token) -> bytes:
-        """The bytes that a token stands for; nothing for control tokens, but those that mark thinking are text."""
+        """The bytes of a token; empty for control tokens except the marks of thinking."""
         if token in self._marks:
             return self._marks[token]
         room = 64
@@ -206,14 +206,13 @@ class LlamaModel:
         return buffer.raw[:count]
 
     def pieces(self, tokens: Sequence[Token]) -> bytes:
-        """The bytes of a run of tokens."""
         return b"".join(map(self.piece, tokens))
 
     def check_unchanged(self) -> None:
-        """Checks that nothing was written to the files since; ``new_remarks`` names one that is no longer there.
+        """Checks that the files were not written to; ``new_remarks`` reports a deleted or replaced file.
 
         Raises:
-            ModelChangedError: If something was: the mapped weights are then others.
+            ModelChangedError: If one was: the mapped weights have changed.
         """
         for path, facts in zip(self.header.parts, self._facts, strict=True):
             now = _facts(path)
@@ -228,7 +227,7 @@ class LlamaModel:
                 self._remarks = _remark(path, replaced=now[0] > 0)
 
     def new_remarks(self) -> dict[str, str]:
-        """What ``check_unchanged`` has found since the last call, and what to do about it; each finding comes once."""
+        """The findings of ``check_unchanged`` since the last call, each with a hint; each is returned once."""
         remarks, self._remarks = self._remarks, {}
         return remarks
 
@@ -240,7 +239,7 @@ class LlamaModel:
 
 
 def _remark(path: Path, replaced: bool) -> dict[str, str]:
-    """Words for a file that was deleted or replaced while it is mapped."""
+    """The remark and the hint for a file that was deleted or replaced while it is mapped."""
     happened, then = "deleted or moved", ". Put the file back or choose another model before the next start."
     if replaced:
         happened, then = "replaced", "; the next start loads the new file."
@@ -249,7 +248,7 @@ def _remark(path: Path, replaced: bool) -> dict[str, str]:
 
 
 def _facts(path: Path) -> tuple[int, int, int]:
-    """Which file this is, its size, and when it was last written to; zeros where it is gone."""
+    """Inode, size and time of the last write of a file; zeros if it is missing."""
     try:
         facts = path.stat()
     except OSError:
@@ -258,7 +257,7 @@ def _facts(path: Path) -> tuple[int, int, int]:
 
 
 def _token_bytes(header: Header) -> int:
-    """See ``LlamaModel.token_bytes``: llama.cpp's other tokenizers change text, or drop what they have no token for."""
+    """See ``LlamaModel.token_bytes``: 0 for tokenizers that change text, or drop text without a token."""
 
     def written(name: str) -> int:
         return len(_WRITTEN_SPACES.sub("", name).encode("utf-8", "replace"))

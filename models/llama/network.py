@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.parse import TensorInfo
 from slipstream.models.gguf.reader import Header
 from slipstream.models.gguf.tensors import read_stored, read_tensor
-from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.ggml import (
     CPU,
     F32,
@@ -39,7 +37,7 @@ Build = Callable[[Operations, Mapping[str, Tensor], int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A graph, the context that its tensors stand in, and its inputs and outputs."""
+    """A graph, the context of its tensors, and its inputs and outputs."""
 
     context: int
     pointer: int
@@ -47,13 +45,13 @@ class _Graph:
 
 
 class Network:
-    """Weights on a device, and one graph on them for each number of rows that was ever asked for.
+    """Weights on a device, and a graph on them for each requested number of rows.
 
-    The device is this machine's GPU, where there is one that has all operations of the graph, else the CPU. Buffers on
-    the CPU are plain ones, never those of AMX, which some compilers get wrong (see ``library.model_params``).
+    The device is a GPU of this machine that has all operations of the graph, else the CPU. Buffers on the CPU are plain
+    ones, never those of AMX, which some compilers miscompile (see ``library.model_params``).
 
     Attributes:
-        device: What it runs on, for people.
+        device: Description of the device.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Network:
         """Uploads weights as they are stored.
 
         Args:
-            header: Of the file that holds them, checked.
+            header: The checked header of their file.
             weights: Name to tensors of the file of one shape and type, which become one: [d, v] stacked to [d, v, m] in
                 the type that they have, [d] to [d, 1, m] in float32.
             build: Builds the graphs.
@@ -76,7 +74,7 @@ class Network:
         self._threads_in_use = 0
         self._graphs: dict[int, _Graph] = {}
         self._opened = ExitStack()
-        self._free = weakref.finalize(self, self._opened.close)  # a network that is only dropped is freed too
+        self._free = weakref.finalize(self, self._opened.close)  # also without a call of ``close``
         self._free.atexit = False
         try:
             self._load(header, {name: _stack(header, names) for name, names in weights.items()})
@@ -165,7 +163,7 @@ class Network:
         return graph
 
     def _describe(self, rows: int, opened: ExitStack) -> _Graph:
-        """Builds the graph for a number of rows, without memory for its numbers."""
+        """Builds the graph for a number of rows, without memory for its data."""
         ggml = self._ggml
         size = _MOST_NODES * ggml.tensor_overhead() + ggml.graph_overhead_custom(_MOST_NODES, False)
         context = self._context(size, opened)
@@ -177,7 +175,7 @@ class Network:
         return _Graph(context, pointer, operations)
 
     def _context(self, size: int, opened: ExitStack) -> int:
-        """A context of ggml's for tensors whose numbers lie elsewhere; freed with ``opened``."""
+        """A ggml context for tensors whose data is stored elsewhere; freed with ``opened``."""
         context = self._ggml.init(InitParams(size, None, True))
         if not context:
             raise _no_memory()
@@ -192,13 +190,8 @@ class Network:
         self._opened.callback(self._ggml.backend_buffer_free, buffer)
 
 
-def threads_of(target: LlamaTarget) -> Callable[[], int]:
-    """The number of threads that a target uses now."""
-    return lambda: int(C.llama_n_threads(target.context))
-
-
 def _stack(header: Header, names: Sequence[str]) -> list[TensorInfo]:
-    """Finds tensors that are to become one."""
+    """Finds the tensors to stack."""
     by_name = {tensor.name: tensor for tensor in header.tensors}
     stack = [by_name[name] for name in names]
     for tensor in stack:

@@ -1,4 +1,4 @@
-"""On which devices the layers of a model lie."""
+"""The devices that hold the layers of a model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MODES: Final = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the layers of a model lie."""
+    """The devices that hold the layers of a model."""
 
     gpu_layers: int = -1  # layers on GPUs, the output counted as one; -1 for all
     devices: tuple[str, ...] | None = None  # ``Device.name`` of the GPUs; None for all of this machine
     shares: tuple[int, ...] = ()  # layers of each of ``devices``; empty to leave that to llama.cpp
     mode: SplitMode = "layer"  # how they share the model
-    main: int = 0  # place in ``devices`` of the GPU that keeps what is not split by rows
-    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, wherever the rest of them lies
+    main: int = 0  # index in ``devices`` of the GPU that holds what is not split by rows
+    cpu_experts: int = 0  # first layers whose experts stay in the machine's memory, wherever their other weights are
 
     @property
     def machines(self) -> list[str]:
@@ -34,20 +34,20 @@ class Placement:
         return [machine for name in self.devices or () if (machine := name.rpartition("/")[0])]
 
     def before_gpus(self, layers: int) -> int:
-        """How many of a model's layers, the output counted as one, lie on the processor: the first ones."""
+        """Number of a model's first layers that are on the processor, the output counted as a layer."""
         if self.devices == () or (self.devices is None and not own_gpus()):
             return layers
         return max(0, layers - self.gpu_layers) if self.gpu_layers >= 0 else 0
 
     def beside(self) -> Placement:
-        """For a small model that reads what the model of this placement computes: whole on its devices."""
+        """The placement of a small model that reads this model's results: all of it on the same devices."""
         return Placement(-1 if self.gpu_layers else 0, self.devices)
 
     def fill(self, params: Any) -> None:
         """Fills in llama.cpp's parameters of a model.
 
         Raises:
-            UsageError: If this machine has no device of a name.
+            UsageError: If this machine has no device of such a name.
         """
         params.n_gpu_layers = self.gpu_layers
         if self.devices is None:
@@ -79,6 +79,6 @@ def handle(name: str) -> int:
 
 
 def _kept(params: Any, array: Any) -> int:
-    """Ties an array's life to that of the parameters; returns its address."""
+    """Keeps an array alive with the parameters; returns its address."""
     params.arrays = [*getattr(params, "arrays", []), array]
     return ctypes.addressof(array)

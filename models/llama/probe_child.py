@@ -28,9 +28,9 @@ from slipstream.models.llama.target import ContextOptions
 from slipstream.models.types import EMPTY_TREE
 
 TEXT: Final = "Hello, the world \u20ac \U0001f600 of 1234!\n\0 <|im_end|>"
-"""Words, digits, a control character, bytes that few vocabularies have whole: each takes another way to its tokens."""
+"""Words, digits, a control character, bytes that few vocabularies have whole: each is tokenized in another way."""
 _CPU_SECONDS: Final = 5
-_CPU_BYTES: Final = 50_000_000  # for each, another second of processor time
+_CPU_BYTES: Final = 50_000_000  # bytes that add a second of processor time
 _SPACE: Final = 8 << 30
 _LOG_BYTES: Final = 16 << 20
 _LARGE: Final = 1 << 30
@@ -48,7 +48,7 @@ def probe(path: Path) -> None:
     threads = physical_cores() if size > _LARGE else 1
     limit(size, threads)
     with closing(LlamaModel(path, placement=Placement(0), repack=size <= _LARGE)) as model:
-        if role_of(header) == "drafter":  # it needs the context of its target
+        if role_of(header) == "drafter":  # it can only run beside its target
             return
         check_vocabulary(header)
         options = ContextOptions(n_ctx=min(256, model.n_ctx_train), max_rows=8, max_leaves=1, threads=threads)
@@ -99,7 +99,7 @@ def main(probe: Callable[..., None] = probe) -> None:
     """Runs the process.
 
     Args:
-        probe: Tries the files of a request.
+        probe: Checks the files of a request.
     """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep printf of C libraries out of the answers

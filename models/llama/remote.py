@@ -1,7 +1,7 @@
 """Devices that other machines lend through ggml's RPC server.
 
-ggml ends the process where a lender is not there, is of another version or closes the connection, and waits for ever
-where one is silent. So each lender is tried here first, with its first messages and limits of time.
+ggml ends the process if a lender is missing, has another version or closes the connection, and waits for ever if it is
+silent. So this module first sends the protocol's first messages itself, with timeouts.
 Protocol: ``ggml/src/ggml-rpc/ggml-rpc.cpp`` of llama.cpp.
 """
 
@@ -37,10 +37,10 @@ _CLOSED: Final = "it closed the connection: another version of llama.cpp, or no 
 
 @dataclass(frozen=True, slots=True)
 class Lender:
-    """A machine that was asked for its devices."""
+    """A machine that lends devices, or the reason why it does not."""
 
     endpoint: str  # its ``HOST:PORT``
-    devices: tuple[Device, ...] = ()  # what it lends; empty with a problem
+    devices: tuple[Device, ...] = ()  # the lent devices; empty with a problem
     problem: str = ""  # why its devices cannot be used, as the end of a sentence
 
 
@@ -66,7 +66,7 @@ def endpoints(text: str) -> list[str]:
 
 
 def ask(endpoint: str, patience: float = _PATIENCE) -> Lender:
-    """Asks a lender for its version, its devices and their free memory.
+    """Reads a lender's version, its devices and their free memory.
 
     Args:
         endpoint: Its ``HOST:PORT``.
@@ -87,13 +87,13 @@ def ask(endpoint: str, patience: float = _PATIENCE) -> Lender:
 
 
 def ask_all(text: str) -> list[Lender]:
-    """Asks every lender of ``HOST:PORT,…``; see ``endpoints`` and ``ask``."""
+    """Calls ``ask`` for every lender of ``HOST:PORT,…``."""
     return [ask(endpoint) for endpoint in endpoints(text)]
 
 
 @cache
 def register(endpoint: str) -> tuple[int, ...]:
-    """Connects this process to a lender that has just answered ``ask``; ggml ends the process if it is gone now.
+    """Connects this process to a lender that has just answered ``ask``; ggml ends the process if it cannot connect.
 
     Returns:
         ggml's handles of its devices.
@@ -111,7 +111,7 @@ def register(endpoint: str) -> tuple[int, ...]:
 
 
 class _Refused(Exception):
-    """An answer that is none, or of another version."""
+    """An invalid answer, or one of another version."""
 
 
 def _devices(endpoint: str, patience: float) -> tuple[Device, ...]:
@@ -133,7 +133,7 @@ def _devices(endpoint: str, patience: float) -> tuple[Device, ...]:
 
 
 def _answer(connection: socket.socket, command: int, message: bytes, shape: str) -> tuple[int, ...]:
-    """Sends a message: a byte of command, eight of length; the answer has eight of length and is of the shape."""
+    """Sends a command byte, the length in 8 bytes and the message; returns the answer, unpacked as ``shape``."""
     connection.sendall(struct.pack("<BQ", command, len(message)) + message)
     [length] = struct.unpack("<Q", _exactly(connection, 8))
     if length > _LONGEST or length != struct.calcsize(shape):

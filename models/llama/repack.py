@@ -1,7 +1,7 @@
-"""Where single weights go: experts into the machine's memory, and others repacked where AMX has to stay unused.
+"""Overrides the buffers of single weights: experts in the machine's memory, and repacked weights without AMX.
 
-llama.cpp repacks weights (``ggml/src/ggml-cpu/repack.cpp``) only together with AMX, by one switch. A build whose
-AMX code crashes goes without both, unless it is told by name which weights go where, as is done here.
+One option of llama.cpp turns on both AMX and the repacking of weights (``ggml/src/ggml-cpu/repack.cpp``). If AMX code
+crashes, the option stays off, and the weights to repack are listed by name here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipstream.models.llama.library import amx_is_miscompiled, model_params
 from slipstream.models.llama.placement import Placement
 
 _WEIGHT: Final = re.compile(r"(?:blk\.(\d+)\.((?:attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)))|output)\.weight")
-"""Weights that are multiplied, and nothing else."""
+"""Weights that are used in matrix products only."""
 _BUFFER: Final = 8  # bytes from the start of struct ggml_tensor to the address of its buffer
 
 
@@ -30,31 +30,31 @@ class _Override(ctypes.Structure):
 
 
 def weight_params(header: Header, repack: bool = True, placement: Placement = Placement()) -> Any:  # noqa: B008
-    """llama.cpp's parameters of a model, made safe for this machine and build, and the weights laid out as it can.
+    """llama.cpp's parameters of a model, made safe for this machine and build, with the best layout of weights.
 
     Args:
-        header: The model's, checked.
-        repack: Whether weights may be repacked, which takes memory of their own.
-        placement: Where its layers lie, and its experts.
+        header: The model's checked header.
+        repack: Whether weights may be repacked, which takes additional memory.
+        placement: The devices of its layers and experts.
     """
     params = model_params()
     params.use_extra_bufts = params.use_extra_bufts and repack
     places = list[tuple[str, int | None]]()
     if placement.cpu_experts:
         numbers = "|".join(map(str, range(placement.cpu_experts)))
-        # this type stands for all of the processor's: llama.cpp repacks them where it repacks others
+        # stands for any buffer of the processor: llama.cpp also repacks these if it repacks others
         places.append((rf"^blk\.({numbers}){EXPERTS}", ggml.calls().backend_cpu_buffer_type()))
     if repack and amx_is_miscompiled() and not ggml.own_gpus():
         places += [(pattern, buffer_type()) for pattern in repacked(header, placement)]
-    if places:  # one array, of which the first match holds
+    if places:  # the first match applies
         named = (_Override * (len(places) + 1))(*(_Override(pattern.encode(), where) for pattern, where in places))
         params.tensor_buft_overrides = ctypes.addressof(named)
-        params.named = named  # lives as long as the parameters
+        params.named = named  # keeps it alive with the parameters
     return params
 
 
 def repacked(header: Header, placement: Placement) -> list[str]:
-    """Patterns of the weights of a model that are better repacked, of the layers that lie on the processor."""
+    """Patterns of the weights that are faster when repacked, in the layers on the processor."""
     here = placement.before_gpus(1 + (header.n_layer or 0))
     layers: dict[str, list[str]] = defaultdict(list)
     patterns = []
@@ -73,7 +73,7 @@ def repacked(header: Header, placement: Placement) -> list[str]:
 
 @cache
 def gains(kind: int, shape: tuple[int, ...]) -> bool:
-    """Whether ggml multiplies weights of a type and sizes in that layout, by the call that llama.cpp makes.
+    """Whether ggml can multiply repacked weights of a type and shape, by the check that llama.cpp makes.
 
     Source: ``weight_buft_supported`` of ``src/llama-model-loader.cpp``.
     """

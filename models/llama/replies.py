@@ -1,4 +1,4 @@
-"""Many replies at once: one row a reply in every pass, for making text where no one waits for it."""
+"""Generates many replies at once, one row per reply in each pass, to make training text."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _Slot:
 class ManyReplies:
     """Replies of one model, generated side by side in sequences of their own.
 
-    A pass over many rows costs little more than one over a single row where decoding waits for memory, and on a CPU
-    still less than as many passes.
+    Where memory limits decoding, a pass over many rows costs little more than one over a single row; on a CPU it still
+    costs less than as many passes.
     """
 
     def __init__(self, model: LlamaModel, side_by_side: int, n_ctx: int, options: ContextOptions) -> None:
@@ -66,9 +66,9 @@ class ManyReplies:
         A reply is a function of its prompt and sampler, up to the rounding of wider passes.
 
         Args:
-            prompts: Prompts with how their replies are drawn; one too long for the context is passed over.
-            most: Most tokens of a reply; a reply that ends by itself carries the token that ended it.
-            stop: Asked before each pass; True ends the run, replies that are not whole are dropped.
+            prompts: Prompts with the samplers of their replies; one too long for the context is skipped.
+            most: Most tokens of a reply; a reply that the model ends includes its end token.
+            stop: Polled before each pass; True ends the run and drops incomplete replies.
         """
         slots: list[_Slot] = []
         more = True
@@ -95,7 +95,6 @@ class ManyReplies:
             self._free.append(slot.number)
 
     def close(self) -> None:
-        """Frees the context; the model stays."""
         if self._context:
             C.llama_batch_free(self._batch)
             C.llama_free(self._context)

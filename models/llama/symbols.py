@@ -1,7 +1,7 @@
-"""The calls of libllama that have C++ names only: each is looked up once, when this module is first imported.
+"""The functions of libllama that have C++ names only, looked up once, when this module is imported.
 
-Compilers mangle such names, and a release may drop one. A missing call is None here; the drafters that need it say so,
-and everything else runs without it.
+Compilers mangle such names, and a release may drop one. A missing function is None here: the drafters that need it
+report that, and everything else runs without it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CONTEXT: Final = ctypes.c_void_p
 class Symbols:
     """Functions of the library; None for one that it does not export."""
 
-    set_layer_input: Any  # (context, layer, on): hand out the input of a layer with each pass
+    set_layer_input: Any  # (context, layer, on): output the input of a layer with each pass
     get_layer_input: Any  # (context, layer) -> [rows, n_embd]
-    set_features: Any  # (context, on, masked): hand out the nextn rows, of outputs only where masked
+    set_features: Any  # (context, on, masked): output the nextn rows, if masked only for outputs
     get_features: Any  # (context) -> [rows, n_embd]
-    set_mtp_layer: Any  # (context, offset): which MTP layer the graph runs
+    set_mtp_layer: Any  # (context, offset): choose the MTP layer that the graph runs
 
     def lacking(self, *names: str) -> str:
-        """Why what needs these calls cannot run, as the end of a sentence; empty if the library has them all."""
+        """Why a feature cannot run, as the end of a sentence; empty if the library has these functions."""
         missing = [_NAMES[name][0] for name in names if getattr(self, name) is None]
         return f"this build of llama.cpp does not export {', '.join(missing)}" if missing else ""
 
@@ -74,7 +74,7 @@ _NAMES: Final[dict[str, tuple[str, str, str, list[Any], Any]]] = {
 
 
 def find_symbols(library: Any) -> Symbols:
-    """Looks the calls up.
+    """Looks up the functions.
 
     Args:
         library: A ``ctypes.CDLL`` of libllama.

@@ -1,7 +1,4 @@
-"""What every runtime offers: a model with a KV cache that evaluates token trees.
-
-How a llama.cpp context is opened.
-"""
+"""The interface of a model with a KV cache that evaluates token trees, and the options of llama.cpp's context."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ class PrefillChunk:
 
     Attributes:
         tokens: The chunk's tokens.
-        done: Prompt tokens in the KV cache now.
-        total: Prompt tokens there will be.
-        hidden: Point to [len(tokens), n_embd], for the points that were asked for.
+        done: Prompt tokens in the KV cache so far.
+        total: Tokens of the prompt.
+        hidden: Requested hidden point to [len(tokens), n_embd].
     """
 
     tokens: Sequence[Token]
@@ -45,12 +42,12 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """How a prefill went.
+    """The result of a prefill.
 
     Attributes:
         reused: Tokens that were in the KV cache already.
         decoded: Tokens that had to be read.
-        complete: False if it was cancelled; what was read so far stays in the cache.
+        complete: False if it was cancelled; the tokens read so far stay in the cache.
     """
 
     reused: int
@@ -65,8 +62,7 @@ class Target(Protocol):
     """
 
     @property
-    def abilities(self) -> Abilities:
-        """What it can do."""
+    def abilities(self) -> Abilities: ...
 
     @property
     def tokens(self) -> Sequence[Token]:
@@ -76,10 +72,10 @@ class Target(Protocol):
         """Chooses the hidden points that evaluations and prefill chunks carry from now on."""
 
     def prepare_drafts(self) -> None:
-        """Makes ready to take back drafted tokens, where it was opened without; what is in the cache stays."""
+        """Prepares to take back drafted tokens, if it was opened without that; the cache keeps its tokens."""
 
     def use_masks(self, masks: Floats) -> None:
-        """Gives the vectors [k, n_embd] that the ids n_vocab to n_vocab + k - 1 stand for, in probes of a tree."""
+        """Sets the vectors [k, n_embd] of the ids n_vocab to n_vocab + k - 1, which probes of a tree may carry."""
 
     def prefill(
         self,
@@ -115,8 +111,8 @@ class Target(Protocol):
 
 
 WIDTHS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Rows of passes over a network: a graph that changes is sent again, a pass that repeats the last one's is asked for by
-a short message."""
+"""Numbers of rows of passes over a network: a changed graph is sent again, an unchanged one takes only a short
+message."""
 
 KV_TYPES: Final[dict[KvType, int]] = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 _ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  # llama_rope_scaling_type
@@ -124,7 +120,7 @@ _ROPE_TYPES: Final[dict[RopeKind, int]] = {"none": 0, "linear": 1, "yarn": 2}  #
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """How a context is opened.
+    """Options of a context.
 
     Attributes:
         n_ctx: Tokens that it holds; 0 for what the model was trained on, 8,192 at most.
@@ -132,15 +128,15 @@ class ContextOptions:
         max_leaves: Most leaves of a tree.
         kv: Type of the KV cache.
         flash: Flash attention on, off, or None for llama.cpp's choice.
-        scores: Whether that choice is off: on many processors attention is faster where its scores are written down.
-            A packed KV cache is read by flash attention alone.
-        same_text: Keep the cells in plain decoding's order: a path that was not first in its batch is read again.
+        scores: Whether that choice is off: attention without it is often faster on a CPU. A packed KV cache always has
+            flash attention.
+        same_text: Whether to keep the cells in plain decoding's order, by reading a path again that was not the first.
         threads: Threads; 0 for the physical cores.
         rollback: Rows that a recurrent or hybrid model takes back. It keeps a copy of its state for each, in a large
             model 50 MB; 8 is as deep as chains are drafted.
-        borrow: Whether a GPU that holds no layers computes large passes with weights that it is lent.
-        widths: See ``Abilities.widths``; None for ``WIDTHS`` where layers lie on another machine, and none elsewhere.
-        rope: How positions are scaled; None for what the file says.
+        borrow: llama.cpp's ``op_offload``: whether a GPU computes large passes with weights copied to it.
+        widths: See ``Abilities.widths``; None for ``WIDTHS`` if layers are on another machine, else none.
+        rope: Scaling of positions; None to keep the file's.
     """
 
     n_ctx: int = 0
@@ -168,7 +164,7 @@ class ContextOptions:
         flash = False if self.flash is None and self.scores and self.kv not in PACKED else self.flash
         params.n_batch = params.n_ubatch = pass_tokens(flash is not False)
         params.n_seq_max = 1 if recurrent else max(1, self.max_leaves)
-        params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp makes it 0 where a model cannot
+        params.n_rs_seq = self.rollback if recurrent else 0  # llama.cpp sets it to 0 if the model cannot
         params.n_outputs_max = params.n_outputs_max_per_seq = max(self.max_rows, params.n_seq_max)
         params.kv_unified = True
         params.op_offload = self.borrow

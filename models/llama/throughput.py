@@ -1,10 +1,10 @@
-"""How fast this machine multiplies by weights, measured once: what a model's speed is predicted from.
+"""Measures, once, how fast this machine multiplies by weights, to predict the speed of models.
 
-Decoding reads every weight once a token, so that its speed is the speed of reading them; on a processor with few cores
-the arithmetic of a file type may be slower than its memory. Both show in the time of one product of a matrix that no
-cache holds with one row. Products with more rows tell what checking several tokens in a pass costs.
+Decoding reads every weight once per token, so its speed is that of reading them or, on a processor with few cores, of
+the file type's arithmetic. The time of a product of one row with a matrix too large for the caches shows both. Products
+with more rows show the cost of verifying several tokens in a pass.
 
-Measured in a process of its own: a GPU's driver takes memory in every process that uses it, and may end it.
+It runs in a separate process: a GPU's driver takes memory in each process, and may end it.
 """
 
 from __future__ import annotations
@@ -23,36 +23,35 @@ from typing import Any, Final
 TYPES: Final[Mapping[str, tuple[int, float]]] = MappingProxyType(
     {"Q4_0": (2, 4.5), "Q4_K": (12, 4.5), "Q6_K": (14, 6.5625), "Q8_0": (8, 8.5), "BF16": (30, 16.0)}
 )
-"""File types that are measured: ggml's number of each, and its bits a weight."""
-ROWS: Final = (1, 2, 4, 8)
-"""Rows of the products."""
+"""Measured file types: ggml's number and the bits per weight."""
+ROWS: Final = (1, 2, 4, 8)  # rows of the products
 _COLUMNS: Final = 4096
 _BYTES: Final = MappingProxyType({"cpu": 80 << 20, "gpu": 256 << 20})
-"""Of a matrix: more than the last cache of most machines."""
+"""Bytes of a matrix: more than the last cache of most machines."""
 _SECONDS: Final = 0.05
 _RUNS: Final = 3
-"""Each product is run for so long, and so often at least, in each round."""
+"""Least time and least number of runs of each product in a round."""
 _ROUNDS: Final = 3
-"""Of all products: what slows a machine down for a second shows in one of them, and is left out."""
+"""Rounds over all products: the median ignores a short disturbance."""
 _CHAIN, _SMALL = 100, 256
-"""Operations in a row, each a product with a matrix of so many rows and columns."""
+"""Number of products in a chain, and the rows and columns of their matrix."""
 _USUAL_CORE, _USUAL_MOST, _USUAL_GPU = 8e9, 40e9, 250e9
-"""Bytes a second that a core reads, that all cores read, and that a GPU reads, of usual machines."""
+"""Bytes per second that one core, all cores and a GPU of a usual machine read."""
 _PATIENCE: Final = 120.0
-"""Seconds that the process has to answer."""
+"""Seconds that the process may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What was measured of a device."""
+    """The measurements of a device."""
 
     kind: str  # "gpu" or "cpu"
-    rates: dict[str, dict[int, float]]  # by file type and rows of a product: bytes of weights a second
-    operation: float  # seconds of a product with a matrix so small that a cache holds it
+    rates: dict[str, dict[int, float]]  # by file type and rows of a product: bytes of weights per second
+    operation: float  # seconds of a product with a matrix that fits a cache
 
 
 def assumed(cores: int, gpu: bool) -> list[Throughput]:
-    """Stands in for what has not been measured yet: a usual processor, and a usual GPU where there is one."""
+    """Typical measurements of a processor, and of a GPU if there is one, until they are measured."""
     slow = min(_USUAL_MOST, _USUAL_CORE * cores)
     found = [Throughput("cpu", {name: {1: slow, 2: slow, 4: slow / 2, 8: slow / 3} for name in TYPES}, 4e-6)]
     if gpu:
@@ -61,7 +60,7 @@ def assumed(cores: int, gpu: bool) -> list[Throughput]:
 
 
 def throughput() -> list[Throughput]:
-    """Measures the GPU, if llama.cpp has one, and the processor; empty where llama.cpp does not answer."""
+    """Measures the GPU, if llama.cpp has one, and the processor; empty if llama.cpp does not answer."""
     command = [sys.executable, "-m", "slipstream.models.llama.throughput"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL)
@@ -71,12 +70,12 @@ def throughput() -> list[Throughput]:
 
 
 def packed(found: list[Throughput]) -> str:
-    """What was measured as JSON, on one line."""
+    """The measurements as JSON, on one line."""
     return json.dumps({"throughput": [asdict(each) for each in found]})
 
 
 def unpacked(text: str) -> list[Throughput]:
-    """Reads ``packed`` back, from the last line that is it; empty where there is none."""
+    """Reads the last line that ``packed`` made; empty if there is none."""
     for line in reversed(text.splitlines()):  # a driver may print before and after
         try:
             return [_unpacked(each) for each in json.loads(line)["throughput"]]
@@ -97,10 +96,10 @@ def measure(kind: str) -> Throughput | None:
         kind: "gpu" or "cpu".
 
     Returns:
-        What was found; None where there is no such device.
+        The measurements; None if there is no such device.
 
     Raises:
-        SlipstreamError: If this llama.cpp lacks a call that is needed.
+        SlipstreamError: If this llama.cpp lacks a function that is needed.
     """
     from slipstream.models.llama import ggml
 
@@ -147,7 +146,7 @@ def _use_threads(backend: int, device: int) -> None:
 
 
 def _products(backend: int, kind: str, number: int, height: int) -> dict[int, float]:
-    """Seconds of a product with so many rows; empty where the device has no memory for it, or cannot do it."""
+    """Rows to seconds of a product; empty if the device has no memory for it, or cannot compute it."""
     import numpy as np
 
     from slipstream.models.llama import ggml
@@ -158,7 +157,7 @@ def _products(backend: int, kind: str, number: int, height: int) -> dict[int, fl
         context = calls.init(ggml.InitParams(2 * calls.tensor_overhead(), None, True))
         opened.callback(calls.free, context)
         weight = calls.new_tensor_3d(context, number, _COLUMNS, height, 1)
-        repacked = kind == "cpu" and gains(number, (_COLUMNS, height))  # as llama.cpp lays a model's weights out
+        repacked = kind == "cpu" and gains(number, (_COLUMNS, height))  # as in a model that llama.cpp loads
         buffer = (
             calls.backend_alloc_ctx_tensors_from_buft(context, buffer_type())
             if repacked
@@ -185,7 +184,7 @@ def _products(backend: int, kind: str, number: int, height: int) -> dict[int, fl
 
 
 def _chain(backend: int) -> float:
-    """Seconds of an operation on little."""
+    """Seconds of a small product, in a chain of them."""
     import numpy as np
 
     from slipstream.models.llama import ggml
@@ -200,7 +199,7 @@ def _chain(backend: int) -> float:
 
 
 def _time(backend: int, build: Callable[[Any], None]) -> float | None:
-    """Median seconds of several runs of a graph; None where the device has no memory for it, or cannot do it."""
+    """Median seconds of several runs of a graph; None if the device has no memory for it, or cannot compute it."""
     import numpy as np
 
     from slipstream.models.llama import ggml
@@ -230,7 +229,7 @@ def _time(backend: int, build: Callable[[Any], None]) -> float | None:
             if calls.backend_graph_compute(backend, graph):
                 return None
             took.append(perf_counter() - began)
-        return median(took)  # a pass takes what is usual, not what is best
+        return median(took)  # the median: the best time is not typical of a pass
 
 
 if __name__ == "__main__":

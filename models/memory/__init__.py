@@ -1,1 +1,1 @@
-"""Whether a model fits this machine."""
+"""Estimates whether a model fits this machine, and how fast it will be."""

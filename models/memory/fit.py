@@ -72,7 +72,7 @@ def room_of(devices: Sequence[Device]) -> Room:
     )
 
 
-# bits that a weight takes in the usual quantizations, embeddings included, about
+# approximate bits per weight of usual quantizations, embeddings included
 _BITS: Final = MappingProxyType(
     {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "IQ4_XS": 4.4, "Q3_K_M": 4.0, "Q2_K": 3.2}
 )
@@ -157,7 +157,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A model with its drafter (a draft model and its GPU's place, bytes of heads), and its kind of attention."""
+    """A model with its drafter (a draft model and the index of its GPU, bytes of heads), and its kind of attention."""
 
     shape: Shape
     draft: Shape | None = None
@@ -180,7 +180,7 @@ class _Case:
         return own + self._drafter(n_ctx, any(shares), rows)
 
     def spread(self, n_ctx: int, kv: KvType, count: int, room: Room, split: Sequence[float]) -> tuple[int, ...]:
-        """Shares so many layers out among the GPUs: in the proportions of ``split``, or as they have room."""
+        """Distributes ``count`` layers among the GPUs: in the proportions of ``split``, or by their room."""
         if split:
             return in_proportion(count, split[: len(room.gpus)])
         if len(room.gpus) == 1:
@@ -201,7 +201,7 @@ class _Case:
         return ContextSize(n_ctx, kv, rows, leaves, rollback, flash=not scores or kv in PACKED), measured
 
     def _drafter(self, n_ctx: int, on_gpu: bool, rows: int = 64) -> Need:
-        """The need of the draft model and the heads, on the GPU of their place where the model uses GPUs."""
+        """The need of the draft model and the heads, on their GPU if the model uses GPUs."""
         place = self.draft_on if on_gpu else None
         before = (0,) * (place or 0)
         own = Need(self.heads, 0, 0, () if place is None else (*before, self.heads))
@@ -256,22 +256,22 @@ def fit(
     """Chooses context, KV type and GPU layers, or finds that the model is too big.
 
     The order: whole on this machine's GPUs, whole on them and those of other machines, the same without the experts of
-    as few layers as possible, split by layers, in memory. Each place
-    gets the longest context that fits, at most 8,192 tokens unless ``want_ctx`` is given, with a KV cache of F16 before
-    one of Q8_0. A place with room for fewer than 4,096 tokens is skipped if another one has more.
+    as few layers as possible, split by layers, in memory. Each place gets the longest context that fits, at most 8,192
+    tokens unless ``want_ctx`` is given, with a KV cache of F16 before one of Q8_0. A place with room for fewer than
+    4,096 tokens is skipped if another one has more.
 
     Args:
-        devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists it.
+        devices: The machine's devices, as ``slipstream.models.llama.devices.devices`` lists them.
         want_ctx: The requested context; None for the longest sensible one.
         kv_type: The required type of KV cache; None to choose.
         measure: Measures the compute buffer with llama.cpp; None to estimate it.
         scores: Whether attention on the processor runs without flash attention.
-        gpu_layers: Layers on GPUs that the owner asks for, whether they fit or not; -1 for as many as fit.
+        gpu_layers: Layers on GPUs that the user sets, whether they fit or not; -1 for as many as fit.
         split: Proportions in which all GPUs share the model; empty to fill them evenly.
         draft_device: ``Device.name`` of the draft model's device; empty for this machine's first GPU, if it has one.
-        longest: Longest contexts of the model and of the draft model, where those are not what the files say.
-        drafts: Whether anything drafts for it, so that a recurrent model keeps copies of its state.
-        cpu_experts: First layers whose experts stay in memory, as the owner asks for; -1 for as few as fit.
+        longest: Longest contexts of the model and of the draft model, where they differ from the files'.
+        drafts: Whether a drafter is used, so that a recurrent model keeps copies of its state.
+        cpu_experts: First layers whose experts stay in memory, as the user sets; -1 for as few as possible.
     """
     room = room_of([device for device in devices if gpu_layers or device.kind == "cpu"])
     place = room.names.index(draft_device) if draft_device in room.names else 0 if room.own else None
@@ -324,7 +324,7 @@ def _fit(
     split: Sequence[float] = (),
     chooses: bool = False,
 ) -> Fit:
-    """``chooses``: whether experts may stay in memory as it needs."""
+    """See ``fit``; ``chooses``: whether experts may stay in memory if necessary."""
     top = want_ctx or min(case.shape.n_ctx_train or USUAL_CONTEXT, USUAL_CONTEXT)
     contexts = [top] if want_ctx else [top, *(n for n in _SHORTER if n < top)]
     floor = min(_COMFORTABLE, top)
@@ -346,7 +346,7 @@ def _fit(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a model may be put: all of the memory, the GPUs that are used, and their proportions."""
+    """A place for a model: all of the memory, the GPUs that are used, and their proportions."""
 
     verdict: Verdict
     whole: Room
@@ -404,7 +404,7 @@ def _placed(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> Fit | None:
 
 
 def _fewest_experts(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> _Case:
-    """The model with the experts of as few layers in memory as its GPUs ask for; of all, if that is not enough."""
+    """The model with the experts of as few layers in memory as its GPUs allow; of all, if it still does not fit."""
     low, high = 1, len(case.shape.layers)
     while low < high:
         middle = (low + high) // 2
@@ -416,12 +416,12 @@ def _fewest_experts(case: _Case, place: _Place, n_ctx: int, kv: KvType) -> _Case
 
 
 def _named(room: Room, shares: Sequence[int]) -> Mapping[str, int]:
-    """Layers by the name of the GPU that holds them."""
+    """Name of each GPU to its number of layers."""
     return {name: count for name, count in zip(room.names, shares, strict=False) if count}
 
 
 def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
-    """Words which GPUs hold how many layers."""
+    """Describes how many layers each GPU holds."""
     room = place.room
     if not any(shares):
         return "none of it on a GPU" if room.gpus else ""
@@ -436,7 +436,7 @@ def _where(place: _Place, shares: Sequence[int], layers: int) -> str:
 
 
 def _longest(case: _Case, room: Room, kv_type: KvType | None, below: int, split: Sequence[float]) -> int | None:
-    """The longest context that fits and that the model can have, in steps of 256 tokens; None below 512."""
+    """The longest context that fits and that the model supports, in steps of 256 tokens; None below 512."""
     low, high = 1, min(below, case.shape.longest or below) // 256
     while low < high:
         middle = (low + high + 1) // 2

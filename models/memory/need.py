@@ -10,9 +10,9 @@ from typing import Final
 from slipstream.models.memory.shape import Layer, Shape
 from slipstream.models.types import KvType, pass_tokens
 
-ROLLBACK: Final = 8  # rows that a recurrent or hybrid model takes back where anything drafts for it
+ROLLBACK: Final = 8  # rows that a recurrent or hybrid model can take back when a drafter is used
 _PAGE: Final = 256  # llama.cpp rounds contexts up to multiples of it
-_COPIES: Final = 4  # GGML_SCHED_MAX_COPIES: of a pass's inputs, where GPUs that hold the whole model pass it on
+_COPIES: Final = 4  # GGML_SCHED_MAX_COPIES: copies of a pass's inputs if several GPUs hold the whole model
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def need_of(
         shares: Layers on each GPU, in order, the output counted as the last one.
         measured: Bytes of the compute buffer as measured by llama.cpp, if known.
         cpu_experts: First layers whose experts stay in the machine's memory.
-        borrows: Whether the first GPU copies those for large passes; one of another machine does not.
+        borrows: Whether the first GPU copies these for large passes; a GPU of another machine does not.
     """
     graph = compute_bytes(shape, context, cpu_experts if any(shares) else 0) if measured is None else measured
     logits = logits_bytes(shape, context)
@@ -149,5 +149,5 @@ def offloaded(shape: Shape, context: ContextSize, cpu_experts: int = 0) -> list[
 
 
 def _bytes_of(numbers: int, kv: KvType) -> int:
-    """Bytes that so many numbers take in a KV cache of a type; blocks of 32 have a scale of two bytes."""
+    """Bytes of ``numbers`` numbers in a KV cache of a type; blocks of 32 have a scale of two bytes."""
     return numbers * {"f32": 128, "f16": 64, "q8_0": 34, "q4_0": 18}[kv] // 32

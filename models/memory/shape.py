@@ -6,8 +6,8 @@ The sizes of caches follow llama.cpp: ``llama_kv_cache`` and ``llama_memory_recu
 The peak of tensors alive in a layer is counted in numbers per token of a pass.
 
 llama.cpp lays the tensors of its graph into one buffer, each in the smallest hole that fits (ggml-alloc), so the buffer
-is as large as the worst moment of the graph, and a little larger for holes that nothing fits. The sums below are those
-moments, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and checked against the buffers that it logs.
+is as large as the peak of the graph, and a little larger for holes that nothing fits. The sums below are those
+peaks, read off its graphs (``src/llama-graph.cpp``, ``src/models``) and checked against the buffers that it logs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def recurrent(shapes: Shapes, width: int, groups: int, heads: int) -> int:
 _BLOCK: Final = re.compile(r"blk\.(\d{1,5})\..")
 _EXPERTS: Final = re.compile(EXPERTS)
 _LAYERS_WITH_KV: Final = MappingProxyType({"gemma3n": 20})
-"""How many of the first layers have their own keys and values, where the file does not say it."""
+"""Number of first layers with their own keys and values, where the file does not give it."""
 _STATES: Final = ("ssm_conv1d.weight", "ssm_conv1d_q.weight", "shortconv.conv.weight", "time_mix_w1.weight")
 """Tensors that only a recurrent layer has."""
 
@@ -120,15 +120,15 @@ class Layer:
     attending: int = 0  # the same in its attention
     mixing: int = 0  # the same in its recurrent part
     experts: int = 0  # bytes of its weights that are experts
-    around: int = 0  # like ``network``, on the device of the layer where its experts are computed on another one
-    apart: int = 0  # the same on that other one
+    around: int = 0  # like ``network``, on the layer's device when its experts are computed on another one
+    apart: int = 0  # the same on the other device
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The properties of a model that matter for memory."""
 
-    layers: tuple[Layer, ...]  # its layers in order
+    layers: tuple[Layer, ...]
     embedding: int  # bytes of the tensors before them, which stay in the machine's memory
     output: int  # bytes of the tensors after them
     copied: int  # bytes of a tied embedding, of which a GPU gets a copy
@@ -171,7 +171,7 @@ def shape_of(header: Header) -> Shape:
     count = max(0, min((header.n_layer or 0) - unused, 1 + max(blocks, default=-1)))
     heads = _per_layer(header, "attention.head_count", count)
     width = header.n_embd or 0
-    elsewhere = predicting - unused  # MTP keeps its cells in a context of its own
+    elsewhere = predicting - unused  # MTP keeps its cells in a separate context
     trunk = count - elsewhere - (header.number("attention.shared_kv_layers") or 0)
     last = _LAYERS_WITH_KV.get(header.architecture, trunk)
     own = width // max(heads, default=1) if max(heads, default=0) > 0 else 0
@@ -258,7 +258,7 @@ def _per_layer(header: Header, key: str, count: int, default: int = 0) -> list[i
 
 
 _TYPICAL_BITS: Final = 4.9  # bits of a weight, if the number of parameters is not known: Q4_K_M's
-# typical dense models, each for up to so many parameters
+# typical dense models, by their largest number of parameters
 _TYPICAL: Final = (
     # most parameters, layers, width, keys of a token, width of the network, tokens
     (0.15e9, 30, 576, 192, 1536, 49_152),  # SmolLM2 135M

@@ -1,4 +1,4 @@
-"""How the layers of a model are shared out among several devices."""
+"""Distributes the layers of a model among several devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 
 def shared_out(sizes: Sequence[int], rooms: Sequence[int], fixed: int) -> tuple[int, ...]:
-    """Shares out layers, in order, so that the fullest device is as empty as can be.
+    """Distributes layers in order, so that the fullest device has as much free room as possible.
 
     Args:
         sizes: Bytes of each layer.
@@ -30,7 +30,7 @@ def shared_out(sizes: Sequence[int], rooms: Sequence[int], fixed: int) -> tuple[
 
 
 def _filled(sizes: Sequence[int], rooms: Sequence[int], fixed: int, share: float) -> tuple[int, ...]:
-    """Layers that each device holds where each is filled to a share of its room."""
+    """Layers of each device if each is filled to a share of its room."""
     counts, at = [], 0
     for room in rooms:
         begin, taken = at, fixed
@@ -42,7 +42,7 @@ def _filled(sizes: Sequence[int], rooms: Sequence[int], fixed: int, share: float
 
 
 def in_proportion(count: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """Shares out so many layers in given proportions, as llama.cpp does with ``tensor_split``."""
+    """Distributes ``count`` layers in given proportions, as llama.cpp does with ``tensor_split``."""
     whole, so_far, ends = sum(shares) or 1.0, 0.0, [0]
     for share in shares:
         so_far += share

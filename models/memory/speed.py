@@ -7,16 +7,16 @@ Without a drafter, a pass over one token takes
 where the bytes read are those of every weight but the token embedding, which is looked up (unless it is the output
 matrix too), and of the experts that one token uses; the cells are the KV cache's at 512 tokens, and the states of
 recurrent layers; rates and the time of an operation are measured once a machine (``models.llama.throughput``); 30 such
-operations stand for all that a layer does beside reading weights, 0.25 ms for choosing a token. Layers on a GPU and on
+operations stand for the rest of a layer's work, 0.25 ms for choosing a token. Layers on a GPU and on
 the processor take their times one after the other. A pass over n tokens takes t(n), at least t(n - 1), with
-rate(type, n) and with the experts that n tokens use, which choose theirs each for itself.
+rate(type, n) and the experts that n tokens use, each choosing its own.
 
 A drafter that guesses k tokens in a time d each, of which each is right with probability a, gives
 
     (1 + a + ... + a^k) / (t(k + 1) + k * d)
 
-tokens a second; the autopilot takes the best k, also 0. What a is depends on the text: the range goes from one that is
-hard to guess to one that is easy. The range without a drafter is as wide as such formulas usually err.
+tokens a second; the autopilot takes the best k, which may be 0. The range covers values of a from text that is hard to
+guess to text that is easy. The range without a drafter is the usual error of such formulas.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ from slipstream.models.memory.fit import Fit
 from slipstream.models.memory.shape import rough_shape, shape_of
 
 _OPERATIONS: Final = 30
-"""Operations that take as long as all that a layer does beside reading weights."""
-_CHOOSING: Final = 0.25e-3
-"""Seconds that choosing a token takes."""
+"""Operations that take as long as a layer's work beside reading weights."""
+_CHOOSING: Final = 0.25e-3  # seconds to choose a token
 _LENGTH: Final = 512
 """Tokens in the KV cache."""
 _FAST, _SLOW = 0.8, 1.5
-"""The least and the most that a pass takes of what the formula says."""
+"""Least and greatest ratio of a pass's real time to the formula's."""
 _ROUGH: Final = 1.15
-"""That range is wider by this where a model's header is not known."""
+"""Factor on that range if the model's header is not known."""
 _RIGHT: Final = MappingProxyType(
     {
         "draft": (0.5, 0.8),
@@ -58,11 +57,11 @@ _RIGHT: Final = MappingProxyType(
         "": (0.0, 0.5),
     }
 )
-"""How often a guess of a method is right, from text that is hard to guess to text that is easy; "" copies text."""
+"""Share of a method's guesses that are right, in text that is hard and easy to guess; "" copies text."""
 _HEADS: Final = frozenset({"eagle3", "mtp", "dflash", "dspark", "medusa", "kangaroo"})
-_IN_ONE_PASS: Final = frozenset({"dflash", "dspark"})  # of those: one pass drafts all tokens, not one each
+_IN_ONE_PASS: Final = frozenset({"dflash", "dspark"})  # heads that draft all tokens in one pass
 _DEEPEST: Final = 7
-_CACHED: Final = 32 << 20  # bytes that a processor's last cache may hold: the speed of its memory says nothing then
+_CACHED: Final = 32 << 20  # bytes that may fit a processor's last cache: the speed of memory does not matter then
 _EXPERTS: Final = re.compile(r"_(?:ch)?exps\.")
 _FAMILIES: Final = (
     ("Q4_0", ("Q4_0", "Q4_1", "IQ4_NL", "MXFP4", "TQ")),
@@ -70,12 +69,12 @@ _FAMILIES: Final = (
     ("Q8_0", ("Q8", "Q5_0", "Q5_1")),
     ("BF16", ("BF16", "F16", "F32")),
 )
-"""The measured file type that stands for others; Q4_K for the rest."""
+"""Measured file type to the prefixes of the types it stands for; Q4_K stands for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a pass reads."""
+    """The bytes that a pass reads."""
 
     weights: Mapping[str, float]  # bytes of the weights that every token reads, by measured file type
     layers: int
@@ -84,7 +83,7 @@ class Reads:
     used: int = 0  # experts that a token uses
     count: int = 0  # experts that there are
     output: float = 0.0  # bytes of the output matrix, which heads read too
-    rough: bool = False  # whether all this was estimated from the model's size
+    rough: bool = False  # whether these are estimates from the model's size
 
     @property
     def active(self) -> float:
@@ -92,11 +91,11 @@ class Reads:
         return sum(self.weights.values()) + self._union(1) * sum(self.experts.values())
 
     def _union(self, rows: int) -> float:
-        """The share of the experts that so many tokens use."""
+        """The share of the experts that ``rows`` tokens use."""
         return 1.0 - float((1 - self.used / self.count) ** rows) if self.count else 0.0
 
     def seconds(self, machine: Throughput, rows: int) -> float:
-        """The time of a pass over so many tokens on a device."""
+        """The time of a pass over ``rows`` tokens on a device."""
         union = self._union(rows)
         each = 1 if self.count else rows  # an expert's rows are few
         times = [size / rate(machine, kind, rows) for kind, size in self.weights.items()]
@@ -107,7 +106,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Tokens a second, from and to."""
+    """A range of tokens per second."""
 
     low: float
     high: float
@@ -127,7 +126,7 @@ class Prediction:
 
 
 def reads_of(header: Header) -> Reads:
-    """What a pass of a model reads, exactly."""
+    """The bytes that a pass reads, from a model's header."""
     shape = shape_of(header)
     weights, experts = defaultdict[str, float](float), defaultdict[str, float](float)
     names = {tensor.name for tensor in header.tensors}
@@ -147,19 +146,19 @@ def reads_of(header: Header) -> Reads:
 
 
 def rough_reads(size: int, params: int = 0, used: int = 0, quant: str = "", experts: bool = False) -> Reads:
-    """The same from a model's size alone.
+    """The bytes that a pass reads, estimated from a model's size.
 
     Args:
         size: Bytes of its file.
         params: Number of its parameters; 0 if unknown.
         used: Parameters that a token uses; 0 for all.
         quant: Its quantization, such as ``Q4_K_M``.
-        experts: Whether the others are experts.
+        experts: Whether the unused parameters are experts.
     """
     shape = rough_shape(size, params)
     kind, share = family(quant), min(1.0, used / shape.params) if used else 1.0
     kept = sum(2 * _LENGTH * (layer.keys + layer.values) for layer in shape.layers)
-    if experts:  # a thousand stand for however many there are
+    if experts:  # 1,000 stand for any number of experts
         return Reads({}, len(shape.layers), kept, {kind: float(size)}, round(1000 * share), 1000, rough=True)
     read = size - shape.embedding if share == 1.0 else share * size
     return Reads({kind: read}, len(shape.layers), kept, output=share * shape.output, rough=True)
@@ -172,7 +171,7 @@ def family(kind: str) -> str:
 
 
 def rate(machine: Throughput, kind: str, rows: int) -> float:
-    """Bytes of weights a second in a pass over so many tokens."""
+    """Bytes of weights per second in a pass over ``rows`` tokens."""
     rates = machine.rates.get(kind) or machine.rates.get("Q4_K") or next(iter(machine.rates.values()))
     upper = next((at for at in ROWS if at >= rows), ROWS[-1])
     lower = max((at for at in ROWS if at <= rows), default=ROWS[0])
@@ -188,15 +187,15 @@ def predict(
     """Predicts the speed of a model.
 
     Args:
-        reads: What a pass reads.
-        fit: Where it will run.
-        machine: What was measured of this machine.
-        method: The drafting method; "" for those that need nothing.
-        drafter: What a pass of the draft model reads.
+        reads: The bytes that a pass reads.
+        fit: The placement of the model.
+        machine: The measurements of this machine.
+        method: The drafting method; "" for those without weights.
+        drafter: The bytes that a pass of the draft model reads.
 
     Returns:
-        The prediction; None for a model that is too big, or so small that a cache holds it, and where its place was
-        not measured.
+        The prediction; None if the model is too big, so small that it fits a cache, or on a device that was not
+        measured.
     """
     by_kind = {each.kind: each for each in machine if each.rates.keys() & TYPES.keys()}
     near, far = by_kind.get("cpu"), by_kind.get("gpu")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from slipstream.models.errors import UsageError
 from slipstream.models.outside import quoted
 
-if TYPE_CHECKING:  # it loads numpy, and settings are read without
+if TYPE_CHECKING:  # it loads numpy, which reading settings does not need
     from slipstream.models.types import Token
 
 _MOST: Final = 100.0
@@ -25,8 +25,8 @@ def entries_of(text: str) -> list[tuple[Token | str, float]]:
     """Reads a list such as ``the=-2, " fox"=1.5, 123=-inf``.
 
     Returns:
-        Each token by its number or its text, and what is added to its logit. A text stands in double quotes where it
-        has a space at an end, a comma, a quote or ``=``, or is a number.
+        Each token by its number or its text, and the bias of its logit. A text is in double quotes if it starts or
+        ends with a space, contains a comma, a quote or ``=``, or is a number.
 
     Raises:
         UsageError: If it cannot be read, or a number is out of range.
@@ -51,7 +51,7 @@ def entries_of(text: str) -> list[tuple[Token | str, float]]:
 
 
 def bias_of(text: str, tokenize: Callable[[str], list[Token]], n_vocab: int) -> tuple[tuple[Token, float], ...]:
-    """The token ids of a list and what is added to their logits.
+    """The token ids of a list and the biases of their logits.
 
     Args:
         text: See ``entries_of``.
@@ -59,7 +59,7 @@ def bias_of(text: str, tokenize: Callable[[str], list[Token]], n_vocab: int) -> 
         n_vocab: Tokens of the vocabulary.
 
     Raises:
-        UsageError: If it cannot be read, or names what is not one token of this model.
+        UsageError: If it cannot be read, or names a text that is not one token of this model.
     """
     found: list[tuple[Token, float]] = []
     for name, value in entries_of(text):

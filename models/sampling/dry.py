@@ -1,4 +1,4 @@
-"""DRY: the more of the text a token would repeat, the less likely it becomes.
+"""DRY: a token becomes less likely the longer the repetition that it would continue.
 
 Source: p-e-w's "DRY" for text-generation-webui (pull request 5677), as llama.cpp's sampler computes it.
 """
@@ -11,22 +11,22 @@ from typing import Final
 from slipstream.models.types import Token
 
 BREAKERS: Final = (b"\n", b":", b'"', b"*")
-"""No repetition goes across a token that holds one of these: they are the layout of lists, names and speech."""
+"""A token that contains one of these ends a repetition: they are the layout of lists, names and speech."""
 
 LONGEST: Final = 64
-"""Tokens of a repetition that are counted: the penalty is beyond any logit long before."""
+"""Most counted tokens of a repetition: the penalty exceeds any logit long before."""
 
 
 def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int) -> dict[Token, int]:
-    """Finds the tokens that would go on with a repetition of the text's end.
+    """Finds the tokens that would continue a repetition at the end of the text.
 
     Args:
         tokens: The text.
-        breakers: Tokens that no repetition goes across.
+        breakers: Tokens that end a repetition.
         least: Shortest repetition that counts, in tokens.
 
     Returns:
-        Each such token with the length of the longest repetition that it would go on with.
+        Each such token with the length of the longest repetition that it would continue.
     """
     end = len(tokens)
     longest = 0
@@ -36,7 +36,7 @@ def repetitions(tokens: Sequence[Token], breakers: Collection[Token], least: int
     if longest < max(least, 1):
         return found
     last = tokens[-1]
-    for place, token in enumerate(tokens[:-1], 1):  # ``place`` is that of the token behind it
+    for place, token in enumerate(tokens[:-1], 1):  # ``place`` is the index of the following token
         if token != last:
             continue
         size = 1

@@ -1,4 +1,4 @@
-"""Noise that is a hash of where it is used: nothing has to be drawn in order, cloned or rewound."""
+"""Noise as a hash of its position: no state has to be drawn in order, cloned or rewound."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _mix_int(value: int) -> int:
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The same for an array, in place."""
+    """Mixes an array in place, as ``_mix_int`` does after its increment."""
     for shift, factor in _MIX:
         bits ^= bits >> shift
         bits *= factor

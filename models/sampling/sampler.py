@@ -2,7 +2,7 @@
 
 Gumbel noise, a hash of (seed, position, token id), is added to the truncated, tempered log-probabilities; the largest
 sum is drawn. The token is the same in plain decoding and while a draft is verified ("drafter-invariant",
-Daliri et al., arXiv 2408.07978), and no state of a generator has to be cloned or rewound.
+Daliri et al., arXiv 2408.07978), and no generator state has to be cloned or rewound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slipstream.models.sampling.noise import gumbel
 from slipstream.models.sampling.top_k import NONE, Doubles, Ids, best, cleaned, with_penalties
 from slipstream.models.types import Floats, History, Token
 
-_HEAD: Final = 1024  # best tokens in which top-p looks first when top-k is off; sorting the whole row is slow
+_HEAD: Final = 1024  # best tokens that top-p tries first when top-k is off; sorting the whole row is slow
 _CONFIDENCE_TOP: Final = 64
 
 
@@ -41,7 +41,7 @@ class Sampler:
     repetition_penalty: float = 1.0  # divides positive and multiplies negative logits of tokens in the window; 1 is off
     presence_penalty: float = 0.0  # subtracted from logits of tokens in the window; 0 is off
     penalty_window: int = 256  # number of latest tokens to which the penalties apply
-    top_n_sigma: float = 0.0  # keeps tokens within so many standard deviations of the best logit; 0 is off
+    top_n_sigma: float = 0.0  # keeps tokens within n standard deviations of the best logit; 0 is off
     dry: float = 0.0  # strength of the penalty for repetitions, see ``slipstream.models.sampling.dry``; 0 is off
     dry_base: float = 1.75  # the penalty is dry * dry_base ** (length of the repetition - dry_allowed)
     dry_allowed: int = 2  # length from which continuing a repetition is penalized
@@ -104,7 +104,7 @@ class Sampler:
         Returns:
             At most ``count`` tokens, and the estimated probability that the other model draws each: the geometric mean
             of its shares at temperature 1 with and without the noise. On the bundled pair this estimate was calibrated
-            at every temperature, and no other measure told right from wrong better.
+            at every temperature, and no other measure separated right from wrong tokens better.
         """
         if self.temperature == 0:
             ids, values = best(logits, _CONFIDENCE_TOP, *self._adjusted(logits, history, ahead))

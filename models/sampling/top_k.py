@@ -17,7 +17,7 @@ Doubles = NDArray[np.float64]
 NONE: Final[Ids] = np.empty(0, np.int64)
 NONE.setflags(write=False)
 
-_BLOCK: Final = 64  # logits per block of which only the largest is looked at
+_BLOCK: Final = 64  # logits per block; at first only the largest of a block is compared
 _SMALL: Final = 2_048  # up to here a copy of the row costs less than blocks
 
 
@@ -30,10 +30,10 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
     Args:
         row: [n_vocab] logits before penalties; not copied if it is large.
         k: How many; fewer come back if fewer are finite.
-        penalised: [m] ids, ascending, whose logits are other than in ``row``.
+        penalised: [m] ids, ascending, whose logits differ from ``row``.
         adjusted: [m] their logits.
-        reach: Where no other logit lies so little below the largest one, it may come alone: models are sure of most
-            tokens.
+        reach: If no other logit is within this distance of the largest one, only that one may be returned, which is
+            fast: models are sure of most tokens.
     """
     size = row.size
     if k == 1 and not penalised.size:
@@ -61,7 +61,7 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
         bounds = np.concatenate((bounds, adjusted))
     bounds.partition(bounds.size - k)
     bound = bounds[bounds.size - k]
-    if bound == -np.inf:  # a grammar allows few tokens: to partition a row of equals takes 14 ms, to search it 0.1
+    if bound == -np.inf:  # a grammar allows few tokens: partitioning a row of equals takes 14 ms, searching it 0.1
         row = with_penalties(row, penalised, adjusted)
         return _in_order(row, (row > -np.inf).nonzero()[0], k)
     columns = (maxima >= bound).nonzero()[0]  # a second look at the whole row would cost as much as the first
@@ -80,7 +80,7 @@ def best(row: Floats, k: int, penalised: Ids, adjusted: Floats, reach: float = m
 
 
 def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Doubles]:
-    """The same for a row without NaN, of which a copy costs little."""
+    """``best`` for a small row without NaN."""
     ids = NONE if reach == math.inf else (row >= _floor(float(row.max()), reach)).nonzero()[0]
     if len(ids) != 1:
         kth = np.partition(row, row.size - k)[row.size - k] if k < row.size else -np.inf
@@ -89,7 +89,7 @@ def _best_of_few(row: Floats, k: int, reach: float = math.inf) -> tuple[Ids, Dou
 
 
 def _in_order(row: Floats, ids: Ids, k: int) -> tuple[Ids, Doubles]:
-    """The k best of some ids, which ascend."""
+    """The k best of some ascending ids."""
     if not ids.size:
         raise _not_a_number()
     values = row[ids]
@@ -98,12 +98,12 @@ def _in_order(row: Floats, ids: Ids, k: int) -> tuple[Ids, Doubles]:
 
 
 def _floor(highest: float, reach: float) -> float:
-    """What lies below it is farther than ``reach`` from the highest logit, whatever single precision does."""
+    """Logits below this are farther than ``reach`` from the highest one, despite rounding in single precision."""
     return highest - reach - 1e-3 - 1e-6 * abs(highest)
 
 
 def with_penalties(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:
-    """Copies the row with the penalties in it; the row itself if there are none."""
+    """Returns a copy of the row with the penalties; the row itself if there are none."""
     if not penalised.size:
         return row
     row = row.copy()
@@ -112,7 +112,7 @@ def with_penalties(row: Floats, penalised: Ids, adjusted: Floats) -> Floats:
 
 
 def cleaned(row: Floats) -> Floats:
-    """Reads NaN as minus infinity; the row itself where it is clean.
+    """Replaces NaN by minus infinity; returns a row without NaN itself.
 
     Raises:
         NotANumberError: If nothing is left to choose from, or a logit is plus infinity.

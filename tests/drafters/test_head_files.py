@@ -20,7 +20,7 @@ from slipstream.drafters.resources import Resources
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.gguf.vocabulary import check_vocabulary, role_of
-from slipstream.models.heads.matching_heads import companions
+from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -94,7 +94,7 @@ def two_turns(
         Both texts, the steps, and the drafters that failed.
     """
     with closing(LlamaModel(target_file)) as model, closing(LlamaTarget(model, OPTIONS)) as target:
-        heads = companions(model.header, [head])
+        heads = matching_heads(model.header, [head])
         assert set(heads) == {pair.method}
         resources = Resources(target.abilities, heads=heads, llama=target, header=model.header)
         with closing(Drafters(resources, target, 1.0, Profile(None, ""))) as drafters:
@@ -197,6 +197,6 @@ def test_it_lacks_nothing(tmp_path: Path, name: str) -> None:
     pair = PAIRS[name]
     target, head = pair.write(tmp_path)
     with closing(LlamaModel(target)) as model, closing(LlamaTarget(model, OPTIONS)) as opened:
-        heads = companions(model.header, [head])
+        heads = matching_heads(model.header, [head])
         resources = Resources(opened.abilities, heads=heads, llama=opened, header=model.header)
         assert registry.why_not(pair.method, resources) == ""

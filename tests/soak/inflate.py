@@ -18,7 +18,7 @@ from tests.models.inflate.test_inflate import MINI, requantized, see
 
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import SHAPES
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -32,7 +32,7 @@ EXACT = ("7b", "8b")  # sixteen times as wide as the bundled model
 def compare(folder: Path, name: str, mix: str) -> None:
     """Makes one and compares its outputs with the small model's; AssertionError if they differ."""
     header, path = read_header(MINI), folder / "large.gguf"
-    derive(MINI, folder / "f32.gguf", "f32")
+    requantize(MINI, folder / "f32.gguf", "f32")
     small = requantized(folder / "f32.gguf", mix)
     began = perf_counter()
     inflated_model(header, SHAPES[name], mix).write(path)

@@ -123,7 +123,7 @@ def test_a_lost_folder_is_taken_up_from_the_files_that_shipped(
     made.mkdir()
     for path in out.glob("*.gguf"):
         shutil.copy(path, shipped)
-    tokenizer.of_gguf(shipped / f"{stages.TARGET_NAME}-q8_0.gguf").save(str(made / stages.TOKENIZER_FILE))
+    tokenizer.from_gguf(shipped / f"{stages.TARGET_NAME}-q8_0.gguf").save(str(made / stages.TOKENIZER_FILE))
     shutil.copy(out / stages.CORPUS_FILE, made)
     for stage in ("target", "answers", "draft", "medusa", "kangaroo", "eagle3", "space"):
         tokens = ["--tokens", "41000"] if stage == "target" else []
@@ -140,7 +140,7 @@ def test_a_lost_folder_is_taken_up_from_the_files_that_shipped(
 
 def test_the_tokenizer_of_a_shipped_file_is_the_one_it_was_made_with(out: Path) -> None:
     stored = tokenizer.load(out / stages.TOKENIZER_FILE)
-    read = tokenizer.of_gguf(out / f"{stages.TARGET_NAME}-q8_0.gguf")
+    read = tokenizer.from_gguf(out / f"{stages.TARGET_NAME}-q8_0.gguf")
     for text in ("Hello there, how are you?\n\n  Fine: 12,345 <|im_end|>", "caf\u00e9 \U0001f600\tx", ""):
         ids = [tokenizer.ChatEncoder(each).ids(text) for each in (stored, read)]
         assert ids[0] == ids[1]

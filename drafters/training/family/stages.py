@@ -72,7 +72,7 @@ def make_tokenizer(
     made, left_out = chats.build(kept, seed, barred_from_training(plain.rows()), own_text)
     made_held, _ = chats.build(held, seed)
     if not (out / TOKENIZER_FILE).exists():
-        trained = tokenizer.of_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
+        trained = tokenizer.from_gguf(start) if start else tokenizer.train(_tokenizer_texts(made), size)
         if (found := trained.get_vocab_size()) != size:
             raise SlipstreamError(
                 f"the text gives a tokenizer of {found:,} tokens, but the models are made for {size:,}.",

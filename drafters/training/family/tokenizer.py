@@ -44,7 +44,7 @@ def train(texts: Iterable[str], size: int = 4096) -> Tokenizer:
     return tokenizer
 
 
-def of_gguf(path: Path) -> Tokenizer:
+def from_gguf(path: Path) -> Tokenizer:
     """Reads the tokenizer from a model of this recipe, so that its training can continue from the file alone."""
     fields = gguf.GGUFReader(path).fields
     tokens, merges = (fields[f"tokenizer.ggml.{part}"].contents() for part in ("tokens", "merges"))

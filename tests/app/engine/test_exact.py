@@ -17,7 +17,7 @@ from slipstream.app.protocol import Done, Generate, Load, Message, Sampling, Ste
 from slipstream.drafters import registry
 from slipstream.drafters.none import Plain
 from slipstream.drafters.resources import Resources
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -162,7 +162,7 @@ def test_the_turn_after_a_reply_that_ended_in_a_draft_is_the_same_too(session: S
 @pytest.mark.slow
 def test_f32_weights_without_flash_attention_give_the_same_text_in_any_layout(tmp_path: Path) -> None:
     """The second strict class: nothing is read again, whichever branch wins."""
-    derive(BUNDLED / "slipstream-mini-q8_0.gguf", tmp_path / "mini-f32.gguf", "f32")
+    requantize(BUNDLED / "slipstream-mini-q8_0.gguf", tmp_path / "mini-f32.gguf", "f32")
     options = ContextOptions(n_ctx=512, kv="f32", flash=False)
     with (
         closing(LlamaModel(tmp_path / "mini-f32.gguf")) as model,

@@ -22,7 +22,7 @@ from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_stored, read_tensor
 from slipstream.models.heads.file import identity, read_heads, write_heads
 from slipstream.models.heads.self_draft import cut, kept_cut, why_not_cut
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.types import Floats
 
 BUNDLED = Path(__file__).parents[3] / "models" / "bundled"
@@ -125,7 +125,7 @@ def test_the_bundled_adapter_drafts_from_its_target(tmp_path: Path) -> None:
     cut(TARGET, ADAPTER, tmp_path / "shipped.gguf")
     assert off(TARGET, ADAPTER, tmp_path / "shipped.gguf", tokens) < 0.05
     exact, adapter = tmp_path / "f32.gguf", tmp_path / "adapter.gguf"
-    derive(TARGET, exact, "f32")
+    requantize(TARGET, exact, "f32")
     heads = read_heads(ADAPTER)
     write_heads(adapter, heads.info, heads.tensors, "f32")
     cut(exact, adapter, tmp_path / "cut.gguf")
@@ -193,7 +193,7 @@ def test_a_new_adapter_replaces_the_cut_of_the_old_one(tmp_path: Path) -> None:
 
 
 def test_copies_in_other_quantizations_have_cuts_of_their_own(tmp_path: Path) -> None:
-    derive(TARGET, tmp_path / "small.gguf", "q4_0")
+    requantize(TARGET, tmp_path / "small.gguf", "q4_0")
     folder = tmp_path / "derived"
     one, two = kept_cut(TARGET, ADAPTER, folder), kept_cut(tmp_path / "small.gguf", ADAPTER, folder)
     assert one != two and sorted(folder.iterdir()) == sorted([one, two])

@@ -22,7 +22,7 @@ from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import identity
 from slipstream.models.inflate.file import Inflated, spare_token
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import MIXES, NONE, SHAPES, Shape, mix_named, shape_named
 from slipstream.models.inflate.tensor import LargeTensor
 from slipstream.models.llama.context import LlamaTarget
@@ -85,7 +85,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mini") / "mini.gguf"
-    derive(MINI, path, "f32")
+    requantize(MINI, path, "f32")
     return path
 
 
@@ -132,7 +132,7 @@ def test_a_quantization_is_llama_cpps_own_of_the_small_model(small: Path, tmp_pa
 @pytest.mark.slow
 def test_the_setting_of_the_bundled_model_is_met_to_the_bit_too(mini: Path, tmp_path: Path) -> None:
     options = ContextOptions(n_ctx=256, kv="q8_0", flash=True, same_text=True, threads=1)
-    derive(MINI, tmp_path / "small.gguf", "q8_0")
+    requantize(MINI, tmp_path / "small.gguf", "q8_0")
     shape = Shape("x4", 1024, 15, 16, 8, 64, 1024, 4200, tied=True)
     before, after = see(tmp_path / "small.gguf", (3,), options), see(made(tmp_path, MINI, shape, "Q8_0"), (3,), options)
     assert np.array_equal(before.rows, after.rows) and np.array_equal(before.single, after.single)

@@ -20,10 +20,10 @@ from slipstream.drafters.resources import Resources
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import read_header
 from slipstream.models.heads.file import read_heads
-from slipstream.models.heads.matching_heads import companions
+from slipstream.models.heads.matching_heads import matching_heads
 from slipstream.models.inflate.heads import inflated_heads
 from slipstream.models.inflate.model import inflated_model, model_growth
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.inflate.shapes import Shape
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
@@ -58,7 +58,7 @@ class Family:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = tmp_path_factory.mktemp("small")
     for source, name in ((TARGET, "target"), (DRAFT, "draft")):
-        derive(source, folder / f"{name}.gguf", "q8_0")
+        requantize(source, folder / f"{name}.gguf", "q8_0")
     return Family(folder / "target.gguf", folder / "draft.gguf", HEADS)
 
 
@@ -112,7 +112,7 @@ def test_what_is_drafted_and_accepted_is_what_the_small_family_does(
 
 def test_the_heads_name_the_inflated_target_and_fit_it(large: Family) -> None:
     header = read_header(large.target)
-    assert companions(header, large.heads.values()) == dict(large.heads)
+    assert matching_heads(header, large.heads.values()) == dict(large.heads)
     for name in ("medusa", "kangaroo", "space"):
         heads = read_heads(large.heads[name], header)  # checks every size and value
         assert heads.info.target_name == "Slipstream mini inflated to 4x"

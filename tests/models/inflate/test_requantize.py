@@ -13,7 +13,7 @@ from slipstream.models.errors import ModelFileError, SlipstreamError
 from slipstream.models.gguf.reader import Header, read_header
 from slipstream.models.gguf.tensors import read_tensor
 from slipstream.models.heads.file import DERIVED_FROM, identity
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -51,7 +51,7 @@ def test_llama_cpp_loads_each_kind_and_computes_nearly_the_same(
     tmp_path: Path, mini_logits: Floats, kind: Any, file_type: int, error: float
 ) -> None:
     path = tmp_path / f"mini-{kind}.gguf"
-    derive(MINI, path, kind)
+    requantize(MINI, path, kind)
     source, copy = read_header(MINI), read_header(path)
     assert {t.type_name for t in copy.tensors if len(t.shape) > 1} == {kind.upper()}
     assert {t.type_name for t in copy.tensors if len(t.shape) == 1} == {"F32"}
@@ -65,8 +65,8 @@ def test_llama_cpp_loads_each_kind_and_computes_nearly_the_same(
 
 
 def test_a_copy_and_its_copies_have_the_identity_of_their_source(tmp_path: Path) -> None:
-    derive(MINI, tmp_path / "a.gguf", "q4_0")
-    derive(tmp_path / "a.gguf", tmp_path / "b.gguf", "f32")
+    requantize(MINI, tmp_path / "a.gguf", "q4_0")
+    requantize(tmp_path / "a.gguf", tmp_path / "b.gguf", "f32")
     wanted = identity(read_header(MINI))
     assert identity(read_header(tmp_path / "a.gguf")) == identity(read_header(tmp_path / "b.gguf")) == wanted
     assert identity(read_header(BUNDLED / "slipstream-mini-q8_0.gguf")) != wanted
@@ -83,7 +83,7 @@ def test_what_is_no_matrix_of_whole_blocks_stays_f32(model: RawModel, save: Save
     rng = np.random.default_rng(2)
     model.data = rng.normal(size=offset // 4).astype("<f4").tobytes()
     source = save(model)
-    derive(source, tmp_path / "copy.gguf", "q8_0")
+    requantize(source, tmp_path / "copy.gguf", "q8_0")
     copy = read_header(tmp_path / "copy.gguf")
     assert [t.type_name for t in copy.tensors] == ["F32"] * 4 + ["Q8_0"]
     assert "general.alignment" not in copy.metadata and "empty" not in copy.metadata
@@ -99,7 +99,7 @@ def test_a_split_model_becomes_one_file(model: RawModel, other_model: RawModel, 
         part.tensors = [(f"{number}.{entry[0]}", *entry[1:]) for entry in part.tensors]
         part.number("split.no", number, 2).number("split.count", 2, 2).number("split.tensors.count", 6, 5)
         parts.append(save(part, f"whole-{number + 1:05}-of-00002.gguf"))
-    derive(parts[0], tmp_path / "one.gguf", "f32")
+    requantize(parts[0], tmp_path / "one.gguf", "f32")
     split, one = read_header(parts[0]), read_header(tmp_path / "one.gguf")
     assert len(one.parts) == 1 and len(one.tensors) == 6 and identity(one) == identity(split)
     assert not any(key.startswith("split.") for key in one.metadata)
@@ -110,13 +110,13 @@ def test_a_split_model_becomes_one_file(model: RawModel, other_model: RawModel, 
 def test_a_type_that_cannot_be_unpacked_is_named(model: RawModel, save: Save, tmp_path: Path) -> None:
     model.tensors, model.data = [("q.weight", (256, 1), 42, 0)], bytes(72)  # the gguf package does not know it
     with pytest.raises(ModelFileError, match=r"'q\.weight' has the type Q2_0"):
-        derive(save(model), tmp_path / "copy.gguf", "f32")
+        requantize(save(model), tmp_path / "copy.gguf", "f32")
     assert list(tmp_path.glob("copy*")) == []
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SlipstreamError, match=r"cannot write .*nowhere"):
-        derive(MINI, tmp_path / "nowhere" / "copy.gguf", "f32")
+        requantize(MINI, tmp_path / "nowhere" / "copy.gguf", "f32")
 
 
 def test_a_file_that_shrinks_meanwhile_is_an_error(model: RawModel, save: Save) -> None:

@@ -16,7 +16,7 @@ from tests.models.kinds import CHAINS, PLAIN, write_kind
 
 from slipstream.models.gguf.architectures import NO_ROLLBACK
 from slipstream.models.gguf.reader import Header, read_header
-from slipstream.models.heads.matching_heads import TARGET_KEY, companions
+from slipstream.models.heads.matching_heads import TARGET_KEY, matching_heads
 from slipstream.models.library.catalog import CatalogFile, CatalogPair
 from slipstream.models.library.pairing import PairOffer, Surroundings, names_of, pairs_for
 from slipstream.models.library.records import Installed
@@ -153,7 +153,7 @@ def test_files_that_are_not_the_heads_of_the_catalogue_say_so(tmp_path: Path, ta
 
 def test_gains_of_this_machine_order_everything(tmp_path: Path) -> None:
     header = read_header(TARGET)
-    heads = companions(header, sorted(BUNDLED.glob("*.gguf")))
+    heads = matching_heads(header, sorted(BUNDLED.glob("*.gguf")))
     assert set(heads) == {"medusa", "kangaroo", "space", "eagle3"}
     around = Surroundings(heads=heads, gains={"kangaroo": 1.7, "medusa": 2.1, "eagle3": 0.8})
     offers = pairs_for(header, around)
@@ -200,15 +200,15 @@ def test_a_published_head_is_offered_by_its_sizes_and_surely_where_the_catalogue
     assert found.source == "sizes fit" and found.ready and not found.sound and found.path == head
     (known,) = [p for p in pairs_for(header, Surroundings(models, pairs=[pair("eagle3", "eagle3-head")])) if p.drafter]
     assert known.source == "catalogue" and known.sound
-    assert companions(header, [head]) == {"eagle3": head}
-    assert companions(header, [EAGLE, head]) == companions(header, [head, EAGLE]) == {"eagle3": EAGLE}
+    assert matching_heads(header, [head]) == {"eagle3": head}
+    assert matching_heads(header, [EAGLE, head]) == matching_heads(header, [head, EAGLE]) == {"eagle3": EAGLE}
 
 
 def test_a_head_that_reads_layers_the_model_has_not_says_which(tmp_path: Path) -> None:
     head = published(tmp_path, **{"eagle3.target_layers": [1, 4, 99]})
     (found,) = pairs_for(read_header(TARGET), Surroundings(ModelStore(tmp_path / "models").installed()))
     assert "reads the input of layer 99, which this model does not hand out" in found.why_not
-    assert companions(read_header(TARGET), [head]) == {}
+    assert matching_heads(read_header(TARGET), [head]) == {}
 
 
 def test_a_model_goes_by_the_names_of_its_header_file_and_repository(tmp_path: Path) -> None:

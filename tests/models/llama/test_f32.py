@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.model import LlamaModel
 from slipstream.models.llama.target import ContextOptions
@@ -20,7 +20,7 @@ TOLERANCE = 1e-4  # logits are around 10: some rounding of the last bit; a wrong
 @pytest.fixture(scope="module")
 def f32_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
     path = tmp_path_factory.mktemp("f32") / "mini-f32.gguf"
-    derive(Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf", path, "f32")
+    requantize(Path(__file__).parents[3] / "models" / "bundled" / "slipstream-mini-q8_0.gguf", path, "f32")
     model = LlamaModel(path)
     yield model
     model.close()

@@ -14,7 +14,7 @@ from llama_cpp import llama_cpp as C
 from numpy.typing import NDArray
 
 from slipstream.models.errors import ModelFileError
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.fake import FakeTarget
 from slipstream.models.llama.mask_rows import MaskRows
@@ -32,7 +32,7 @@ KINDS = ["q8_0", "f32", "bf16", "q4_0", "q4_k"]
 def copy(kind: str, path: Path) -> None:
     """Writes a copy of the bundled target in another quantization."""
     if kind != "q4_k":  # which our own writer does not know
-        derive(BUNDLED, path, kind)  # type: ignore[arg-type]
+        requantize(BUNDLED, path, kind)  # type: ignore[arg-type]
         return
     params = C.llama_model_quantize_default_params()
     params.nthread, params.allow_requantize, params.ftype = 2, True, C.LLAMA_FTYPE_MOSTLY_Q4_K_M

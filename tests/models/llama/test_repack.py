@@ -11,7 +11,7 @@ import pytest
 from llama_cpp import llama_cpp as C
 
 from slipstream.models.gguf.reader import read_header
-from slipstream.models.inflate.requantize import derive
+from slipstream.models.inflate.requantize import requantize
 from slipstream.models.llama import ggml, library, repack
 from slipstream.models.llama.context import LlamaTarget
 from slipstream.models.llama.library import process_log
@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The bundled target in two quantizations that have such a layout."""
     folder = tmp_path_factory.mktemp("repack")
     paths = {kind: folder / f"{kind}.gguf" for kind in ("q4_0", "q4_k")}
-    derive(BUNDLED, paths["q4_0"], "q4_0")
+    requantize(BUNDLED, paths["q4_0"], "q4_0")
     params = C.llama_model_quantize_default_params()
     params.nthread, params.allow_requantize, params.ftype = 2, True, C.LLAMA_FTYPE_MOSTLY_Q4_K_M
     assert C.llama_model_quantize(str(BUNDLED).encode(), str(paths["q4_k"]).encode(), ctypes.byref(params)) == 0
@@ -65,7 +65,7 @@ def test_the_numbers_are_as_right_as_before(kind: str, files: dict[str, Path], t
     if not repack.repacked(read_header(files[kind]), HERE):
         pytest.skip("this processor has no kernels for them")
     exact = tmp_path / "exact.gguf"
-    derive(files[kind], exact, "f32")
+    requantize(files[kind], exact, "f32")
     right, _ = said(exact, repacks=False)
     before, untouched = said(files[kind], repacks=False)
     after, anew = said(files[kind], repacks=True)
