@@ -489,8 +489,8 @@ def reasoning_levels(levels: Collection[str]) -> str:
     return f"It has {', '.join(levels)}." if levels else "Its chat template has no switch for reasoning."
 
 
-Event = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
-Frame = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit | Event
+EngineEvent = Hello | Beat | Loading | Loaded | Counted | Prefilling | Stepped | Done | Failed
+Frame = Load | Generate | Prepare | Stop | EndThoughts | Watch | Quit | EngineEvent
 
 
 def failure_words(failed: Mapping[str, str]) -> list[str]:

@@ -77,7 +77,7 @@ class Engine:
         self._on_count = on_count
 
     def tell_wait(self, on_wait: Callable[[str], None]) -> None:
-        """Sets the callback, run in a thread, for the names of other machines when a request begins to wait for them."""
+        """Sets the callback, run in a thread, for the names of machines that a request begins to wait for."""
         self._on_wait = on_wait
 
     def start(self) -> None:
